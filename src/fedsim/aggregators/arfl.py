@@ -1,0 +1,74 @@
+"""ARFL: auto-weighted robust federated learning.
+
+Li, Ngai, Ye, Voigt: "Auto-weighted Robust Federated Learning with Corrupted Data Sources", ACM TIST 2022,
+https://arxiv.org/abs/2101.05880
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from fedsim.aggregators.weighted import from_weights, normalised
+from fedsim.types import Aggregator, Array, CohortReport, PyTree
+
+
+class ArflState(NamedTuple):
+    """The server's memory: each client's last reported loss, and the weights that follow from them."""
+
+    counts: Array  # [N] int32
+    losses: Array  # [N] last reported training loss; not finite: weight 0
+    alpha: Array  # [N] weights, summing to 1 (all 0 where no loss is finite)
+    num_selected: Array  # [] int32, p: clients with a weight
+    average_loss: Array  # [] the p-average loss
+    threshold: Array  # [] the loss from which a client's weight is zero
+
+
+def arfl(lam: Array | float = 1.0) -> Aggregator:
+    """ARFL with lambda = `lam` * M, where M is the number of training examples of all clients (Algorithm 1).
+
+    A round's weights are alpha of its cohort, normalised; then the cohort's new losses replace the old ones, and alpha
+    of all clients is computed anew. `lam` may be traced. Large: FedAvg; small: the client with the lowest loss alone.
+    """
+
+    def init(params: PyTree, counts: Array, losses: Array) -> ArflState:
+        del params
+        return ArflState(counts, losses, *optimal_weights(losses, counts, lam))
+
+    def weigh(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:
+        usable = report.valid & jnp.isfinite(report.losses)
+        weights = normalised(jnp.where(usable, state.alpha[report.client_ids], 0.0))
+        last = state.losses[report.client_ids]
+        losses = state.losses.at[report.client_ids].set(jnp.where(jnp.isnan(report.losses), last, report.losses))
+        return weights, ArflState(state.counts, losses, *optimal_weights(losses, state.counts, lam))
+
+    return from_weights(weigh, init, lambda state: state.alpha)
+
+
+def optimal_weights(losses: Array, counts: Array, lam: Array | float) -> tuple[Array, Array, Array, Array]:
+    """The minimiser alpha [N] of the paper's Eq. 2 for fixed parameters, with p, the p-average loss and the threshold.
+
+    Minimises sum_i alpha_i L_i + (lambda / 2) sum_i alpha_i^2 / m_i over the simplex, for `losses` L [N], `counts`
+    m [N] and lambda = `lam` * M (Theorem 2). Clients without examples or a finite loss get 0.
+
+    With shares q_i = m_i / M, losses sorted and Q_k = q_1 + ... + q_k, client k has a weight while
+    gap_k = sum_{i<=k} q_i (L_k - L_i) < lam: the theorem's condition divided by M. The gap grows by Q_{k-1} (L_k -
+    L_{k-1}), a sum of non-negative terms, so nothing cancels, however small `lam`.
+    """
+    playing = jnp.isfinite(losses) & (counts > 0)
+    order = jnp.argsort(jnp.where(playing, losses, jnp.inf))
+    num_playing = jnp.sum(playing)
+    shares = counts / jnp.maximum(jnp.sum(counts), 1)
+    sorted_losses = jnp.where(jnp.arange(losses.size) < num_playing, losses[order], 0.0)
+    cumulated = jnp.cumsum(jnp.where(playing, shares, 0.0)[order])
+
+    steps = jnp.diff(sorted_losses, prepend=sorted_losses[:1])
+    gaps = jnp.cumsum(jnp.roll(cumulated, 1) * steps)
+    p = jnp.sum((jnp.arange(losses.size) < num_playing) & (gaps < lam))
+
+    last = jnp.maximum(p - 1, 0)
+    share_p = jnp.where(p > 0, cumulated[last], 1.0)
+    largest, gap = sorted_losses[last], gaps[last]
+    margin = (lam - gap) / share_p  # between the threshold and the largest loss that has a weight
+    excess = jnp.where(playing, margin + (largest - losses), 0.0)
+    alpha = jnp.where(p > 0, shares * jnp.maximum(excess, 0.0) / lam, 0.0)
+    return alpha, p.astype(jnp.int32), largest - gap / share_p, largest + margin

@@ -1,0 +1,38 @@
+"""Multi-Krum.
+
+Blanchard, El Mhamdi, Guerraoui, Stainer: "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
+NeurIPS 2017, https://arxiv.org/abs/1703.02757
+"""
+
+import jax.numpy as jnp
+
+from fedsim.aggregators.pairwise import centred, gram, squared_distances
+from fedsim.aggregators.weighted import by_counts, from_weights
+from fedsim.types import Aggregator, Array, CohortReport
+
+
+def multi_krum(num_byzantine: int | None = None, num_selected: int | None = None) -> Aggregator:
+    """The `num_selected` clients whose updates lie closest to their neighbours', averaged with weights m_k.
+
+    A client's score is the sum of squared distances to its K - f - 2 nearest others, f = `num_byzantine`, K the number
+    of valid clients. Defaults: f = (K - 3) // 2, the most that Krum tolerates, and K - f selected. What does not fit K
+    is clamped: f >= 0, one neighbour or more, one client selected or more. Equal scores: the lower client id.
+    """
+
+    def weigh(state: tuple[()], report: CohortReport) -> tuple[Array, tuple[()]]:
+        valid, slots = report.valid, jnp.arange(report.valid.size)
+        num_valid = jnp.sum(valid)
+        f = jnp.maximum((num_valid - 3) // 2 if num_byzantine is None else num_byzantine, 0)
+        num_neighbours = jnp.minimum(jnp.maximum(num_valid - f - 2, 1), num_valid - 1)
+        selected = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
+
+        others = valid[:, None] & valid[None, :] & (slots[:, None] != slots[None, :])
+        distances = squared_distances(gram(centred(report.updates, by_counts(valid, report))))
+        nearest = jnp.sort(jnp.where(others, distances, jnp.inf), axis=1)
+        scores = jnp.sum(jnp.where(slots < num_neighbours, nearest, 0.0), axis=1)
+        scores = jnp.where(valid, scores, jnp.inf)
+
+        ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))
+        return by_counts(ranks < selected, report), state
+
+    return from_weights(weigh)

@@ -1,0 +1,51 @@
+"""Rules that only choose weights: one function `weigh` becomes a whole `Aggregator`."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.types import Aggregate, Aggregator, Array, CohortReport, PyTree
+
+Weigh = Callable[[PyTree, CohortReport], tuple[Array, PyTree]]
+
+
+def weighted_sum(weights: Array, updates: PyTree) -> PyTree:
+    """The sum over clients of weights [K] times updates [K, ...], leaf by leaf."""
+    return jax.tree.map(lambda u: jnp.tensordot(weights.astype(u.dtype), u, axes=1, precision="highest"), updates)
+
+
+def normalised(weights: Array) -> Array:
+    """`weights` [K] scaled to sum 1; all zero where they sum to 0 (a void round)."""
+    total = jnp.sum(weights)
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+def by_counts(chosen: Array, report: CohortReport) -> Array:
+    """Weights [K] in proportion to the examples m_k of the clients `chosen` [K], zero for the others."""
+    return normalised(jnp.where(chosen & report.valid, report.counts, 0).astype(jnp.float32))
+
+
+def no_state(params: PyTree, counts: Array, losses: Array) -> tuple[()]:
+    """The `init` of a rule that remembers nothing."""
+    del params, counts, losses
+    return ()
+
+
+def from_weights(
+    weigh: Weigh,
+    init: Callable[..., PyTree] = no_state,
+    client_weights: Callable[[PyTree], Array | None] = lambda state: None,
+) -> Aggregator:
+    """The aggregator whose update is the sum of the clients' updates with the weights that `weigh` chooses.
+
+    `weigh(state, report)` returns weights [K] (non-negative, zero for invalid clients, summing to 1 or all zero) and
+    the next state.
+    """
+
+    def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
+        del key
+        weights, state = weigh(state, report)
+        return Aggregate(weighted_sum(weights, report.updates), weights), state
+
+    return Aggregator(init, aggregate, client_weights)

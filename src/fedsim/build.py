@@ -1,0 +1,94 @@
+"""From a configuration to objects: the one place where names are looked up."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import flax.linen as nn
+import numpy as np
+import optax
+
+from fedsim.aggregators import AGGREGATORS
+from fedsim.attacks import ATTACKS
+from fedsim.config import Config, DataConfig, ModelConfig, check_clients, lookup
+from fedsim.corruption import CORRUPTIONS
+from fedsim.datasets import DATASETS
+from fedsim.datasets.partition import dirichlet, iid, natural
+from fedsim.datasets.raw import check, divide
+from fedsim.errors import ConfigError
+from fedsim.models import MLP
+from fedsim.simulate import Simulation
+from fedsim.task import classification
+from fedsim.types import Aggregator, FederatedDataset, HParams
+
+PARTITIONS = {
+    "iid": lambda raw, rng, config: iid(raw, config.num_clients, rng),
+    "dirichlet": lambda raw, rng, config: dirichlet(
+        raw, config.num_clients, rng, config.dirichlet_alpha, config.min_examples
+    ),
+    "natural": lambda raw, rng, config: natural(raw),
+}
+
+MODELS: dict[str, Callable[[ModelConfig, int], nn.Module]] = {
+    "mlp": lambda config, num_classes: MLP(num_classes, config.hidden_sizes),
+}
+
+
+def check_names(config: Config) -> None:
+    """Raises `ConfigError` where a name is unknown, with the nearest right one."""
+    for key, name, table in [
+        ("data.name", config.data.name, DATASETS),
+        ("data.partition", config.data.partition, PARTITIONS),
+        ("corruption.kind", config.corruption.kind, CORRUPTIONS),
+        ("attack.kind", config.attack.kind, ATTACKS),
+        ("model.name", config.model.name, MODELS),
+        ("server.aggregator", config.server.aggregator, AGGREGATORS),
+    ]:
+        lookup(key, name, table)
+
+
+def check_fit(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` where the run does not fit the data set."""
+    check_clients(config, dataset.num_clients)
+    if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.float32):
+        raise ConfigError(f'corruption.kind: "noisy" is for images; {dataset.name} has {dataset.train.x.dtype} inputs')
+
+
+def dataset(config: DataConfig) -> FederatedDataset:
+    """The data set, loaded and divided among its clients."""
+    raw = check(lookup("data.name", config.name, DATASETS)(config.seed))
+    rng = np.random.default_rng([config.seed, 1])
+    return divide(raw, lookup("data.partition", config.partition, PARTITIONS)(raw, rng, config))
+
+
+def aggregator(config: Config) -> Callable[[HParams], Aggregator]:
+    """The rule, as a function of what a sweep varies."""
+    name = config.server.aggregator
+    factory = lookup("server.aggregator", name, AGGREGATORS)
+    if name == "arfl":
+        return lambda hparams: factory(lam=hparams.lam)
+    settings = asdict(getattr(config, name)) if hasattr(config, name) else {}
+    return lambda hparams: factory(**settings)
+
+
+def simulation(config: Config, dataset: FederatedDataset, client_width: int = 0) -> Simulation:
+    """The training run; `client_width` overrides `engine.client_width`."""
+    module = lookup("model.name", config.model.name, MODELS)(config.model, dataset.num_classes)
+    make_attack = lookup("attack.kind", config.attack.kind, ATTACKS)
+    scale = config.attack.scale
+    return Simulation(
+        task=classification(module, dataset.train.x[0]),
+        aggregator=aggregator(config),
+        cohort_size=config.server.cohort_size,
+        batch_size=config.client.batch_size,
+        max_count=dataset.max_count,
+        epochs=config.client.epochs,
+        server_optimizer=optax.sgd(config.server.learning_rate, config.server.momentum or None),
+        attack=make_attack() if scale is None else make_attack(scale),
+        dropout_rate=config.client.dropout_rate,
+        client_width=client_width,
+        record_losses=config.record.losses,
+    )
+
+
+def hparams(config: Config) -> HParams:
+    return HParams(learning_rate=config.client.learning_rate, lam=config.arfl.lam)

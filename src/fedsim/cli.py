@@ -1,0 +1,177 @@
+"""The command line: `fedsim`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsim import __version__
+from fedsim.errors import ConfigError, FedsimError
+
+WELCOME = """\
+fedsim simulates federated learning with corrupted clients.
+
+Start here:
+  fedsim run configs/quickstart.toml    compare five aggregators on handwritten digits (a minute or two)
+  fedsim config                         every key of a configuration, with its default and meaning
+  fedsim --help                         all commands
+"""
+
+RUN_EPILOG = """\
+any key of the configuration can be given on the command line, and wins over the file and its sweep:
+  --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
+  --sweep.seed 0 1 2                    several: every combination with the rest of the sweep is run
+
+examples:
+  fedsim run configs/quickstart.toml
+  fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
+  fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
+
+The same command again continues an interrupted run where its last group of runs was complete.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit code: 0, 2 for what the user can mend, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except FedsimError as error:
+        print(f"fedsim: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedsim: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, `head` say, has gone
+        sys.stderr.close()
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(WELCOME, end="")
+        return 0
+    parser = _parser()
+    if arguments[0] == "run":
+        arguments, overrides = split_overrides(arguments)
+        return _run(parser.parse_args(arguments), overrides)
+    options = parser.parse_args(arguments)
+    return {"config": _config, "report": _report}[options.command](options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    run = commands.add_parser(
+        "run",
+        help="run a configuration or a sweep, then show its table and draw its figures",
+        description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
+        epilog=RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="fedsim run [--out DIR] [--dry-run] [--force] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        allow_abbrev=False,
+    )
+    run.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file")
+    run.add_argument("--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)")
+    run.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
+    run.add_argument("--force", action="store_true", help="start over where the folder holds results already")
+
+    commands.add_parser(
+        "config",
+        help="print every key of a configuration with its default and meaning",
+        description="Prints every key with its default and meaning, as a TOML file to start from.",
+    )
+    report = commands.add_parser(
+        "report",
+        help="make table, summary.csv and figures of a run folder again",
+        description="Reads a complete run folder and makes its table, summary.csv and figures again.",
+    )
+    report.add_argument("run", metavar="RUN", type=Path, help="a run folder")
+    return parser
+
+
+def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Arguments without `--key value` and `--sweep.key value ...`, and these as {"key": "value"}.
+
+    An option counts as a key if it has a dot or is the name of a key; `-` in it stands for `_`.
+    """
+    from fedsim.config import KEYS, check_key
+
+    rest: list[str] = []
+    overrides: dict[str, Any] = {}
+    pending = list(arguments)
+    while pending:
+        argument = pending.pop(0)
+        option, has_value, value = argument.partition("=")
+        key = option.removeprefix("--").replace("-", "_")
+        if not option.startswith("--") or ("." not in key and key not in KEYS):
+            rest.append(argument)
+            continue
+        swept = key.startswith("sweep.")
+        try:
+            check_key(key.removeprefix("sweep."))
+        except ConfigError as error:
+            raise ConfigError(_as_option(f"{option}: {error}")) from None
+        values = [value] if has_value else []
+        while pending and not values_end(pending[0]) and (swept or not values):
+            values.append(pending.pop(0))
+        if not values:
+            raise ConfigError(f"{option}: needs a value")
+        overrides[key] = values if swept else values[0]
+    return rest, overrides
+
+
+def values_end(argument: str) -> bool:
+    """Whether `argument` is no value of a sweep any more: the next option, or the configuration file."""
+    return argument.startswith("--") or argument.endswith(".toml")
+
+
+def _as_option(message: str) -> str:
+    head, found, name = message.rpartition("did you mean ")
+    return f"{head}{found}--{name.replace('_', '-')}" if found else message
+
+
+def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    from fedsim.configfile import load
+
+    experiment = load(options.config, overrides)
+    path = options.out or Path("runs") / f"{experiment.base.name}-{experiment.digest()}"
+
+    from fedsim import console, report
+    from fedsim.experiment import make_plan, run
+
+    plan = make_plan(experiment)
+    if options.dry_run:
+        console.show_plan(plan, path)
+        return 0
+    with console.Bar() as progress:
+        try:
+            folder = run(plan, path, progress, options.force)
+        except KeyboardInterrupt:
+            progress.close()
+            print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
+            return 130
+    console.show_results(report.make(folder), folder)
+    return 0
+
+
+def _config(options: argparse.Namespace) -> int:
+    from fedsim.configfile import reference
+
+    del options
+    print(reference(), end="")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from fedsim import console, report
+    from fedsim.store import RunFolder
+
+    folder = RunFolder(options.run)
+    console.show_results(report.make(folder), folder)
+    return 0

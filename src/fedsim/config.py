@@ -1,0 +1,259 @@
+"""The configuration of a run: frozen dataclasses, with type, bounds, default and meaning of every key.
+
+A key is written `section.name`; `fedsim config` prints them all. Reading files and sweeps: `configfile.py`.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from fedsim.errors import ConfigError
+
+MAX_SEED = 2**31 - 1
+
+AtLeast0 = Annotated[int, Meta(ge=0, le=MAX_SEED)]
+AtLeast1 = Annotated[int, Meta(ge=1, le=MAX_SEED)]
+Positive = Annotated[float, Meta(gt=0, le=1e30)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+Width = AtLeast1 | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    name: Annotated[str, "data set: digits"] = "digits"
+    num_clients: Annotated[AtLeast1, "number of clients N"] = 20
+    partition: Annotated[str, "iid, dirichlet, or natural (the data set's own clients, whose number is N)"] = "iid"
+    dirichlet_alpha: Annotated[Positive, "concentration of the Dirichlet partition; smaller is less even"] = 0.5
+    min_examples: Annotated[AtLeast1, "the least number of examples of a client in a Dirichlet partition"] = 10
+    seed: Annotated[AtLeast0, "of the test split and the partition; the same for all runs, whatever their seed"] = 0
+
+
+@dataclass(frozen=True)
+class CorruptionConfig:
+    kind: Annotated[str, "none, shuffling, flipping, noisy (images), collusion or exclude"] = "none"
+    fraction: Annotated[Share, "share of the clients that is corrupted"] = 0.0
+    clients: Annotated[tuple[AtLeast0, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
+
+
+@dataclass(frozen=True)
+class AttackConfig:
+    kind: Annotated[str, "what corrupted clients report: none (the truth), fake_loss or sign_flip"] = "none"
+    scale: Annotated[
+        Positive | None, "fake_loss: report scale x loss (default 0.01); sign_flip: send -scale x update (default 1)"
+    ] = None
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    name: Annotated[str, "network: mlp"] = "mlp"
+    hidden_sizes: Annotated[tuple[AtLeast1, ...], "mlp: units of each hidden layer"] = (64,)
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    learning_rate: Annotated[Positive, "of the clients' SGD"] = 0.1
+    epochs: Annotated[AtLeast1, "E, passes over its data that a client makes in a round"] = 1
+    batch_size: Annotated[AtLeast1, "B, examples of a step; a last, partial batch is kept"] = 32
+    dropout_rate: Annotated[BelowOne, "probability that a client of the cohort does not answer"] = 0.0
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    aggregator: Annotated[str, "fedavg, rfa, multi_krum, cfl or arfl"] = "arfl"
+    cohort_size: Annotated[AtLeast1, "K, clients of a round"] = 10
+    num_rounds: Annotated[AtLeast0, "R, rounds of a run"] = 100
+    eval_every: Annotated[AtLeast1, "rounds between two evaluations; they are one compiled call"] = 5
+    learning_rate: Annotated[Positive, "of the server's SGD on the aggregate; 1 is plain averaging"] = 1.0
+    momentum: Annotated[BelowOne, "of the server's SGD"] = 0.0
+
+
+@dataclass(frozen=True)
+class ArflConfig:
+    lam: Annotated[Positive, "lambda in units of M, the number of training examples of all clients"] = 1.0
+
+
+@dataclass(frozen=True)
+class RfaConfig:
+    num_iters: Annotated[AtLeast1, "steps of the Weiszfeld algorithm"] = 4
+    eps: Annotated[Positive, "smoothing: distances are at least this"] = 1e-5
+
+
+@dataclass(frozen=True)
+class MultiKrumConfig:
+    num_byzantine: Annotated[AtLeast0 | None, "f, corrupted clients expected in a cohort; default: (K - 3) // 2"] = None
+    num_selected: Annotated[AtLeast1 | None, "clients that are averaged; default: K - f"] = None
+
+
+@dataclass(frozen=True)
+class CflConfig:
+    threshold: Annotated[
+        Annotated[float, Meta(ge=-1, le=1)], "split the cohort where the largest cosine across is below this"
+    ] = 0.02
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    client_width: Annotated[Width, "clients of a run that train in lockstep (1 to K), or auto"] = "auto"
+    run_width: Annotated[Width, "runs of a program that train in lockstep, or auto"] = "auto"
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    losses: Annotated[bool, "record the clients' losses; false saves that pass where the rule needs none"] = True
+    clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run."""
+
+    name: Annotated[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")], "of the run folder"] = "fedsim"
+    seed: Annotated[AtLeast0, "of the run: who is corrupted, the initial model, cohorts, batches"] = 0
+    data: DataConfig = field(default_factory=DataConfig)
+    corruption: CorruptionConfig = field(default_factory=CorruptionConfig)
+    attack: AttackConfig = field(default_factory=AttackConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    arfl: ArflConfig = field(default_factory=ArflConfig)
+    rfa: RfaConfig = field(default_factory=RfaConfig)
+    multi_krum: MultiKrumConfig = field(default_factory=MultiKrumConfig)
+    cfl: CflConfig = field(default_factory=CflConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the configuration."""
+
+    name: str  # dotted
+    type: Any
+    default: Any
+    meaning: str
+
+    @property
+    def choices(self) -> str:
+        """What a key with a `Literal` type may be, for messages."""
+        kind = get_args(self.type)[0]
+        words = [f'"{v}"' for t in (kind, *get_args(kind)) if get_origin(t) is Literal for v in get_args(t)]
+        return " or ".join(words if get_origin(kind) is Literal else ["a number", *words])
+
+
+def keys(cls: type = Config, prefix: str = "") -> dict[str, Key]:
+    """All keys by their dotted names, in order."""
+    found: dict[str, Key] = {}
+    hints, extras = get_type_hints(cls), get_type_hints(cls, include_extras=True)
+    default = cls()
+    for f in fields(cls):
+        if is_dataclass(hints[f.name]):
+            found |= keys(hints[f.name], f"{f.name}.")
+        else:
+            meaning = extras[f.name].__metadata__[-1]
+            found[prefix + f.name] = Key(prefix + f.name, extras[f.name], getattr(default, f.name), meaning)
+    return found
+
+
+KEYS = keys()
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """The configuration as {dotted key: value}."""
+    values = {}
+    for name in KEYS:
+        section, _, last = name.rpartition(".")
+        values[name] = getattr(getattr(config, section) if section else config, last)
+    return values
+
+
+def unflatten(values: Mapping[str, Any]) -> Config:
+    """The configuration with `values` by dotted key, the others at their defaults; `ConfigError` where one is wrong."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        check_key(name)
+        section, _, last = name.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[last] = value
+    try:
+        config = msgspec.convert(nested, Config)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        where = where.strip("`").removeprefix("$.")
+        if what.startswith("Invalid enum value"):
+            what = f"expected {KEYS[where].choices}, got {what.rpartition(' ')[2]}"
+        raise ConfigError(f"{where}: {what[0].lower()}{what[1:]}") from None
+    if config.data.partition != "natural":
+        check_clients(config, config.data.num_clients)
+    return config
+
+
+def check_key(name: str, sections: Iterable[str] = ()) -> None:
+    """Raises `ConfigError` with the nearest right name (of `sections` first) where there is no such key."""
+    if name not in KEYS:
+        raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or nearest_key(name))}")
+
+
+def nearest_key(name: str) -> str | None:
+    """The key most like `name`, if any is: the whole name, or else its last part."""
+    last_parts = {key.rpartition(".")[2]: key for key in KEYS}
+    match = nearest(name, KEYS)
+    if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
+        match = last_parts[part]
+    return match
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` most like `name`, or None."""
+    return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
+
+
+def did_you_mean(name: str | None) -> str:
+    return f"; did you mean {name}?" if name else ""
+
+
+def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
+    """`table[name]`, or a `ConfigError` that names the choices."""
+    if name in table:
+        return table[name]
+    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or "; choose from " + ", ".join(table)}')
+
+
+def check_clients(config: Config, num_clients: int) -> None:
+    """Raises `ConfigError` where cohort or corrupted clients do not fit into `num_clients`."""
+    if config.server.cohort_size > num_clients:
+        raise ConfigError(
+            f"server.cohort_size: {config.server.cohort_size} clients a round, but there are only {num_clients} "
+            f"(data.num_clients); lower server.cohort_size"
+        )
+    for client in config.corruption.clients:
+        if client >= num_clients:
+            raise ConfigError(f"corruption.clients: no client {client}; the ids are 0 to {num_clients - 1}")
+    width, size = config.engine.client_width, config.server.cohort_size
+    if width != "auto" and width > size:
+        raise ConfigError(f"engine.client_width: {width} clients in lockstep, but a cohort is only {size}")
+
+
+def canonical(config: Config) -> Config:
+    """The same run with every key that has no effect on it at its default, so that equal runs compare equal."""
+    rule, default = config.server.aggregator, Config()
+    for section in ("arfl", "rfa", "multi_krum", "cfl"):
+        if section != rule:
+            config = replace(config, **{section: getattr(default, section)})
+    corruption, attack = config.corruption, config.attack
+    nobody = not corruption.clients and corruption.fraction == 0
+    if nobody or (corruption.kind == "none" and attack.kind == "none"):
+        return replace(config, corruption=default.corruption, attack=default.attack)
+    if corruption.clients:
+        corruption = replace(corruption, clients=tuple(sorted(set(corruption.clients))), fraction=0.0)
+    if attack.kind == "none":
+        attack = default.attack
+    return replace(config, corruption=corruption, attack=attack)
+
+
+def num_corrupted(config: Config, num_clients: int) -> int:
+    """How many of `num_clients` clients are corrupted."""
+    return len(set(config.corruption.clients)) or round(config.corruption.fraction * num_clients)

@@ -1,0 +1,163 @@
+"""Experiments from TOML files and the command line: one configuration, and `[[sweep]]` grids over any of its keys."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from fedsim.config import KEYS, Config, canonical, check_key, did_you_mean, flatten, nearest, unflatten
+from fedsim.errors import ConfigError
+
+MAX_RUNS = 100_000
+SECTIONS = {key.rpartition(".")[0] for key in KEYS} - {""}
+Block = dict[str, list[Any]]  # dotted key -> values
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration and its sweep: each block is a grid, all blocks together are the runs."""
+
+    base: Config
+    sweep: tuple[Block, ...] = ()
+
+    def runs(self) -> list[Config]:
+        """The runs in the order of the blocks, the first key of a block outermost; equal runs once."""
+        values = flatten(self.base)
+        found: dict[Config, None] = {}
+        for block in self.sweep or ({},):
+            for point in itertools.product(*block.values()):
+                found[canonical(unflatten(values | dict(zip(block, point, strict=True))))] = None
+        return list(found)
+
+    def dump(self) -> str:
+        """The experiment as TOML with every key resolved; `parse` of it is the same experiment."""
+        lines, section = [], ""
+        for name, value in flatten(self.base).items():
+            head, _, last = name.rpartition(".")
+            if head != section:
+                lines.append(f"\n[{head}]")
+                section = head
+            if value is not None:
+                lines.append(f"{last} = {toml(value)}")
+        for block in self.sweep:
+            lines.append("\n[[sweep]]")
+            lines += [f"{name} = {toml(values)}" for name, values in block.items()]
+        return "\n".join(lines) + "\n"
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with any key."""
+        return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
+
+
+def toml(value: Any) -> str:
+    """A string, number, boolean or list in TOML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment in the file `path`; `overrides` as in `parse`. `ConfigError` names the file where it is at fault."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
+        match = nearest(path.name, siblings)
+        raise ConfigError(f"{path}: no such file{did_you_mean(str(siblings[match]) if match else None)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip(".-")[:100]
+    try:
+        return parse(text, overrides, name or "fedsim")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse(text: str, overrides: Mapping[str, Any] | None = None, name: str = "fedsim") -> Experiment:
+    """The experiment in TOML `text`. Of `overrides`, "key" fixes a key (in the sweep too), "sweep.key" sweeps over it.
+
+    Values of overrides are strings as on a command line, or lists of them for "sweep.key".
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    tables = document.pop("sweep", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError("sweep: write [[sweep]], with double brackets, above each block")
+    values = {"name": name} | dict(_walk(document))
+    blocks = [{key: _axis(key, value) for key, value in _walk(table)} for table in tables]
+
+    for key, given in (overrides or {}).items():
+        target = key.removeprefix("sweep.")
+        check_key(target)
+        if target == key:
+            values[key] = value_of(key, given)
+            blocks = [{k: v for k, v in block.items() if k != key} for block in blocks]
+        else:
+            axis = [value_of(target, one) for one in given]
+            blocks = [block | {target: axis} for block in blocks or [{}]]
+
+    num_points = sum(math.prod(len(values) for values in block.values()) for block in blocks)
+    if num_points > MAX_RUNS:
+        raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
+    return Experiment(unflatten(values), tuple(blocks))
+
+
+def value_of(key: str, text: str) -> Any:
+    """What `text` on a command line means for `key`: TOML, or a string as it stands."""
+    if KEYS[key].default.__class__ is str:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _walk(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of a TOML table; `ConfigError` at the first key that does not exist."""
+    for name, value in table.items():
+        key = prefix + name
+        if key not in SECTIONS:
+            check_key(key, SECTIONS if isinstance(value, dict) else ())
+            yield key, value
+        elif isinstance(value, dict):
+            yield from _walk(value, key + ".")
+        else:
+            raise ConfigError(f"{key} is a section, not a key; write [{key}] and its keys below")
+
+
+def _axis(key: str, value: Any) -> list[Any]:
+    """The values of a key in a sweep: a list, or one value. A flat list is one value of a key that takes lists."""
+    takes_list = get_origin(get_args(KEYS[key].type)[0]) is tuple
+    if not isinstance(value, list) or (takes_list and not any(isinstance(v, list) for v in value)):
+        return [value]
+    if not value:
+        raise ConfigError(f"sweep: {key} has no values")
+    return value
+
+
+def reference() -> str:
+    """Every key with its default and meaning, as TOML that may be run; keys without a default are commented out."""
+    lines, section = [], ""
+    for key in KEYS.values():
+        head, _, last = key.name.rpartition(".")
+        if head != section:
+            lines.append(f"\n[{head}]")
+            section = head
+        setting = f"# {last} = ..." if key.default is None else f"{last} = {toml(key.default)}"
+        lines.append(f"{setting:<24}  # {key.meaning}")
+    return "\n".join([*lines, "", *SWEEP_HELP]) + "\n"
+
+
+SWEEP_HELP = (
+    "# A sweep: each [[sweep]] is a grid over any keys; all blocks together are the runs, equal runs once.",
+    "# [[sweep]]",
+    '# server.aggregator = ["fedavg", "arfl"]',
+    "# seed = [0, 1, 2, 3, 4]",
+)

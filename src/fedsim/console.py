@@ -1,0 +1,96 @@
+"""What a user sees in the terminal: the plan, a progress bar, the results."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from fedsim.experiment import Plan, Progress
+from fedsim.store import RunFolder
+from fedsim.sweep import Group
+
+MIN_WIDTH = 100  # columns where the output is no terminal
+
+
+def _console(stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=max(console.width, MIN_WIDTH))
+
+
+class Bar(Progress):
+    """A progress bar on stderr; where that is no terminal, a line a group."""
+
+    def __init__(self) -> None:
+        console = _console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._console = console
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> "Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the bar as it stands."""
+        self._bar.stop()
+
+    def start(self, plan: Plan) -> None:
+        total = sum(config.server.num_rounds for config in plan.runs)
+        self._task = self._bar.add_task(f"{len(plan.runs)} runs", total=total)
+
+    def group(self, plan: Plan, group: Group, status: str) -> None:
+        text = f"group {plan.groups.index(group) + 1}/{len(plan.groups)} {describe(plan, group)}: {status}"
+        if self._live:
+            self._bar.update(self._task, description=text)
+        else:
+            self._console.print(f"[{time.perf_counter() - self._started:6.1f} s] {text}", markup=False)
+
+    def rounds(self, num_rounds: int) -> None:
+        self._bar.advance(self._task, num_rounds)
+
+
+def describe(plan: Plan, group: Group) -> str:
+    """For example "arfl, 15 runs"."""
+    number = len(group.runs)
+    return f"{plan.runs[group.runs[0]].server.aggregator}, {number} run{'s' * (number > 1)}"
+
+
+def show_plan(plan: Plan, path: Path) -> None:
+    """What would run: a line a group."""
+    table = Table(caption="A group is one compiled program.", caption_justify="left", caption_style="")
+    for name in ("group", "aggregator", "data", "runs", "rounds", "clients in lockstep", "runs in lockstep"):
+        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
+    for number, group in enumerate(plan.groups):
+        config = plan.runs[group.runs[0]]
+        cells = [number + 1, config.server.aggregator, config.data.name, len(group.runs), config.server.num_rounds]
+        table.add_row(*map(str, [*cells, group.client_width, group.run_width]))
+    console = _console()
+    console.print(table)
+    console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)
+
+
+def show_results(table: Table, folder: RunFolder) -> None:
+    """The table, and where everything is."""
+    console = _console()
+    console.print(table)
+    figures = sorted((folder.path / "figures").glob("*.png"))
+    for path in [folder.path / "summary.csv", *figures]:
+        console.print(str(path), markup=False)

@@ -1,0 +1,26 @@
+"""Handwritten digits: the 1,797 8x8 images that scikit-learn carries, so that a first run needs no download.
+
+E. Alpaydin, C. Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
+https://doi.org/10.24432/C50P49
+"""
+
+import numpy as np
+
+from fedsim.datasets.raw import RawDataset
+
+TEST_SHARE = 0.2
+
+
+def load(seed: int) -> RawDataset:
+    """x [M, 8, 8, 1] uint8; of each class a fifth, drawn by `seed`, is the test set."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = np.round(bunch.images[..., None] * (255 / 16)).astype(np.uint8)  # 17 levels, 0 to 16
+    y = bunch.target.astype(np.int32)
+    rng = np.random.default_rng(seed)
+    test = np.zeros(len(y), bool)
+    for k in range(10):
+        members = rng.permutation(np.flatnonzero(y == k))
+        test[members[: round(TEST_SHARE * len(members))]] = True
+    return RawDataset("digits", x[~test], y[~test], x[test], y[test], num_classes=10)

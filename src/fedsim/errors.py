@@ -1,0 +1,17 @@
+"""What a user can mend: the command line shows these as one line, without a traceback."""
+
+
+class FedsimError(Exception):
+    """Any error whose message says what is wrong and how to mend it."""
+
+
+class ConfigError(FedsimError):
+    """A configuration that cannot be run."""
+
+
+class DataError(FedsimError):
+    """Data that cannot be used."""
+
+
+class RunFolderError(FedsimError):
+    """A run folder that cannot be read or written."""

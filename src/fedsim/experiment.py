@@ -1,0 +1,170 @@
+"""The host's loop over an experiment: plan, compile, chunks, evaluation, writing, progress."""
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedsim
+from fedsim import build
+from fedsim.config import Config, DataConfig, flatten
+from fedsim.configfile import Experiment
+from fedsim.errors import RunFolderError
+from fedsim.rows import client_rows, round_rows
+from fedsim.store import RunFolder
+from fedsim.sweep import Group, Programs, choose_widths, group_runs, prepare
+from fedsim.types import ClientData, FederatedDataset, Task
+
+VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment and how they are grouped; fixed before the first row is written."""
+
+    experiment: Experiment
+    runs: list[Config]
+    groups: list[Group]
+    datasets: dict[DataConfig, FederatedDataset]
+
+
+class Progress:
+    """What a user sees while an experiment runs; this one shows nothing."""
+
+    def start(self, plan: Plan) -> None:
+        """Before anything is computed."""
+
+    def group(self, plan: Plan, group: Group, status: str) -> None:
+        """`group` is "compiling", "running" or "kept" from an earlier start."""
+
+    def rounds(self, num_rounds: int) -> None:
+        """Rounds done, over all runs, since the last call."""
+
+
+def make_plan(experiment: Experiment) -> Plan:
+    """Checks every run, loads the data sets, groups the runs and chooses widths."""
+    runs = experiment.runs()
+    for config in runs:
+        build.check_names(config)
+    datasets = {config: build.dataset(config) for config in {run.data: None for run in runs}}
+    for config in runs:
+        build.check_fit(config, datasets[config.data])
+    groups = []
+    for members in group_runs(runs):
+        config = runs[members[0]]
+        num_params = count_params(build.simulation(config, datasets[config.data]).task)
+        groups.append(Group(members, *choose_widths(config, len(members), num_params, jax.default_backend())))
+    return Plan(experiment, runs, groups, datasets)
+
+
+def count_params(task: Task) -> int:
+    """Parameters of the task's model."""
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
+
+
+def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunFolder:
+    """Runs the plan into the folder `path`; groups that an earlier start completed are kept.
+
+    `force` starts over. Raises `RunFolderError` where the folder holds something else. The manifest's status is
+    "complete" at the end and "incomplete" before, whatever happens.
+    """
+    folder = RunFolder(path)
+    manifest = _open(folder, plan, force)
+    progress.start(plan)
+    for number, group in enumerate(plan.groups):
+        entry = manifest["groups"][number]
+        if entry["complete"]:
+            progress.group(plan, group, "kept")
+            progress.rounds(len(group.runs) * plan.runs[group.runs[0]].server.num_rounds)
+            continue
+        folder.drop_parts(number)
+        write = lambda round_, rows, number=number: folder.write_part(number, round_, rows)
+        entry |= run_group(plan, group, write, progress) | {"complete": True}
+        folder.write_manifest(manifest)
+    folder.join()
+    folder.write_manifest(manifest | {"status": "complete"})
+    return folder
+
+
+def run_group(
+    plan: Plan, group: Group, write: Callable[[int, dict[str, dict[str, Any]]], None], progress: Progress
+) -> dict[str, float]:
+    """Compiles and runs one group; `write(round, rows)` gets its rows. Returns the seconds compiling and running."""
+    configs = [plan.runs[position] for position in group.runs]
+    config, dataset = configs[0], plan.datasets[configs[0].data]
+    progress.group(plan, group, "compiling")
+    started = time.perf_counter()
+    shared: ClientData = jax.tree.map(jnp.asarray, dataset.train)
+    test = jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test)
+    inputs = prepare(configs, shared)
+    corrupted = np.asarray(inputs.changes.corrupted)
+    counts = np.asarray(shared.counts if inputs.changes.counts is None else inputs.changes.counts)
+    counts = np.broadcast_to(counts, corrupted.shape)
+
+    max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
+    programs = Programs(build.simulation(config, dataset, group.client_width), group.run_width, max_rounds)
+    init = jax.jit(programs.init).lower(shared, inputs).compile()
+    states = init(shared, inputs)
+    chunk = jax.jit(programs.chunk, donate_argnums=0).lower(states, shared, inputs, jnp.int32(0)).compile()
+    measure = jax.jit(programs.measure).lower(states, inputs, *test).compile()
+    jax.block_until_ready(states)
+    compiled = time.perf_counter()
+
+    progress.group(plan, group, "running")
+    done, records = 0, None
+    while True:
+        metrics, alpha = jax.device_get(measure(states, inputs, *test))
+        rows = {"rounds": round_rows(configs, group.runs, done, metrics, records, corrupted)}
+        if done and config.record.clients != "none":
+            last_only = config.record.clients == "evaluated"
+            rows["clients"] = client_rows(group.runs, done, records, alpha, counts, corrupted, last_only)
+        write(done, rows)
+        if done == config.server.num_rounds:
+            break
+        num_rounds = min(max_rounds, config.server.num_rounds - done)
+        states, on_device = chunk(states, shared, inputs, jnp.int32(num_rounds))
+        records = jax.tree.map(lambda a, n=num_rounds: a[:, :n], jax.device_get(on_device))
+        done += num_rounds
+        progress.rounds(num_rounds * len(configs))
+    return {"seconds_compiling": compiled - started, "seconds_running": time.perf_counter() - compiled}
+
+
+def _open(folder: RunFolder, plan: Plan, force: bool) -> dict[str, Any]:
+    """The manifest to go on with: the folder's own if it is of this very plan, else a new one."""
+    manifest = new_manifest(plan)
+    if folder.is_occupied():
+        found = folder.read_manifest()
+        differs = [key for key in ("config", "versions", "device", "plan") if found[key] != manifest[key]]
+        if not force and differs:
+            raise RunFolderError(
+                f"{folder.path}: holds results with another {', '.join(differs)}; choose another --out, or add --force "
+                "to start over"
+            )
+        if not force:
+            return found
+    folder.create()
+    folder.write_text("config.toml", plan.experiment.dump())
+    folder.write_manifest(manifest)
+    return manifest
+
+
+def new_manifest(plan: Plan) -> dict[str, Any]:
+    """The manifest of a plan of which nothing has run."""
+    device = jax.devices()[0]
+    return {
+        "fedsim": fedsim.__version__,
+        "status": "incomplete",
+        "config": plan.experiment.dump(),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONED},
+        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "runs": [flatten(config) for config in plan.runs],
+        "plan": [asdict(group) | {"runs": list(group.runs)} for group in plan.groups],
+        "groups": [{"complete": False} for _ in plan.groups],
+    }

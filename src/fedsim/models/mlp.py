@@ -1,0 +1,22 @@
+"""A multilayer perceptron."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+from jax.nn.initializers import glorot_uniform
+
+from fedsim.types import Array
+
+
+class MLP(nn.Module):
+    """Dense layers with relu over the flattened input [B, *feature]; logits [B, num_classes]. Glorot-uniform kernels."""
+
+    num_classes: int
+    hidden_sizes: Sequence[int] = (64,)
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = x.reshape(x.shape[0], -1)
+        for size in self.hidden_sizes:
+            x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))
+        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x)

@@ -1,0 +1,170 @@
+"""Which runs share a compiled program, and that program mapped over them.
+
+Seeds, fractions of corrupted clients, lambdas and learning rates are data: runs that differ in nothing else are a group
+and compile once. A group's runs go through `lax.map` in batches of `run_width`, `vmap` inside a batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.config import Config, CorruptionConfig, num_corrupted
+from fedsim.corruption import CHANGES, CORRUPTIONS, corrupt
+from fedsim.evaluate import evaluate
+from fedsim.simulate import Simulation
+from fedsim.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, ServerState
+
+SMALL_MODEL = 50_000  # parameters
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that share a program, with the widths that they are planned with."""
+
+    runs: tuple[int, ...]  # positions in the experiment's list of runs
+    client_width: int
+    run_width: int
+
+
+class RunInputs(NamedTuple):
+    """What differs between the runs of a group."""
+
+    key: Array  # [S]
+    hparams: HParams  # [S]
+    changes: ClientData  # [S, ...] the fields of the clients' data that corruption changed; None: shared by all runs
+
+
+def shape_of(config: Config) -> Config:
+    """`config` without what is data: two runs share a program if this is equal."""
+    changes_x = "x" in CHANGES[config.corruption.kind]
+    return replace(
+        config,
+        name="fedsim",
+        seed=0,
+        corruption=CorruptionConfig(kind="noisy" if changes_x else "none"),
+        client=replace(config.client, learning_rate=0.1),
+        arfl=Config().arfl,
+    )
+
+
+def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
+    """The positions of the runs that share a program, in order of their first."""
+    groups: dict[Config, list[int]] = {}
+    for position, config in enumerate(configs):
+        groups.setdefault(shape_of(config), []).append(position)
+    return [tuple(runs) for runs in groups.values()]
+
+
+def choose_widths(config: Config, num_runs: int, num_params: int, backend: str) -> tuple[int, int]:
+    """`engine.client_width` and `engine.run_width`, with a rule of thumb for "auto".
+
+    Models trained in lockstep are clients x runs. A small model wants a whole cohort and a few runs, for the sake of
+    fewer and larger operations; a large one on a CPU wants to stay in its cache; an accelerator wants many.
+    """
+    cohort = config.server.cohort_size
+    if backend == "cpu":
+        clients, lockstep = (cohort, 5 * cohort) if num_params <= SMALL_MODEL else (min(4, cohort), 4)
+    else:
+        clients, lockstep = cohort, 4096 if num_params <= SMALL_MODEL else 128
+    client_width = clients if config.engine.client_width == "auto" else config.engine.client_width
+    if config.engine.run_width != "auto":
+        return client_width, min(config.engine.run_width, num_runs)
+    most = max(1, min(lockstep // client_width, num_runs))
+    padding = lambda width: -num_runs % width
+    return client_width, min(range(most, most // 2, -1), key=padding)
+
+
+def prepare(configs: Sequence[Config], data: ClientData) -> RunInputs:
+    """The inputs of a group's runs: keys, what is swept, and the clients' data corrupted run by run."""
+    changed = frozenset({"corrupted"}).union(*(CHANGES[config.corruption.kind] for config in configs))
+    parts: list[Any] = [None] * len(configs)
+    keys = [jax.random.split(jax.random.key(config.seed)) for config in configs]  # [corruption, simulation]
+    by_kind: dict[CorruptionConfig, list[int]] = {}
+    for i, config in enumerate(configs):
+        by_kind.setdefault(replace(config.corruption, fraction=0.0), []).append(i)
+    for settings, members in by_kind.items():
+        numbers = jnp.asarray([num_corrupted(configs[i], data.counts.shape[0]) for i in members])
+        corruption_keys = jnp.stack([keys[i][0] for i in members])
+        results = _corrupt_runs(settings.kind, settings.clients, changed, corruption_keys, numbers, data)
+        for slot, i in enumerate(members):
+            parts[i] = jax.tree.map(lambda a, slot=slot: a[slot], results)
+    stack = partial(jax.tree.map, lambda *runs: jnp.stack(runs))
+    hparams = [HParams(config.client.learning_rate, config.arfl.lam) for config in configs]
+    as_arrays = [HParams(*(jnp.float32(value) for value in one)) for one in hparams]
+    return RunInputs(jnp.stack([key[1] for key in keys]), stack(*as_arrays), stack(*parts))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _corrupt_runs(
+    kind: str, client_ids: tuple[int, ...], changed: frozenset[str], keys: Array, numbers: Array, data: ClientData
+) -> ClientData:
+    """The fields `changed` of `data`, corrupted run by run; the others are None, so that they are not even computed."""
+
+    def one(args: tuple[Array, Array]) -> ClientData:
+        key, number = args
+        result = corrupt(CORRUPTIONS[kind], key, data, number, client_ids)
+        return ClientData(*(value if name in changed else None for name, value in result._asdict().items()))
+
+    return jax.lax.map(one, (keys, numbers))
+
+
+def merged(shared: ClientData, changes: ClientData) -> ClientData:
+    """`shared` with the fields that `changes` has."""
+    return shared._replace(**{name: value for name, value in changes._asdict().items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Programs:
+    """A group's three programs, to be jitted by the caller: pure functions of arrays with a leading run axis [S]."""
+
+    simulation: Simulation
+    run_width: int
+    max_rounds: int
+
+    def init(self, shared: ClientData, inputs: RunInputs) -> ServerState:
+        """The states [S] before the first round."""
+
+        def one(run: RunInputs) -> ServerState:
+            return self.simulation.init(run.key, merged(shared, run.changes), run.hparams)
+
+        return map_runs(one, inputs, self.run_width)
+
+    def chunk(
+        self, states: ServerState, shared: ClientData, inputs: RunInputs, num_rounds: Array
+    ) -> tuple[ServerState, RoundRecord]:
+        """`num_rounds` <= `max_rounds` rounds of every run; records [S, max_rounds, K]."""
+
+        def one(args: tuple[ServerState, RunInputs]) -> tuple[ServerState, RoundRecord]:
+            state, run = args
+            data = merged(shared, run.changes)
+            return self.simulation.run(state, data, run.hparams, self.max_rounds, num_rounds)
+
+        return map_runs(one, (states, inputs), self.run_width)
+
+    def measure(
+        self, states: ServerState, inputs: RunInputs, x_test: Array, y_test: Array
+    ) -> tuple[Metrics, Array | None]:
+        """Test metrics [S] and, where the rule keeps them, the weights alpha [S, N] of all clients."""
+
+        def one(args: tuple[ServerState, HParams]) -> tuple[Metrics, Array | None]:
+            state, hparams = args
+            metrics = evaluate(self.simulation.task, state.params, x_test, y_test)
+            return metrics, self.simulation.client_weights(state, hparams)
+
+        return map_runs(one, (states, inputs.hparams), self.run_width)
+
+
+def map_runs(fn: Callable[[Any], PyTree], runs: PyTree, width: int) -> PyTree:
+    """`fn` over the leading axis [S] of `runs`, `width` at a time; a last batch is filled up with the last run."""
+    num_runs = jax.tree.leaves(runs)[0].shape[0]
+    if width >= num_runs:
+        return jax.vmap(fn)(runs)
+    num_batches = -(-num_runs // width)
+    slots = jnp.minimum(jnp.arange(num_batches * width), num_runs - 1).reshape(num_batches, width)
+    batched = lambda slot: jax.vmap(fn)(jax.tree.map(lambda a: a[slot], runs))
+    results = jax.lax.map(batched, slots)
+    return jax.tree.map(lambda a: a.reshape(num_batches * width, *a.shape[2:])[:num_runs], results)

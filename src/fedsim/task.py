@@ -1,0 +1,55 @@
+"""A flax module as a `Task`: initialisation, training loss and test metrics of a classifier."""
+
+import inspect
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedsim.types import Array, Metrics, PyTree, Task
+
+
+def classification(module: nn.Module, example: Array | np.ndarray) -> Task:
+    """Softmax classification by cross-entropy with `module`, whose output is logits [B, num_classes].
+
+    `example` [*feature] is any one input; only its shape and type count. uint8 inputs reach the module as float32 in
+    [0, 1], all others as they are. Where the module's `__call__` takes `train`, it gets True in the training loss
+    (together with a "dropout" key) and False elsewhere. The module may keep parameters only, no batch statistics.
+    """
+    takes_train = "train" in inspect.signature(type(module).__call__).parameters
+
+    def mode(train: bool) -> dict[str, bool]:
+        return {"train": train} if takes_train else {}
+
+    def apply(params: PyTree, x: Array, key: Array | None = None) -> Array:
+        x = x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
+        rngs = {} if key is None else {"dropout": key}
+        return module.apply({"params": params}, x, rngs=rngs, **mode(train=key is not None))
+
+    def init(key: Array) -> PyTree:
+        x = jnp.zeros((1, *example.shape), jnp.float32 if example.dtype == np.uint8 else example.dtype)
+        variables = module.init(key, x, **mode(train=False))
+        if set(variables) != {"params"}:
+            raise ValueError(f"{type(module).__name__} keeps {sorted(variables)}; fedsim trains parameters only")
+        return variables["params"]
+
+    def loss(params: PyTree, x: Array, y: Array, mask: Array, key: Array) -> Array:
+        losses = cross_entropy(apply(params, x, key), y)
+        return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+
+    def metrics(params: PyTree, x: Array, y: Array, mask: Array) -> Metrics:
+        logits = apply(params, x)
+        return Metrics(
+            loss_sum=jnp.sum(jnp.where(mask, cross_entropy(logits, y), 0.0)),
+            num_correct=jnp.sum(mask & (jnp.argmax(logits, axis=-1) == y)),
+            num_examples=jnp.sum(mask),
+        )
+
+    return Task(init, loss, metrics)
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    """Cross-entropy [B] of `logits` [B, C] with `labels` [B]; by a one-hot product, whose gradient is no scatter."""
+    return optax.softmax_cross_entropy(logits, jax.nn.one_hot(labels, logits.shape[-1]))
