@@ -40,7 +40,7 @@ def sign_flip(scale: float = 1.0) -> Attack:
 
     def attack(report: CohortReport, corrupted: Array) -> CohortReport:
         factor = jnp.where(corrupted, -scale, 1.0)
-        flip = lambda u: u * factor.reshape(-1, *[1] * (u.ndim - 1)).astype(u.dtype)  # noqa: E731
+        flip = lambda u: u * factor.reshape(-1, *[1] * (u.ndim - 1)).astype(u.dtype)
         return report._replace(updates=jax.tree.map(flip, report.updates))
 
     return attack

@@ -1,7 +1,8 @@
 """From a configuration to objects: the one place where names are looked up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 import flax.linen as nn
 import numpy as np
@@ -9,18 +10,19 @@ import optax
 
 from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
-from fedsim.config import Config, DataConfig, ModelConfig, check_clients, lookup
+from fedsim.config import Config, DataConfig, ModelConfig, check_clients
 from fedsim.corruption import CORRUPTIONS
 from fedsim.datasets import DATASETS
 from fedsim.datasets.partition import dirichlet, iid, natural
-from fedsim.datasets.raw import check, divide
+from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
+from fedsim.keys import lookup
 from fedsim.models import MLP
 from fedsim.simulate import Simulation
 from fedsim.task import classification
 from fedsim.types import Aggregator, FederatedDataset, HParams
 
-PARTITIONS = {
+PARTITIONS: dict[str, Callable[[RawDataset, np.random.Generator, DataConfig], np.ndarray]] = {
     "iid": lambda raw, rng, config: iid(raw, config.num_clients, rng),
     "dirichlet": lambda raw, rng, config: dirichlet(
         raw, config.num_clients, rng, config.dirichlet_alpha, config.min_examples
@@ -35,14 +37,15 @@ MODELS: dict[str, Callable[[ModelConfig, int], nn.Module]] = {
 
 def check_names(config: Config) -> None:
     """Raises `ConfigError` where a name is unknown, with the nearest right one."""
-    for key, name, table in [
+    tables: list[tuple[str, str, Mapping[str, Any]]] = [
         ("data.name", config.data.name, DATASETS),
         ("data.partition", config.data.partition, PARTITIONS),
         ("corruption.kind", config.corruption.kind, CORRUPTIONS),
         ("attack.kind", config.attack.kind, ATTACKS),
         ("model.name", config.model.name, MODELS),
         ("server.aggregator", config.server.aggregator, AGGREGATORS),
-    ]:
+    ]
+    for key, name, table in tables:
         lookup(key, name, table)
 
 
@@ -88,7 +91,3 @@ def simulation(config: Config, dataset: FederatedDataset, client_width: int = 0)
         client_width=client_width,
         record_losses=config.record.losses,
     )
-
-
-def hparams(config: Config) -> HParams:
-    return HParams(learning_rate=config.client.learning_rate, lam=config.arfl.lam)

@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     run.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file")
-    run.add_argument("--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)")
+    run.add_argument(
+        "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
+    )
     run.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
     run.add_argument("--force", action="store_true", help="start over where the folder holds results already")
 
@@ -100,7 +102,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
 
     An option counts as a key if it has a dot or is the name of a key; `-` in it stands for `_`.
     """
-    from fedsim.config import KEYS, check_key
+    from fedsim.keys import KEYS, check_key
 
     rest: list[str] = []
     overrides: dict[str, Any] = {}
@@ -161,7 +163,7 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from fedsim.configfile import reference
+    from fedsim.keys import reference
 
     del options
     print(reference(), end="")

@@ -37,7 +37,7 @@ def take_batch(data: ClientData, client: Client, positions: Array) -> tuple[Arra
 
     What is masked is the client's own first example, so that nobody computes with somebody else's NaN.
     """
-    mask = positions < client.count
+    mask = positions < client.num_examples
     index = client.offset + jnp.where(mask, positions, 0)
     return data.x[index], data.y[index], mask
 
@@ -49,9 +49,9 @@ def client_loss(task: Task, params: PyTree, data: ClientData, client: Client, ba
         batch = take_batch(data, client, i * batch_size + jnp.arange(batch_size))
         return loss_sum + task.metrics(params, *batch).loss_sum
 
-    steps = lockstep_max(num_batches(client.count, batch_size))
+    steps = lockstep_max(num_batches(client.num_examples, batch_size))
     loss_sum = jax.lax.fori_loop(0, steps, step, jnp.zeros((), jnp.float32))
-    return loss_sum / jnp.maximum(client.count, 1)
+    return loss_sum / jnp.maximum(client.num_examples, 1)
 
 
 def local_sgd(
@@ -72,12 +72,12 @@ def local_sgd(
     `max_count` bounds the clients' sizes, statically. Epochs are the outer loop: a reshuffle by `cond` inside one
     flat loop would become a sort at every step under `vmap`.
     """
-    steps = lockstep_max(num_batches(client.count, batch_size))
+    steps = lockstep_max(num_batches(client.num_examples, batch_size))
     num_slots = num_batches(max_count, batch_size) * batch_size
 
     def epoch(e: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         shuffle_key, steps_key = jax.random.split(jax.random.fold_in(key, e))
-        order = random_order(shuffle_key, client.count, num_slots)
+        order = random_order(shuffle_key, client.num_examples, num_slots)
 
         def step(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
             positions = jax.lax.dynamic_slice(order, (i * batch_size,), (batch_size,))
@@ -86,7 +86,7 @@ def local_sgd(
             updates, opt_state = optimizer.update(grads, carry[1], carry[0])
             moved = optax.apply_updates(carry[0], updates), opt_state
             # A client that is through its examples waits for the others of its wave.
-            active = i * batch_size < client.count
+            active = i * batch_size < client.num_examples
             return jax.tree.map(lambda new, old: jnp.where(active, new, old), moved, carry)
 
         return jax.lax.fori_loop(0, steps, step, carry)

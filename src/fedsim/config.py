@@ -1,14 +1,8 @@
-"""The configuration of a run: frozen dataclasses, with type, bounds, default and meaning of every key.
+"""The configuration of a run: frozen dataclasses, with type, bounds, default and meaning of every key."""
 
-A key is written `section.name`; `fedsim config` prints them all. Reading files and sweeps: `configfile.py`.
-"""
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
-import difflib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-import msgspec
 from msgspec import Meta
 
 from fedsim.errors import ConfigError
@@ -25,6 +19,8 @@ Width = AtLeast1 | Literal["auto"]
 
 @dataclass(frozen=True)
 class DataConfig:
+    """The data set, and how it is divided among clients."""
+
     name: Annotated[str, "data set: digits"] = "digits"
     num_clients: Annotated[AtLeast1, "number of clients N"] = 20
     partition: Annotated[str, "iid, dirichlet, or natural (the data set's own clients, whose number is N)"] = "iid"
@@ -35,6 +31,8 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class CorruptionConfig:
+    """What happens to the training data of some clients."""
+
     kind: Annotated[str, "none, shuffling, flipping, noisy (images), collusion or exclude"] = "none"
     fraction: Annotated[Share, "share of the clients that is corrupted"] = 0.0
     clients: Annotated[tuple[AtLeast0, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
@@ -42,6 +40,8 @@ class CorruptionConfig:
 
 @dataclass(frozen=True)
 class AttackConfig:
+    """What corrupted clients report, beyond their data."""
+
     kind: Annotated[str, "what corrupted clients report: none (the truth), fake_loss or sign_flip"] = "none"
     scale: Annotated[
         Positive | None, "fake_loss: report scale x loss (default 0.01); sign_flip: send -scale x update (default 1)"
@@ -50,12 +50,16 @@ class AttackConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
+    """The network."""
+
     name: Annotated[str, "network: mlp"] = "mlp"
     hidden_sizes: Annotated[tuple[AtLeast1, ...], "mlp: units of each hidden layer"] = (64,)
 
 
 @dataclass(frozen=True)
 class ClientConfig:
+    """Local training."""
+
     learning_rate: Annotated[Positive, "of the clients' SGD"] = 0.1
     epochs: Annotated[AtLeast1, "E, passes over its data that a client makes in a round"] = 1
     batch_size: Annotated[AtLeast1, "B, examples of a step; a last, partial batch is kept"] = 32
@@ -64,6 +68,8 @@ class ClientConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
+    """Rounds and aggregation."""
+
     aggregator: Annotated[str, "fedavg, rfa, multi_krum, cfl or arfl"] = "arfl"
     cohort_size: Annotated[AtLeast1, "K, clients of a round"] = 10
     num_rounds: Annotated[AtLeast0, "R, rounds of a run"] = 100
@@ -74,23 +80,31 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class ArflConfig:
+    """Aggregator arfl."""
+
     lam: Annotated[Positive, "lambda in units of M, the number of training examples of all clients"] = 1.0
 
 
 @dataclass(frozen=True)
 class RfaConfig:
+    """Aggregator rfa."""
+
     num_iters: Annotated[AtLeast1, "steps of the Weiszfeld algorithm"] = 4
     eps: Annotated[Positive, "smoothing: distances are at least this"] = 1e-5
 
 
 @dataclass(frozen=True)
 class MultiKrumConfig:
+    """Aggregator multi_krum."""
+
     num_byzantine: Annotated[AtLeast0 | None, "f, corrupted clients expected in a cohort; default: (K - 3) // 2"] = None
     num_selected: Annotated[AtLeast1 | None, "clients that are averaged; default: K - f"] = None
 
 
 @dataclass(frozen=True)
 class CflConfig:
+    """Aggregator cfl."""
+
     threshold: Annotated[
         Annotated[float, Meta(ge=-1, le=1)], "split the cohort where the largest cosine across is below this"
     ] = 0.02
@@ -98,12 +112,16 @@ class CflConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
+    """How the work is laid out; changes speed and rounding, nothing else."""
+
     client_width: Annotated[Width, "clients of a run that train in lockstep (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a program that train in lockstep, or auto"] = "auto"
 
 
 @dataclass(frozen=True)
 class RecordConfig:
+    """What is written of each round."""
+
     losses: Annotated[bool, "record the clients' losses; false saves that pass where the rule needs none"] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
 
@@ -126,100 +144,6 @@ class Config:
     cfl: CflConfig = field(default_factory=CflConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of the configuration."""
-
-    name: str  # dotted
-    type: Any
-    default: Any
-    meaning: str
-
-    @property
-    def choices(self) -> str:
-        """What a key with a `Literal` type may be, for messages."""
-        kind = get_args(self.type)[0]
-        words = [f'"{v}"' for t in (kind, *get_args(kind)) if get_origin(t) is Literal for v in get_args(t)]
-        return " or ".join(words if get_origin(kind) is Literal else ["a number", *words])
-
-
-def keys(cls: type = Config, prefix: str = "") -> dict[str, Key]:
-    """All keys by their dotted names, in order."""
-    found: dict[str, Key] = {}
-    hints, extras = get_type_hints(cls), get_type_hints(cls, include_extras=True)
-    default = cls()
-    for f in fields(cls):
-        if is_dataclass(hints[f.name]):
-            found |= keys(hints[f.name], f"{f.name}.")
-        else:
-            meaning = extras[f.name].__metadata__[-1]
-            found[prefix + f.name] = Key(prefix + f.name, extras[f.name], getattr(default, f.name), meaning)
-    return found
-
-
-KEYS = keys()
-
-
-def flatten(config: Config) -> dict[str, Any]:
-    """The configuration as {dotted key: value}."""
-    values = {}
-    for name in KEYS:
-        section, _, last = name.rpartition(".")
-        values[name] = getattr(getattr(config, section) if section else config, last)
-    return values
-
-
-def unflatten(values: Mapping[str, Any]) -> Config:
-    """The configuration with `values` by dotted key, the others at their defaults; `ConfigError` where one is wrong."""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        check_key(name)
-        section, _, last = name.rpartition(".")
-        (nested.setdefault(section, {}) if section else nested)[last] = value
-    try:
-        config = msgspec.convert(nested, Config)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        where = where.strip("`").removeprefix("$.")
-        if what.startswith("Invalid enum value"):
-            what = f"expected {KEYS[where].choices}, got {what.rpartition(' ')[2]}"
-        raise ConfigError(f"{where}: {what[0].lower()}{what[1:]}") from None
-    if config.data.partition != "natural":
-        check_clients(config, config.data.num_clients)
-    return config
-
-
-def check_key(name: str, sections: Iterable[str] = ()) -> None:
-    """Raises `ConfigError` with the nearest right name (of `sections` first) where there is no such key."""
-    if name not in KEYS:
-        raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or nearest_key(name))}")
-
-
-def nearest_key(name: str) -> str | None:
-    """The key most like `name`, if any is: the whole name, or else its last part."""
-    last_parts = {key.rpartition(".")[2]: key for key in KEYS}
-    match = nearest(name, KEYS)
-    if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
-        match = last_parts[part]
-    return match
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` most like `name`, or None."""
-    return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
-
-
-def did_you_mean(name: str | None) -> str:
-    return f"; did you mean {name}?" if name else ""
-
-
-def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
-    """`table[name]`, or a `ConfigError` that names the choices."""
-    if name in table:
-        return table[name]
-    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or "; choose from " + ", ".join(table)}')
 
 
 def check_clients(config: Config, num_clients: int) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 import math
 import re
 import tomllib
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from fedsim.config import KEYS, Config, canonical, check_key, did_you_mean, flatten, nearest, unflatten
+from fedsim.config import Config, canonical
 from fedsim.errors import ConfigError
+from fedsim.keys import KEYS, check_key, did_you_mean, flatten, nearest, toml, unflatten
 
 MAX_RUNS = 100_000
 SECTIONS = {key.rpartition(".")[0] for key in KEYS} - {""}
@@ -55,13 +55,8 @@ class Experiment:
         return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
 
 
-def toml(value: Any) -> str:
-    """A string, number, boolean or list in TOML."""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """The experiment in the file `path`; `overrides` as in `parse`. `ConfigError` names the file where it is at fault."""
+    """The experiment in the file `path`; `overrides` as in `parse`. A `ConfigError` names the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -140,24 +135,3 @@ def _axis(key: str, value: Any) -> list[Any]:
     if not value:
         raise ConfigError(f"sweep: {key} has no values")
     return value
-
-
-def reference() -> str:
-    """Every key with its default and meaning, as TOML that may be run; keys without a default are commented out."""
-    lines, section = [], ""
-    for key in KEYS.values():
-        head, _, last = key.name.rpartition(".")
-        if head != section:
-            lines.append(f"\n[{head}]")
-            section = head
-        setting = f"# {last} = ..." if key.default is None else f"{last} = {toml(key.default)}"
-        lines.append(f"{setting:<24}  # {key.meaning}")
-    return "\n".join([*lines, "", *SWEEP_HELP]) + "\n"
-
-
-SWEEP_HELP = (
-    "# A sweep: each [[sweep]] is a grid over any keys; all blocks together are the runs, equal runs once.",
-    "# [[sweep]]",
-    '# server.aggregator = ["fedavg", "arfl"]',
-    "# seed = [0, 1, 2, 3, 4]",
-)

@@ -18,7 +18,7 @@ MIN_WIDTH = 100  # columns where the output is no terminal
 
 def _console(stderr: bool = False) -> Console:
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=max(console.width, MIN_WIDTH))
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=MIN_WIDTH)
 
 
 class Bar(Progress):

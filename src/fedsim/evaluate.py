@@ -7,7 +7,7 @@ from fedsim.types import Array, Metrics, PyTree, Task
 
 
 def evaluate(task: Task, params: PyTree, x: Array, y: Array, batch_size: int = 1000) -> Metrics:
-    """Metrics of `params` summed over the examples `x` [T, *feature], `y` [T]; at most `batch_size` in memory at once."""
+    """Metrics of `params` summed over the examples `x` [T, *feature], `y` [T], `batch_size` at a time."""
     x, y = jnp.asarray(x), jnp.asarray(y)
     num_examples = x.shape[0]
     batch_size = min(batch_size, num_examples)

@@ -14,13 +14,14 @@ import numpy as np
 
 import fedsim
 from fedsim import build
-from fedsim.config import Config, DataConfig, flatten
+from fedsim.config import Config, DataConfig
 from fedsim.configfile import Experiment
 from fedsim.errors import RunFolderError
+from fedsim.keys import flatten
 from fedsim.rows import client_rows, round_rows
 from fedsim.store import RunFolder
 from fedsim.sweep import Group, Programs, choose_widths, group_runs, prepare
-from fedsim.types import ClientData, FederatedDataset, Task
+from fedsim.types import ClientData, FederatedDataset, RoundRecord, Task
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -118,11 +119,12 @@ def run_group(
     compiled = time.perf_counter()
 
     progress.group(plan, group, "running")
-    done, records = 0, None
+    done = 0
+    records: RoundRecord | None = None
     while True:
         metrics, alpha = jax.device_get(measure(states, inputs, *test))
         rows = {"rounds": round_rows(configs, group.runs, done, metrics, records, corrupted)}
-        if done and config.record.clients != "none":
+        if records is not None and config.record.clients != "none":
             last_only = config.record.clients == "evaluated"
             rows["clients"] = client_rows(group.runs, done, records, alpha, counts, corrupted, last_only)
         write(done, rows)

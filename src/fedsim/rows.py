@@ -19,11 +19,14 @@ def round_rows(
     records: RoundRecord | None,
     corrupted: np.ndarray,
 ) -> Columns:
-    """One row a run [S], after `round_` rounds; `records` [S, rounds, K] since the evaluation before, `corrupted` [S, N]."""
+    """One row a run [S], after `round_` rounds.
+
+    `records` [S, rounds, K] are those since the evaluation before; `corrupted` [S, N].
+    """
     num_runs = len(configs)
     weight = np.full(num_runs, np.nan)
     if records is not None:
-        of_corrupted = np.take_along_axis(corrupted[:, None], records.client_ids, axis=2)
+        of_corrupted = np.take_along_axis(corrupted[:, None], np.asarray(records.client_ids), axis=2)
         given = records.weights.sum(axis=(1, 2), dtype=np.float64)
         lost = (records.weights * of_corrupted).sum(axis=(1, 2), dtype=np.float64)
         weight = np.divide(lost, given, out=weight, where=given > 0)
@@ -62,16 +65,17 @@ def client_rows(
     """
     if last_only:
         records = RoundRecord(*(field[:, -1:] for field in records))
-    num_runs, num_rounds, _ = records.client_ids.shape
+    client_ids = np.asarray(records.client_ids)
+    num_runs, num_rounds, _ = client_ids.shape
     index = np.arange(num_runs)[:, None, None]
     round_numbers = last_round - num_rounds + 1 + np.arange(num_rounds)[None, :, None]
     alphas = np.full(records.weights.shape, np.nan, np.float32)
     if alpha is not None:
-        alphas[:, -1] = alpha[np.arange(num_runs)[:, None], records.client_ids[:, -1]]
-    parts = [(index, round_numbers, records.client_ids, records.losses, alphas, records.weights)]
+        alphas[:, -1] = alpha[np.arange(num_runs)[:, None], client_ids[:, -1]]
+    parts: list[tuple[Any, ...]] = [(index, round_numbers, client_ids, records.losses, alphas, records.weights)]
     if alpha is not None:
         in_cohort = np.zeros(alpha.shape, bool)
-        np.put_along_axis(in_cohort, records.client_ids[:, -1], True, axis=1)
+        np.put_along_axis(in_cohort, client_ids[:, -1], True, axis=1)
         run, client = np.nonzero(~in_cohort)
         parts.append((run, last_round, client, np.nan, alpha[run, client], np.nan))
 

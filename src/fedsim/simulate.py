@@ -23,6 +23,8 @@ from fedsim.types import (
     Task,
 )
 
+PLAIN_AVERAGING = optax.sgd(1.0)
+
 
 @dataclass(frozen=True)
 class Simulation:
@@ -39,7 +41,7 @@ class Simulation:
     max_count: int  # examples of the largest client
     epochs: int = 1  # E
     client_optimizer: Callable[[Array | float], optax.GradientTransformation] = optax.sgd  # from the learning rate
-    server_optimizer: optax.GradientTransformation = optax.sgd(1.0)
+    server_optimizer: optax.GradientTransformation = PLAIN_AVERAGING
     attack: Attack = honest
     dropout_rate: float = 0.0  # probability that a client of the cohort does not answer
     client_width: int = 0  # clients in lockstep; 0: the whole cohort
@@ -107,7 +109,7 @@ class Simulation:
 
     def _losses(self, params: PyTree, data: ClientData, clients: Client) -> Array:
         loss_batch = min(self.max_count, 256)
-        loss = lambda client: client_loss(self.task, params, data, client, loss_batch)  # noqa: E731
+        loss = lambda client: client_loss(self.task, params, data, client, loss_batch)
         return map_clients(loss, clients, self._width(clients))
 
     def _updates(self, params: PyTree, data: ClientData, clients: Client, key: Array, hparams: HParams) -> PyTree:
@@ -131,7 +133,7 @@ class Simulation:
 
     def _report(self, data: ClientData, clients: Client, losses: Array, updates: PyTree = ()) -> CohortReport:
         """What the clients send, lies included."""
-        report = CohortReport(clients.client_id, clients.count, losses, updates, clients.count > 0)
+        report = CohortReport(clients.client_id, clients.num_examples, losses, updates, clients.num_examples > 0)
         return self.attack(report, data.corrupted[clients.client_id])
 
     def _safe(self, report: CohortReport) -> CohortReport:
@@ -146,5 +148,5 @@ class Simulation:
             finite &= jnp.isfinite(report.losses)
         losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
         losses = jnp.where(report.valid, losses, jnp.nan)
-        zero = lambda u: jnp.where(finite.reshape(-1, *[1] * (u.ndim - 1)), u, 0)  # noqa: E731
+        zero = lambda u: jnp.where(finite.reshape(-1, *[1] * (u.ndim - 1)), u, 0)
         return report._replace(losses=losses, updates=jax.tree.map(zero, report.updates), valid=finite)

@@ -84,7 +84,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: not a run folder (it has no manifest.json)") from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path}: broken: {error}") from None
-        if not isinstance(manifest, dict) or not MANIFEST_KEYS <= manifest.keys():
+        if not isinstance(manifest, dict) or not manifest.keys() >= MANIFEST_KEYS:
             raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
         return manifest
 

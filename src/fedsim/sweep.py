@@ -93,9 +93,11 @@ def prepare(configs: Sequence[Config], data: ClientData) -> RunInputs:
         for slot, i in enumerate(members):
             parts[i] = jax.tree.map(lambda a, slot=slot: a[slot], results)
     stack = partial(jax.tree.map, lambda *runs: jnp.stack(runs))
-    hparams = [HParams(config.client.learning_rate, config.arfl.lam) for config in configs]
-    as_arrays = [HParams(*(jnp.float32(value) for value in one)) for one in hparams]
-    return RunInputs(jnp.stack([key[1] for key in keys]), stack(*as_arrays), stack(*parts))
+    hparams = HParams(
+        learning_rate=jnp.asarray([config.client.learning_rate for config in configs], jnp.float32),
+        lam=jnp.asarray([config.arfl.lam for config in configs], jnp.float32),
+    )
+    return RunInputs(jnp.stack([key[1] for key in keys]), hparams, stack(*parts))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -107,7 +109,8 @@ def _corrupt_runs(
     def one(args: tuple[Array, Array]) -> ClientData:
         key, number = args
         result = corrupt(CORRUPTIONS[kind], key, data, number, client_ids)
-        return ClientData(*(value if name in changed else None for name, value in result._asdict().items()))
+        unchanged: dict[str, Any] = {name: None for name in ClientData._fields if name not in changed}
+        return result._replace(**unchanged)
 
     return jax.lax.map(one, (keys, numbers))
 

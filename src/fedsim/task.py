@@ -1,6 +1,7 @@
 """A flax module as a `Task`: initialisation, training loss and test metrics of a classifier."""
 
 import inspect
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,13 +21,14 @@ def classification(module: nn.Module, example: Array | np.ndarray) -> Task:
     """
     takes_train = "train" in inspect.signature(type(module).__call__).parameters
 
-    def mode(train: bool) -> dict[str, bool]:
+    def mode(train: bool) -> dict[str, Any]:
         return {"train": train} if takes_train else {}
 
     def apply(params: PyTree, x: Array, key: Array | None = None) -> Array:
         x = x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
         rngs = {} if key is None else {"dropout": key}
-        return module.apply({"params": params}, x, rngs=rngs, **mode(train=key is not None))
+        logits: Any = module.apply({"params": params}, x, rngs=rngs, **mode(train=key is not None))
+        return logits
 
     def init(key: Array) -> PyTree:
         x = jnp.zeros((1, *example.shape), jnp.float32 if example.dtype == np.uint8 else example.dtype)

@@ -31,7 +31,7 @@ class Client(NamedTuple):
 
     client_id: Array  # [] int32
     offset: Array  # [] int32
-    count: Array  # [] int32; 0: padding, or out of the game
+    num_examples: Array  # [] int32, m_i; 0: padding, or out of the game
 
 
 class Metrics(NamedTuple):
@@ -113,6 +113,7 @@ class FederatedDataset:
 
     @property
     def num_clients(self) -> int:
+        """N."""
         return len(self.train.counts)
 
     @property

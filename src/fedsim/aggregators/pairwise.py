@@ -13,7 +13,7 @@ def gram(updates: PyTree) -> Array:
         flat = u.reshape(u.shape[0], -1).astype(jnp.float32)
         return jnp.matmul(flat, flat.T, precision="highest")
 
-    return sum(jax.tree.leaves(jax.tree.map(leaf, updates)))
+    return jnp.sum(jnp.stack([leaf(u) for u in jax.tree.leaves(updates)]), axis=0)
 
 
 def centred(updates: PyTree, weights: Array) -> PyTree:
@@ -21,7 +21,7 @@ def centred(updates: PyTree, weights: Array) -> PyTree:
 
     Distances do not change, but near-equal updates would lose 3e-2 of them to float32 rounding without this.
     """
-    return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest"), updates)
+    return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)
 
 
 def squared_distances(inner: Array) -> Array:

@@ -1,6 +1,7 @@
 """Examples before they are divided among clients, and the checks that all data go through."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +32,14 @@ def divide(raw: RawDataset, owner: np.ndarray) -> FederatedDataset:
     if len(empty):
         raise DataError(f"{raw.name}: client {empty[0]} has no examples; every client needs at least one")
     order = np.argsort(owner, kind="stable")
-    train = ClientData(
-        x=raw.x[order],
-        y=raw.y[order].astype(np.int32),
-        offsets=np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32),
-        counts=counts.astype(np.int32),
-        corrupted=np.zeros(len(counts), bool),
-    )
-    return FederatedDataset(raw.name, train, raw.x_test, raw.y_test.astype(np.int32), raw.num_classes)
+    train: dict[str, Any] = {
+        "x": raw.x[order],
+        "y": raw.y[order].astype(np.int32),
+        "offsets": np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32),
+        "counts": counts.astype(np.int32),
+        "corrupted": np.zeros(len(counts), bool),
+    }
+    return FederatedDataset(raw.name, ClientData(**train), raw.x_test, raw.y_test.astype(np.int32), raw.num_classes)
 
 
 def check(raw: RawDataset) -> RawDataset:

@@ -9,7 +9,7 @@ from fedsim.types import Array
 
 
 class MLP(nn.Module):
-    """Dense layers with relu over the flattened input [B, *feature]; logits [B, num_classes]. Glorot-uniform kernels."""
+    """Dense layers with relu on the flattened input [B, *feature]; logits [B, num_classes]. Glorot-uniform kernels."""
 
     num_classes: int
     hidden_sizes: Sequence[int] = (64,)

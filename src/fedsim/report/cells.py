@@ -49,7 +49,7 @@ def read(folder: RunFolder) -> Results:
     rows = {name: column.to_numpy() for name, column in zip(*_columns(folder.read("rounds")), strict=True)}
     varied = [key for key in manifest["runs"][0] if len({str(run[key]) for run in manifest["runs"]}) > 1]
     others = [key for key in varied if key not in AXES]
-    members: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[tuple[str, str, float, float | None, str], list[int]] = {}
     for run, config in enumerate(manifest["runs"]):
         settings = ", ".join(f"{key}={config[key]}" for key in others)
         first = np.searchsorted(rows["run"], run)
@@ -64,18 +64,12 @@ def _columns(table: pa.Table) -> tuple[list[str], list[pa.ChunkedArray]]:
     return table.column_names, table.columns
 
 
-def _cell(key: tuple[Any, ...], runs: list[int], rows: dict[str, np.ndarray]) -> Cell:
+def _cell(key: tuple[str, str, float, float | None, str], runs: list[int], rows: dict[str, np.ndarray]) -> Cell:
     slices = [slice(*np.searchsorted(rows["run"], [run, run + 1])) for run in runs]
     stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
     seeds = tuple(int(rows["seed"][part.start]) for part in slices)
-    return Cell(
-        *key,
-        seeds=seeds,
-        runs=tuple(runs),
-        rounds=rows["round"][slices[0]],
-        accuracy=stacked("test_accuracy"),
-        corrupted_weight=stacked("corrupted_weight"),
-    )
+    rounds = rows["round"][slices[0]]
+    return Cell(*key, seeds, tuple(runs), rounds, stacked("test_accuracy"), stacked("corrupted_weight"))
 
 
 def summary(results: Results) -> list[dict[str, Any]]:

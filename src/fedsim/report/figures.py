@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from fedsim.report.cells import Cell, Results, in_scenario, scenarios
+from fedsim.report.cells import Results, in_scenario, scenarios
 from fedsim.report.names import row_names, scenario_name
 
 if TYPE_CHECKING:
@@ -79,16 +79,16 @@ def _over_rounds(results: Results, value: Any, label: str, corrupted_only: bool 
         for cell in in_scenario(results.cells, scenario):
             style = rows.index(row_of[id(cell)]) % len(COLOURS)
             values = value(cell)
-            line = panel.plot(
-                cell.rounds, np.mean(values, axis=0), STYLES[style], color=COLOURS[style], linewidth=1.5
-            )
+            line = panel.plot(cell.rounds, np.mean(values, axis=0), STYLES[style], color=COLOURS[style], linewidth=1.5)
             band = np.min(values, axis=0), np.max(values, axis=0)
             panel.fill_between(cell.rounds, *band, color=COLOURS[style], alpha=0.12, linewidth=0)
             handles[row_of[id(cell)]] = line[0]
         panel.set_title(scenario_name(scenario), fontsize="medium")
         panel.set_xlabel("Round")
     _label_left(figure, panels, label)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 5), frameon=False)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 5), frameon=False
+    )
     return figure
 
 

@@ -28,8 +28,8 @@ def accuracy_table(results: Results) -> Table:
     for row in dict.fromkeys(names.values()):
         texts = []
         for column in columns:
-            mean, deviation = values.get((row, column), ("", None))
-            text = mean if deviation is None else f"{mean} ± {deviation}"
+            mean, spread = values.get((row, column), ("", None))
+            text = mean if spread is None else f"{mean} ± {spread}"
             texts.append(f"[bold]{text}[/bold]" if mean and float(mean) == best[column] else text)
         table.add_row(row, *texts)
     return table

@@ -1,0 +1,63 @@
+"""Shared by all tests: the persistent compile cache, strict rank promotion, and one tiny federation."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+import fedsim
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
+
+
+class Linear(nn.Module):
+    """Softmax regression: small enough for a NumPy oracle."""
+
+    num_classes: int = 3
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(self.num_classes)(x)
+
+
+def make_dataset(counts=COUNTS, num_features=5, num_test=40, seed=0) -> fedsim.FederatedDataset:
+    """Three separable classes, client i with counts[i] examples."""
+    rng = np.random.default_rng(seed)
+    num_train = sum(counts)
+    y = rng.integers(0, 3, num_train + num_test)
+    x = rng.normal(size=(len(y), num_features)) + 2 * np.eye(3, num_features)[y]
+    client_ids = np.repeat(np.arange(len(counts)), counts)
+    return fedsim.from_arrays(x[:num_train], y[:num_train], client_ids, x[num_train:], y[num_train:])
+
+
+def make_simulation(dataset, aggregator=None, **options) -> fedsim.Simulation:
+    defaults = {"cohort_size": 5, "batch_size": 4, "epochs": 2, "max_count": dataset.max_count}
+    aggregator = aggregator or (lambda hparams: fedsim.aggregators.arfl(hparams.lam))
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    return fedsim.Simulation(task, aggregator, **(defaults | options))
+
+
+@pytest.fixture(scope="session")
+def dataset() -> fedsim.FederatedDataset:
+    return make_dataset()
+
+
+@pytest.fixture(scope="session")
+def data(dataset) -> fedsim.ClientData:
+    return jax.tree.map(jax.numpy.asarray, dataset.train)
+
+
+@pytest.fixture(autouse=True)
+def _no_user_settings(monkeypatch):
+    """Tests see none of the user's own settings."""
+    for name in list(os.environ):
+        if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
+            monkeypatch.delenv(name)

@@ -1,0 +1,162 @@
+"""One contract for every rule, and each robust rule against an independent computation in float64."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from fedsim.aggregators import AGGREGATORS, cfl, multi_krum, rfa
+from fedsim.aggregators.cfl import bipartition
+from fedsim.aggregators.pairwise import cosines, gram, squared_distances
+from fedsim.testing import check_aggregator
+from fedsim.types import CohortReport
+
+KEY = jax.random.key(0)
+
+
+def report_of(updates, counts=None, valid=None) -> CohortReport:
+    k = len(updates)
+    counts = jnp.asarray(np.full(k, 10) if counts is None else counts, jnp.int32)
+    valid = jnp.ones(k, bool) if valid is None else jnp.asarray(valid)
+    half = np.shape(updates)[1] // 2  # two leaves, so that sums over leaves are tested
+    tree = {"a": jnp.asarray(updates[:, :half], jnp.float32), "b": jnp.asarray(updates[:, half:], jnp.float32)}
+    return CohortReport(jnp.arange(k), counts, jnp.ones(k), tree, valid)
+
+
+def weights_of(rule, report) -> np.ndarray:
+    return np.asarray(rule.aggregate((), report, KEY)[0].weights)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_contract(name, seed):
+    check_aggregator(AGGREGATORS[name](), seed)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_no_state_leaks_through_weights_of_nobody(name):
+    """A rule that keeps weights of all clients keeps them for all, and says so; the others say None."""
+    state = AGGREGATORS[name]().init({}, jnp.asarray([3, 4]), jnp.asarray([1.0, 2.0]))
+    alpha = AGGREGATORS[name]().client_weights(state)
+    assert (alpha is not None) == (name == "arfl")
+
+
+def weiszfeld(updates, counts, num_iters, eps):
+    u, m = np.asarray(updates, np.float64), np.asarray(counts, np.float64)
+    weights = m / m.sum()
+    for _ in range(num_iters):
+        distances = np.linalg.norm(u - weights @ u, axis=1)
+        beta = m / np.maximum(eps, distances)
+        weights = beta / beta.sum()
+    return weights
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 4, 50]))
+@settings(max_examples=30, deadline=None)
+def test_rfa_is_direct_weiszfeld(seed, k, num_iters):
+    rng = np.random.default_rng(seed)
+    updates, counts = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
+    updates[0] *= 30
+    np.testing.assert_allclose(
+        weights_of(rfa(num_iters), report_of(updates, counts)), weiszfeld(updates, counts, num_iters, 1e-5), atol=2e-4
+    )
+
+
+def test_rfa_tells_near_equal_updates_apart():
+    """Without centring, float32 inner products of near-equal updates lose their distances."""
+    rng = np.random.default_rng(0)
+    updates = (10 + 1e-3 * rng.normal(size=(8, 40))).astype(np.float32)
+    updates[0] += 0.01
+    expected = weiszfeld(updates, np.full(8, 10), 4, 1e-5)
+    np.testing.assert_allclose(weights_of(rfa(), report_of(updates)), expected, rtol=2e-3)
+
+
+def krum(updates, counts, valid, f, num_selected):
+    """Multi-Krum by loops over clients."""
+    who = [i for i in range(len(updates)) if valid[i]]
+    k = len(who)
+    f = max((k - 3) // 2, 0) if f is None else f
+    scores = {}
+    for i in who:
+        distances = sorted(float(((updates[i] - updates[j]) ** 2).sum()) for j in who if j != i)
+        scores[i] = sum(distances[: max(k - f - 2, 1)])
+    chosen = sorted(who, key=lambda i: (scores[i], i))[: max(k - f if num_selected is None else num_selected, 1)]
+    weights = np.zeros(len(updates))
+    weights[chosen] = counts[chosen] / counts[chosen].sum()
+    return weights
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 2, 3, 4, 10]),
+    st.sampled_from([None, 0, 1, 5, 50]),
+    st.sampled_from([None, 1, 5]),
+)
+@settings(max_examples=60, deadline=None)
+def test_multi_krum_is_a_loop(seed, k, f, num_selected):
+    rng = np.random.default_rng(seed)
+    updates, counts, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
+    updates[~valid] = 0
+    rule = multi_krum(f, num_selected)
+    if not valid.any():
+        assert weights_of(rule, report_of(updates, counts, valid)).sum() == 0
+        return
+    got = weights_of(rule, report_of(updates, counts, valid))
+    np.testing.assert_allclose(got, krum(updates, counts, valid, f, num_selected), atol=1e-6)
+
+
+def test_multi_krum_leaves_the_outlier_out():
+    updates = np.random.default_rng(0).normal(size=(9, 4))
+    updates[4] += 1e6
+    assert weights_of(multi_krum(), report_of(updates))[4] == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+@settings(max_examples=60, deadline=None)
+def test_bipartition_is_single_linkage(seed, k):
+    rng = np.random.default_rng(seed)
+    similarity = np.asarray(cosines(gram({"u": jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)})))
+    first, across = bipartition(jnp.asarray(similarity), jnp.ones(k, bool))
+    tree = linkage(1 - similarity[np.triu_indices(k, 1)], "single")
+    groups = fcluster(tree, 2, "maxclust")
+    same = np.asarray(first)[:, None] == np.asarray(first)[None]
+    np.testing.assert_array_equal(same, groups[:, None] == groups[None])
+    assert float(across) == pytest.approx(1 - tree[-1, 2], abs=1e-5)
+
+
+def test_bipartition_ignores_invalid_clients():
+    similarity = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (6, 6)))
+    similarity = (similarity + similarity.T) / 2
+    valid = jnp.asarray([True, False, True, True, False, True])
+    chosen = np.flatnonzero(valid)
+    first, across = bipartition(similarity, valid)
+    expected, expected_across = bipartition(similarity[np.ix_(chosen, chosen)], jnp.ones(4, bool))
+    chex.assert_trees_all_equal((first[chosen], across), (expected, expected_across))
+    assert not first[1]
+    assert not first[4]
+
+
+def test_cfl_keeps_the_larger_group_or_everybody():
+    direction = np.eye(4)[0]
+    updates = np.stack([direction, direction, direction, -direction, -direction])
+    np.testing.assert_allclose(weights_of(cfl(), report_of(updates)), [1 / 3, 1 / 3, 1 / 3, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.full(5, 0.2), atol=1e-6)
+    tie = report_of(np.stack([direction, direction, -direction, -direction]), counts=[1, 1, 5, 1])
+    np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
+
+
+def test_distances_and_cosines():
+    u = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+    u[2] = 0
+    inner = gram({"a": jnp.asarray(u[:, :3]), "b": jnp.asarray(u[:, 3:]).reshape(5, 2, 2)})
+    np.testing.assert_allclose(
+        squared_distances(inner), ((u[:, None] - u[None]) ** 2).sum(-1), atol=1e-4
+    )
+    norms = np.linalg.norm(u, axis=1)
+    with np.errstate(invalid="ignore"):
+        expected = np.nan_to_num(u @ u.T / np.outer(norms, norms))
+    np.testing.assert_allclose(cosines(inner), expected, atol=1e-6)

@@ -1,0 +1,123 @@
+"""ARFL's weights against the problem that they solve: Eq. 2 of the paper for fixed parameters."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsim.aggregators.arfl import arfl, optimal_weights
+from fedsim.types import CohortReport
+
+solve = jax.jit(optimal_weights)
+
+
+def by_bisection(losses: np.ndarray, counts: np.ndarray, lam: float) -> np.ndarray:
+    """alpha_i = m_i [eta - L_i]_+ / lambda with eta found by bisection, in float64 (the paper's appendix B)."""
+    losses, counts = np.asarray(losses, np.float64), np.asarray(counts, np.float64)
+    total = lam * counts.sum()
+    low, high = losses.min(), losses.max() + total / counts.min()
+    for _ in range(200):
+        eta = (low + high) / 2
+        low, high = (eta, high) if (counts * np.maximum(eta - losses, 0)).sum() < total else (low, eta)
+    return counts * np.maximum(high - losses, 0) / total
+
+
+def check_kkt(alpha: np.ndarray, losses: np.ndarray, counts: np.ndarray, lam: float, tolerance: float) -> None:
+    """Feasible, and L_i + lambda alpha_i / m_i is eta for all with a weight and at least eta for the others."""
+    alpha = np.asarray(alpha, np.float64)
+    assert (alpha >= 0).all()
+    assert alpha.sum() == pytest.approx(1, abs=1e-5)
+    gradient = losses + lam * counts.sum() * alpha / counts
+    eta = np.average(gradient, weights=alpha)
+    scale = np.abs(losses).max() + lam * counts.sum() / counts.min() * alpha.max() + 1e-30
+    assert np.abs(np.where(alpha > 0, gradient - eta, 0)).max() <= tolerance * scale
+    assert (np.where(alpha == 0, eta - gradient, 0)).max() <= tolerance * scale
+
+
+@st.composite
+def problems(draw):
+    n = draw(st.sampled_from([1, 2, 3, 10, 100, 1000]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(st.sampled_from([0.0, 1e-3, 1.0, 10.0]))
+    losses = (2 + spread * rng.exponential(size=n)).astype(np.float32)
+    if draw(st.booleans()):  # ties
+        losses = np.round(losses, 1).astype(np.float32)
+    counts = draw(
+        st.sampled_from([np.full(n, 50), rng.integers(1, 300, n), np.maximum(1, 10 ** (5 * rng.random(n))).astype(int)])
+    )
+    return losses, counts.astype(np.int32), 10 ** draw(st.floats(-4, 6))
+
+
+@given(problems())
+@settings(max_examples=80, deadline=None)
+def test_solves_the_problem(problem):
+    losses, counts, lam = problem
+    alpha, p, average, threshold = (np.asarray(a) for a in solve(losses, counts, lam))
+    check_kkt(alpha, losses.astype(np.float64), counts, lam, tolerance=2e-5)
+    expected = by_bisection(losses, counts, lam)
+    np.testing.assert_allclose(alpha, expected, rtol=5e-3, atol=2e-5)
+    assert p == (alpha > 0).sum() or np.isclose(expected, 0, atol=1e-6).any()
+    best = np.sort(losses)[:p]
+    assert best.min() - 1e-4 <= average <= best.max() + 1e-4
+    assert threshold >= best.max()
+
+
+def test_theorem_2_in_float64():
+    """The closed form as the paper writes it: p by its condition, then alpha."""
+    rng = np.random.default_rng(1)
+    losses, counts, lam = rng.gamma(2, size=30), rng.integers(5, 100, 30), 0.7
+    order = np.argsort(losses)
+    m, big_l, lam_m = counts[order], losses[order], lam * counts.sum()
+    m_k = np.cumsum(m)
+    average = np.cumsum(m * big_l) / m_k
+    p = (1 + m_k * (average - big_l) / lam_m > 0).sum()
+    expected = np.zeros(30)
+    expected[order] = m / m_k[p - 1] * np.maximum(0, 1 + m_k[p - 1] * (average[p - 1] - big_l) / lam_m)
+    alpha, got_p, got_average, threshold = solve(jnp.float32(losses), counts, lam)
+    np.testing.assert_allclose(alpha, expected, atol=1e-6)
+    assert got_p == p
+    assert got_average == pytest.approx(average[p - 1], rel=1e-5)
+    assert threshold == pytest.approx(lam_m / m_k[p - 1] + average[p - 1], rel=1e-5)
+
+
+@pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 30.0])
+def test_equal_counts_project_on_the_simplex(lam):
+    losses = jnp.asarray(np.random.default_rng(0).gamma(2, size=40), jnp.float32)
+    m, lambda_ = 7, lam * 40 * 7
+    expected = optax.projections.projection_simplex(-m * losses / lambda_)
+    np.testing.assert_allclose(solve(losses, jnp.full(40, m), lam)[0], expected, atol=2e-5)
+
+
+def test_limits_of_lambda():
+    losses, counts = jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([10, 20, 70])
+    np.testing.assert_allclose(solve(losses, counts, 1e8)[0], counts / 100, atol=1e-6)
+    np.testing.assert_allclose(solve(losses, counts, 1e-6)[0], [0, 1, 0], atol=1e-6)
+
+
+def test_not_finite_losses_and_empty_clients_get_nothing():
+    losses = jnp.asarray([1.0, jnp.inf, jnp.nan, 2.0, 0.0])
+    counts = jnp.asarray([10, 10, 10, 30, 0])
+    alpha, p, average, _ = solve(losses, counts, 1e6)
+    np.testing.assert_allclose(alpha, [0.25, 0, 0, 0.75, 0], atol=1e-5)
+    assert p == 2
+    assert average == pytest.approx(1.75)
+    chex.assert_trees_all_equal(solve(jnp.full(3, jnp.inf), jnp.ones(3, int), 1.0)[0], jnp.zeros(3))
+
+
+def test_a_round_updates_the_losses_after_weighing():
+    """Algorithm 1: the round uses the weights from before; then the cohort's losses replace the old ones."""
+    rule = arfl(1.0)
+    counts, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
+    state = rule.init({}, counts, losses)
+    ids = jnp.asarray([3, 1])
+    report = CohortReport(ids, counts[ids], jnp.asarray([0.5, jnp.nan]), {"w": jnp.ones((2, 1))}, jnp.ones(2, bool))
+    report = report._replace(valid=jnp.asarray([True, False]))
+    aggregate, new = rule.aggregate(state, report, jax.random.key(0))
+    np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not answer
+    np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss stays
+    np.testing.assert_allclose(new.alpha, optimal_weights(new.losses, counts, 1.0)[0])
+    assert new.alpha[3] > new.alpha[0]
