@@ -153,9 +153,7 @@ def test_distances_and_cosines():
     u = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
     u[2] = 0
     inner = gram({"a": jnp.asarray(u[:, :3]), "b": jnp.asarray(u[:, 3:]).reshape(5, 2, 2)})
-    np.testing.assert_allclose(
-        squared_distances(inner), ((u[:, None] - u[None]) ** 2).sum(-1), atol=1e-4
-    )
+    np.testing.assert_allclose(squared_distances(inner), ((u[:, None] - u[None]) ** 2).sum(-1), atol=1e-4)
     norms = np.linalg.norm(u, axis=1)
     with np.errstate(invalid="ignore"):
         expected = np.nan_to_num(u @ u.T / np.outer(norms, norms))

@@ -81,9 +81,7 @@ def test_clients_in_lockstep_do_not_change_each_other(data, params, train):
     together = jax.vmap(train, in_axes=(None, None, 0, 0))(params, data, everybody, keys)
     for i in range(len(COUNTS)):
         alone = train(params, data, client_of(data, i), keys[i])
-        np.testing.assert_allclose(
-            together["Dense_0"]["kernel"][i], alone["Dense_0"]["kernel"], rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(together["Dense_0"]["kernel"][i], alone["Dense_0"]["kernel"], rtol=1e-5, atol=1e-6)
 
 
 def test_waiting_client_keeps_its_optimizer_state(task, data, params, dataset):

@@ -132,7 +132,7 @@ def test_clients_that_drop_out_have_no_say(dataset, data):
 
 
 def test_rules_see_the_same_cohorts_and_initial_model(dataset, data, reference):
-    state, records = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
+    _, records = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
     chex.assert_trees_all_equal(records.client_ids, reference[1].client_ids)
     chex.assert_trees_all_close(records.losses[0], reference[1].losses[0], rtol=1e-5)
 
@@ -206,9 +206,7 @@ def test_server_momentum(dataset, data):
     second, _ = heavy.round(first, data, H)
     expected, _ = plain.round(first._replace(optimizer=plain.server_optimizer.init(first.params)), data, H)
     velocity = jax.tree.map(lambda a, b: 0.5 * (a - b), first.params, state.params)
-    chex.assert_trees_all_close(
-        second.params, jax.tree.map(jnp.add, expected.params, velocity), rtol=1e-4, atol=1e-6
-    )
+    chex.assert_trees_all_close(second.params, jax.tree.map(jnp.add, expected.params, velocity), rtol=1e-4, atol=1e-6)
 
 
 def _plain(tree):

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fedsim import __version__
 from fedsim.errors import ConfigError, FedsimError
@@ -52,18 +52,23 @@ def _dispatch(arguments: list[str]) -> int:
     if not arguments:
         print(WELCOME, end="")
         return 0
-    parser = _parser()
+    overrides: dict[str, Any] = {}
     if arguments[0] == "run":
         arguments, overrides = split_overrides(arguments)
-        return _run(parser.parse_args(arguments), overrides)
-    options = parser.parse_args(arguments)
-    return {"config": _config, "report": _report}[options.command](options)
+    options = _parser().parse_args(arguments)
+    return {"run": _run, "config": _config, "report": _report}[options.command](options, overrides)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `ConfigError`, for `main` to show."""
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False
-    )
+    parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
@@ -102,7 +107,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
 
     An option counts as a key if it has a dot or is the name of a key; `-` in it stands for `_`.
     """
-    from fedsim.keys import KEYS, check_key
+    from fedsim.keys import KEYS, did_you_mean, nearest_key
 
     rest: list[str] = []
     overrides: dict[str, Any] = {}
@@ -114,28 +119,24 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         if not option.startswith("--") or ("." not in key and key not in KEYS):
             rest.append(argument)
             continue
-        swept = key.startswith("sweep.")
-        try:
-            check_key(key.removeprefix("sweep."))
-        except ConfigError as error:
-            raise ConfigError(_as_option(f"{option}: {error}")) from None
+        prefix = "sweep." if key.startswith("sweep.") else ""
+        target = key.removeprefix(prefix)
+        if target not in KEYS:
+            match = nearest_key(target)
+            suggestion = did_you_mean(f"--{prefix}{match.replace('_', '-')}" if match else None)
+            raise ConfigError(f"{option}: unknown key {target}{suggestion}")
         values = [value] if has_value else []
-        while pending and not values_end(pending[0]) and (swept or not values):
+        while pending and not values_end(pending[0]) and (prefix or not values):
             values.append(pending.pop(0))
         if not values:
             raise ConfigError(f"{option}: needs a value")
-        overrides[key] = values if swept else values[0]
+        overrides[key] = values if prefix else values[0]
     return rest, overrides
 
 
 def values_end(argument: str) -> bool:
     """Whether `argument` is no value of a sweep any more: the next option, or the configuration file."""
     return argument.startswith("--") or argument.endswith(".toml")
-
-
-def _as_option(message: str) -> str:
-    head, found, name = message.rpartition("did you mean ")
-    return f"{head}{found}--{name.replace('_', '-')}" if found else message
 
 
 def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
@@ -162,18 +163,19 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     return 0
 
 
-def _config(options: argparse.Namespace) -> int:
+def _config(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.keys import reference
 
-    del options
+    del options, overrides
     print(reference(), end="")
     return 0
 
 
-def _report(options: argparse.Namespace) -> int:
+def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim import console, report
     from fedsim.store import RunFolder
 
+    del overrides
     folder = RunFolder(options.run)
     console.show_results(report.make(folder), folder)
     return 0

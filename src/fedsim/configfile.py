@@ -26,14 +26,16 @@ class Experiment:
     base: Config
     sweep: tuple[Block, ...] = ()
 
-    def runs(self) -> list[Config]:
-        """The runs in the order of the blocks, the first key of a block outermost; equal runs once."""
+    def points(self) -> Iterator[Config]:
+        """The points of all grids in the order of the blocks, the first key of a block outermost."""
         values = flatten(self.base)
-        found: dict[Config, None] = {}
         for block in self.sweep or ({},):
             for point in itertools.product(*block.values()):
-                found[canonical(unflatten(values | dict(zip(block, point, strict=True))))] = None
-        return list(found)
+                yield unflatten(values | dict(zip(block, point, strict=True)))
+
+    def runs(self) -> list[Config]:
+        """The runs: `points` without keys that have no effect, equal ones once."""
+        return list(dict.fromkeys(canonical(config) for config in self.points()))
 
     def dump(self) -> str:
         """The experiment as TOML with every key resolved; `parse` of it is the same experiment."""
@@ -106,7 +108,7 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, name: str = "fe
 
 def value_of(key: str, text: str) -> Any:
     """What `text` on a command line means for `key`: TOML, or a string as it stands."""
-    if KEYS[key].default.__class__ is str:
+    if get_args(KEYS[key].type)[0] is str:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -2,7 +2,10 @@
 
 
 class FedsimError(Exception):
-    """Any error whose message says what is wrong and how to mend it."""
+    """Any error whose message, always one line, says what is wrong and how to mend it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 class ConfigError(FedsimError):

@@ -51,9 +51,9 @@ class Progress:
 
 def make_plan(experiment: Experiment) -> Plan:
     """Checks every run, loads the data sets, groups the runs and chooses widths."""
-    runs = experiment.runs()
-    for config in runs:
+    for config in experiment.points():
         build.check_names(config)
+    runs = experiment.runs()
     datasets = {config: build.dataset(config) for config in {run.data: None for run in runs}}
     for config in runs:
         build.check_fit(config, datasets[config.data])

@@ -62,15 +62,17 @@ def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
 def choose_widths(config: Config, num_runs: int, num_params: int, backend: str) -> tuple[int, int]:
     """`engine.client_width` and `engine.run_width`, with a rule of thumb for "auto".
 
-    Models trained in lockstep are clients x runs. A small model wants a whole cohort and a few runs, for the sake of
-    fewer and larger operations; a large one on a CPU wants to stay in its cache; an accelerator wants many.
+    Models trained in lockstep are clients x runs. Of a small model a CPU wants a few tens, for larger operations, runs
+    rather than clients: runs of one seed have the same cohort, so none waits for another. Of a large one it wants few,
+    to stay in its cache. An accelerator wants many.
     """
-    cohort = config.server.cohort_size
+    small = num_params <= SMALL_MODEL
     if backend == "cpu":
-        clients, lockstep = (cohort, 5 * cohort) if num_params <= SMALL_MODEL else (min(4, cohort), 4)
+        clients, lockstep = (2, 32) if small else (4, 4)
     else:
-        clients, lockstep = cohort, 4096 if num_params <= SMALL_MODEL else 128
-    client_width = clients if config.engine.client_width == "auto" else config.engine.client_width
+        clients, lockstep = config.server.cohort_size, 4096 if small else 128
+    asked = config.engine.client_width
+    client_width = min(clients if asked == "auto" else asked, config.server.cohort_size)
     if config.engine.run_width != "auto":
         return client_width, min(config.engine.run_width, num_runs)
     most = max(1, min(lockstep // client_width, num_runs))

@@ -1,0 +1,51 @@
+"""The order of the modules, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import fedsim
+
+SOURCE = Path(fedsim.__file__).parent
+# Each may import from those before it, never from those after.
+ORDER = (  # noqa: SIM905
+    "errors types config keys configfile datasets corruption models task attacks aggregators client cohort evaluate "
+    "simulate testing sweep build rows store experiment report console cli"
+).split()
+UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name
+
+
+def imports(path: Path) -> set[str]:
+    """The fedsim modules that a file imports anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "fedsim":
+            found |= {alias.name for alias in node.names} & set(ORDER)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fedsim."):
+            found.add(node.module.split(".")[1])
+    return found
+
+
+def test_data_flows_one_way():
+    modules = {p.relative_to(SOURCE).parts[0].removesuffix(".py"): [] for p in SOURCE.rglob("*.py")}
+    for path in SOURCE.rglob("*.py"):
+        modules[path.relative_to(SOURCE).parts[0].removesuffix(".py")].append(path)
+    assert set(modules) - {"__init__"} == set(ORDER)
+    for name in ORDER:
+        allowed = set(ORDER[: ORDER.index(name) + 1])
+        for path in modules[name]:
+            assert imports(path) <= allowed, f"{path.name} imports {imports(path) - allowed}"
+            if name in UNAWARE:
+                assert not imports(path) & {"models", "aggregators", "datasets", "corruption"}
+
+
+def test_import_takes_jax_flax_optax_chex_numpy_and_nothing_else():
+    heavy = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich"
+    program = (
+        "import sys, jax, flax.linen, optax, chex, numpy; before = set(sys.modules); import fedsim;"
+        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    )
+    added = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "fedsim" in added
+    assert not set(added) & set(heavy.split())
