@@ -111,6 +111,7 @@ def corrupt(
 
     Marks them in the result's `corrupted`.
     """
+    data = jax.tree.map(jnp.asarray, data)
     clients_key, data_key = jax.random.split(key)
     num_clients = data.counts.shape[0]
     if client_ids:

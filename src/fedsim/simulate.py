@@ -49,6 +49,7 @@ class Simulation:
 
     def init(self, key: Array, data: ClientData, hparams: HParams) -> ServerState:
         """The state before the first round. All N clients report their loss at the initial parameters."""
+        data = jax.tree.map(jnp.asarray, data)  # NumPy arrays cannot be indexed by a traced loop
         params_key, rounds_key = jax.random.split(key)
         params = self.task.init(params_key)
         clients = by_size(data, jnp.arange(data.counts.shape[0]))
@@ -59,6 +60,7 @@ class Simulation:
 
     def round(self, state: ServerState, data: ClientData, hparams: HParams) -> tuple[ServerState, RoundRecord]:
         """One round: sample a cohort, measure its losses, train locally, aggregate, step (Algorithm 1)."""
+        data = jax.tree.map(jnp.asarray, data)
         key = jax.random.fold_in(state.key, state.round)
         cohort_key, clients_key, dropout_key, server_key = jax.random.split(key, 4)
         clients = sample_cohort(cohort_key, data, self.cohort_size)
