@@ -23,6 +23,7 @@ from fedsim.store import RunFolder
 from fedsim.sweep import Group, Programs, choose_widths, group_runs, prepare
 from fedsim.types import ClientData, FederatedDataset, RoundRecord, Task
 
+SECONDS = ("seconds_compiling", "seconds_running")
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -90,7 +91,8 @@ def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunF
         entry |= run_group(plan, group, write, progress) | {"complete": True}
         folder.write_manifest(manifest)
     folder.join()
-    folder.write_manifest(manifest | {"status": "complete"})
+    totals = {name: sum(entry[name] for entry in manifest["groups"]) for name in SECONDS}
+    folder.write_manifest(manifest | {"status": "complete"} | totals)
     return folder
 
 
@@ -135,7 +137,7 @@ def run_group(
         records = jax.tree.map(lambda a, n=num_rounds: a[:, :n], jax.device_get(on_device))
         done += num_rounds
         progress.rounds(num_rounds * len(configs))
-    return {"seconds_compiling": compiled - started, "seconds_running": time.perf_counter() - compiled}
+    return dict(zip(SECONDS, (compiled - started, time.perf_counter() - compiled), strict=True))
 
 
 def _open(folder: RunFolder, plan: Plan, force: bool) -> dict[str, Any]:
