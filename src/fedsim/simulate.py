@@ -101,8 +101,8 @@ class Simulation:
             state, record = self.round(state, data, hparams)
             return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), records, record)
 
-        dtypes = RoundRecord(jnp.int32, jnp.float32, jnp.float32, jnp.bool_)
-        records = jax.tree.map(lambda dtype: jnp.zeros((max_rounds, self.cohort_size), dtype), dtypes)
+        empty = lambda dtype: jnp.zeros((max_rounds, self.cohort_size), dtype)
+        records = RoundRecord(empty(jnp.int32), empty(jnp.float32), empty(jnp.float32), empty(jnp.bool_))
         return jax.lax.fori_loop(0, max_rounds if num_rounds is None else num_rounds, step, (state, records))
 
     def client_weights(self, state: ServerState, hparams: HParams) -> Array | None:

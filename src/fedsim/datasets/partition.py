@@ -32,7 +32,7 @@ def dirichlet(
             members = rng.permutation(np.flatnonzero(raw.y == k))
             bounds = np.cumsum(rng.dirichlet(np.full(num_clients, alpha)))[:-1] * len(members)
             owner[members] = np.searchsorted(np.round(bounds), np.arange(len(members)), side="right")
-        if np.bincount(owner, minlength=num_clients).min() >= min_examples:
+        if np.min(np.bincount(owner, minlength=num_clients)) >= min_examples:
             return owner
     raise DataError(
         f"no Dirichlet({alpha:g}) partition of {raw.name} in {MAX_DRAWS} draws gave each of {num_clients} clients "
