@@ -20,7 +20,9 @@ def accuracy_table(results: Results) -> Table:
 
     seeds = {len(cell.runs) for cell in cells}
     over = f"mean ± standard deviation over {max(seeds)} seeds" if max(seeds) > 1 else "one seed"
-    title = f"Test accuracy (%) after {cells[0].rounds[-1]} rounds\n{over}; best in bold"
+    lengths = {int(cell.rounds[-1]) for cell in cells}
+    when = f"{lengths.pop()} rounds" if len(lengths) == 1 else "the last round"
+    title = f"Test accuracy (%) after {when}\n{over}; best in bold"
     table = Table(title=title, title_justify="left", title_style="")
     table.add_column("Aggregator")
     for column in columns:
