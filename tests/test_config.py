@@ -206,3 +206,10 @@ def test_only_config_errors_come_out_of_wild_text(text, overrides):
     for source in (text, f"[client]\nepochs = {text}", f"[[sweep]]\n{text} = 1"):
         with contextlib.suppress(ConfigError):
             parse(source, {k: v for k, v in overrides.items() if not k.startswith("sweep.")}).runs()
+
+
+@pytest.mark.parametrize("name", ["cifar10_cnn", "char_lstm"])
+def test_models_that_do_not_fit_the_data_are_named(name):
+    config = parse("", {"model.name": name}).base
+    with pytest.raises(ConfigError, match=rf"model\.name: {name} does not take uint8 inputs of shape \(8, 8, 1\)"):
+        build.check_fit(config, build.dataset(config.data))

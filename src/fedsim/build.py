@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import flax.linen as nn
+import jax
 import numpy as np
 import optax
 
@@ -17,7 +18,7 @@ from fedsim.datasets.partition import dirichlet, iid, natural
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
 from fedsim.keys import lookup
-from fedsim.models import MLP
+from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.simulate import Simulation
 from fedsim.task import classification
 from fedsim.types import Aggregator, FederatedDataset, HParams
@@ -32,6 +33,9 @@ PARTITIONS: dict[str, Callable[[RawDataset, np.random.Generator, DataConfig], np
 
 MODELS: dict[str, Callable[[ModelConfig, int], nn.Module]] = {
     "mlp": lambda config, num_classes: MLP(num_classes, config.hidden_sizes),
+    "cifar10_cnn": lambda config, num_classes: Cifar10CNN(num_classes),
+    "femnist_cnn": lambda config, num_classes: FemnistCNN(num_classes),
+    "char_lstm": lambda config, num_classes: CharLSTM(num_classes),
 }
 
 
@@ -54,6 +58,11 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
     check_clients(config, dataset.num_clients)
     if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.float32):
         raise ConfigError(f'corruption.kind: "noisy" is for images; {dataset.name} has {dataset.train.x.dtype} inputs')
+    try:
+        jax.eval_shape(simulation(config, dataset).task.init, jax.random.key(0))
+    except (TypeError, ValueError, ZeroDivisionError):
+        shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
+        raise ConfigError(f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}") from None
 
 
 def dataset(config: DataConfig) -> FederatedDataset:

@@ -52,7 +52,7 @@ class AttackConfig:
 class ModelConfig:
     """The network."""
 
-    name: Annotated[str, "network: mlp"] = "mlp"
+    name: Annotated[str, "network: mlp, cifar10_cnn, femnist_cnn or char_lstm"] = "mlp"
     hidden_sizes: Annotated[tuple[AtLeast1, ...], "mlp: units of each hidden layer"] = (64,)
 
 

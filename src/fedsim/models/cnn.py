@@ -1,0 +1,46 @@
+"""The paper's convolutional networks (section "Experimental Setup")."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax.nn.initializers import glorot_uniform
+
+from fedsim.models.layers import Conv, max_pool
+from fedsim.types import Array
+
+
+class Cifar10CNN(nn.Module):
+    """Three 3x3 valid convolutions (32, 64, 64), the first two pooled, dense 64, dense 10: 122,570 parameters.
+
+    x [B, 32, 32, 3] in [0, 1]; logits [B, num_classes]. Pooling comes before relu: the same values for a quarter of
+    the work.
+    """
+
+    num_classes: int = 10
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = nn.relu(max_pool(Conv(32, 3)(x)))
+        x = nn.relu(max_pool(Conv(64, 3)(x)))
+        x = nn.relu(Conv(64, 3)(x))
+        return _head(x, 64, self.num_classes)
+
+
+class FemnistCNN(nn.Module):
+    """Two 5x5 same convolutions (32, 64), each pooled, dense 126, dense 62: 455,232 parameters.
+
+    x [B, 28, 28, 1] in [0, 1]; logits [B, num_classes].
+    """
+
+    num_classes: int = 62
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = nn.relu(max_pool(Conv(32, 5, "SAME")(x)))
+        x = nn.relu(max_pool(Conv(64, 5, "SAME")(x)))
+        return _head(x, 126, self.num_classes)
+
+
+def _head(x: Array, hidden: int, num_classes: int) -> Array:
+    x = jnp.reshape(x, (x.shape[0], -1))
+    x = nn.relu(nn.Dense(hidden, kernel_init=glorot_uniform())(x))
+    return nn.Dense(num_classes, kernel_init=glorot_uniform())(x)

@@ -1,0 +1,35 @@
+"""The paper's character-level language model for Shakespeare (section "Experimental Setup")."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+from jax.nn.initializers import glorot_uniform
+
+from fedsim.types import Array
+
+
+class CharLSTM(nn.Module):
+    """An embedding, `num_layers` LSTM layers with dropout on their inputs, and a dense layer on the last output.
+
+    x [B, T] integer characters; logits [B, num_classes] of the next. With the defaults 817,872 parameters: one bias
+    vector a gate block. A dropout mask is drawn for each batch and is the same at all positions of a text, and
+    recurrent kernels start orthogonal: both as in Keras, which the paper uses. The embedding is a one-hot product: the
+    gradient of a look-up is a scatter.
+    """
+
+    num_classes: int = 80
+    embedding_size: int = 8
+    hidden_size: int = 256
+    num_layers: int = 2
+    dropout_rate: float = 0.2
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool = False) -> Array:
+        one_hot = jax.nn.one_hot(x, self.num_classes)
+        x = nn.Dense(self.embedding_size, use_bias=False, kernel_init=glorot_uniform(), name="embedding")(one_hot)
+        for _ in range(self.num_layers):
+            x = nn.Dropout(self.dropout_rate, broadcast_dims=(1,), deterministic=not train)(x)
+            outputs: Any = nn.RNN(nn.OptimizedLSTMCell(self.hidden_size, kernel_init=glorot_uniform()))(x)
+            x = outputs
+        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x[:, -1])
