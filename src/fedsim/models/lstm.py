@@ -4,6 +4,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
 from fedsim.types import Array
@@ -26,6 +27,8 @@ class CharLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool = False) -> Array:
+        if x.ndim != 2 or not jnp.issubdtype(x.dtype, jnp.integer):
+            raise ValueError(f"a text is integers [B, T], not {x.dtype} of shape {x.shape}")
         one_hot = jax.nn.one_hot(x, self.num_classes)
         x = nn.Dense(self.embedding_size, use_bias=False, kernel_init=glorot_uniform(), name="embedding")(one_hot)
         for _ in range(self.num_layers):
