@@ -12,7 +12,6 @@ from fedsim.attacks import ATTACKS
 from fedsim.config import Config, canonical
 from fedsim.configfile import Experiment, load, parse
 from fedsim.corruption import CHANGES, CORRUPTIONS
-from fedsim.datasets import DATASETS
 from fedsim.errors import ConfigError
 from fedsim.keys import KEYS, flatten, reference, unflatten
 
@@ -40,7 +39,7 @@ def test_reference_names_every_key_and_choice_and_is_itself_a_config():
     assert parse(text).base == Config()
     for name in KEYS:
         assert name.rpartition(".")[2] + " = " in text
-    for table in (AGGREGATORS, CORRUPTIONS, ATTACKS, DATASETS, build.MODELS, build.PARTITIONS):
+    for table in (AGGREGATORS, CORRUPTIONS, ATTACKS, build.DATASETS, build.MODELS, build.PARTITIONS):
         for name in table:
             assert name in text
     assert set(CHANGES) == set(CORRUPTIONS)

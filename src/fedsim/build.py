@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -13,7 +14,7 @@ from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
 from fedsim.config import Config, DataConfig, ModelConfig, check_clients
 from fedsim.corruption import CORRUPTIONS
-from fedsim.datasets import DATASETS
+from fedsim.datasets import digits, leaf
 from fedsim.datasets.partition import dirichlet, iid, natural
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
@@ -22,6 +23,11 @@ from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.simulate import Simulation
 from fedsim.task import classification
 from fedsim.types import Aggregator, FederatedDataset, HParams
+
+DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
+    "digits": lambda config: digits.load(config.seed),
+    "leaf": lambda config: leaf.load(Path(config.path)),
+}
 
 PARTITIONS: dict[str, Callable[[RawDataset, np.random.Generator, DataConfig], np.ndarray]] = {
     "iid": lambda raw, rng, config: iid(raw, config.num_clients, rng),
@@ -67,7 +73,7 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
 
 def dataset(config: DataConfig) -> FederatedDataset:
     """The data set, loaded and divided among its clients."""
-    raw = check(lookup("data.name", config.name, DATASETS)(config.seed))
+    raw = check(lookup("data.name", config.name, DATASETS)(config))
     rng = np.random.default_rng([config.seed, 1])
     return divide(raw, lookup("data.partition", config.partition, PARTITIONS)(raw, rng, config))
 

@@ -21,7 +21,8 @@ Width = AtLeast1 | Literal["auto"]
 class DataConfig:
     """The data set, and how it is divided among clients."""
 
-    name: Annotated[str, "data set: digits"] = "digits"
+    name: Annotated[str, "data set: digits, or leaf (a folder in LEAF's format)"] = "digits"
+    path: Annotated[str, "leaf: the folder, which has train/ and test/"] = ""
     num_clients: Annotated[AtLeast1, "number of clients N"] = 20
     partition: Annotated[str, "iid, dirichlet, or natural (the data set's own clients, whose number is N)"] = "iid"
     dirichlet_alpha: Annotated[Positive, "concentration of the Dirichlet partition; smaller is less even"] = 0.5

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
@@ -87,7 +87,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)
 
 
-def show_results(table: Table, folder: RunFolder) -> None:
+def show_results(table: RenderableType, folder: RunFolder) -> None:
     """The table, and where everything is."""
     console = _console()
     console.print(table)

@@ -110,7 +110,7 @@ class Simulation:
         return self.aggregator(hparams).client_weights(state.aggregator)
 
     def _losses(self, params: PyTree, data: ClientData, clients: Client) -> Array:
-        loss_batch = min(self.max_count, 256)
+        loss_batch = min(self.max_count, max(32, self.batch_size))
         loss = lambda client: client_loss(self.task, params, data, client, loss_batch)
         return map_clients(loss, clients, self._width(clients))
 

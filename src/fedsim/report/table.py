@@ -1,12 +1,14 @@
 """A table like the paper's Table 2, for the terminal."""
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from fedsim.report.cells import Results, scenarios, std
 from fedsim.report.names import row_names, scenario_name
 
 
-def accuracy_table(results: Results) -> Table:
+def accuracy_table(results: Results) -> Group:
     """Final test accuracy in percent: a row a rule, a column a scenario; mean ± deviation over seeds, best in bold."""
     cells, names = results.cells, row_names(results.cells)
     columns = scenarios(cells)
@@ -23,7 +25,7 @@ def accuracy_table(results: Results) -> Table:
     lengths = {int(cell.rounds[-1]) for cell in cells}
     when = f"{lengths.pop()} rounds" if len(lengths) == 1 else "the last round"
     title = f"Test accuracy (%) after {when}\n{over}; best in bold"
-    table = Table(title=title, title_justify="left", title_style="")
+    table = Table()
     table.add_column("Aggregator")
     for column in columns:
         table.add_column(scenario_name(column), justify="right")
@@ -34,4 +36,4 @@ def accuracy_table(results: Results) -> Table:
             text = mean if spread is None else f"{mean} ± {spread}"
             texts.append(f"[bold]{text}[/bold]" if mean and float(mean) == best[column] else text)
         table.add_row(row, *texts)
-    return table
+    return Group(Text(title), table)
