@@ -82,7 +82,7 @@ def test_broken_files_are_named(content, message, tmp_path):
     with pytest.raises(DataError, match=message):
         leaf.load(tmp_path)
     (tmp_path / "train" / "a.json").unlink()
-    with pytest.raises(DataError, match="train: no .json"):
+    with pytest.raises(DataError, match=r"train: no \.json"):
         leaf.load(tmp_path)
 
 

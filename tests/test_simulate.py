@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedsim
@@ -121,6 +122,39 @@ def test_a_void_round_leaves_the_model(dataset, data):
     assert int(after.round) == 1
 
 
+def test_a_void_round_leaves_the_servers_momentum(dataset, data):
+    """With momentum, an update of zero would still move the model."""
+    simulation = make_simulation(dataset, fedavg, server_optimizer=optax.sgd(1.0, momentum=0.9))
+    moving, _ = jax.jit(simulation.round)(simulation.init(KEY, data, H), data, H)
+    nobody = data._replace(x=jnp.full_like(data.x, jnp.nan))
+    after, _ = jax.jit(simulation.round)(moving, nobody, H)
+    chex.assert_trees_all_equal((after.params, after.optimizer), (moving.params, moving.optimizer))
+
+
+def bad_loss(report, corrupted):
+    return report._replace(losses=jnp.where(corrupted, jnp.nan, report.losses))
+
+
+def huge_update(report, corrupted):
+    """Finite, but its squared norm is not."""
+    grow = lambda u: jnp.where(corrupted.reshape(-1, *[1] * (u.ndim - 1)), 1e30, u)
+    return report._replace(updates=jax.tree.map(grow, report.updates))
+
+
+@pytest.mark.parametrize("attack", [bad_loss, huge_update])
+@pytest.mark.parametrize("name", ["fedavg", "rfa", "multi_krum"])
+def test_a_loss_or_an_update_alone_makes_a_client_invalid(name, attack, dataset, data):
+    rule = lambda hparams: AGGREGATORS[name]()
+    marked = data._replace(corrupted=data.corrupted.at[6].set(True))
+    without = data._replace(counts=data.counts.at[6].set(0))
+    run = lambda data, **options: jax.jit(
+        lambda: train(make_simulation(dataset, rule, cohort_size=len(COUNTS), **options), data)
+    )()
+    (got, records), (expected, _) = run(marked, attack=attack), run(without)
+    chex.assert_trees_all_close(got.params, expected.params, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(records.valid, records.client_ids != 6)
+
+
 def test_clients_that_drop_out_have_no_say(dataset, data):
     simulation = make_simulation(dataset, dropout_rate=0.5)
     _, records = jax.jit(lambda: train(simulation, data, rounds=40))()
@@ -197,8 +231,6 @@ def test_losses_that_nobody_asks_for_are_not_computed(dataset, data):
 
 def test_server_momentum(dataset, data):
     """Two rounds with momentum by hand: v <- 0.5 v + update."""
-    import optax
-
     plain = make_simulation(dataset, fedavg)
     heavy = make_simulation(dataset, fedavg, server_optimizer=optax.sgd(1.0, momentum=0.5))
     state = heavy.init(KEY, data, H)

@@ -86,7 +86,6 @@ def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunF
             progress.group(plan, group, "kept")
             progress.rounds(len(group.runs) * plan.runs[group.runs[0]].server.num_rounds)
             continue
-        folder.drop_parts(number)
         write = lambda round_, rows, number=number: folder.write_part(number, round_, rows)
         entry |= run_group(plan, group, write, progress) | {"complete": True}
         folder.write_manifest(manifest)

@@ -106,11 +106,6 @@ class RunFolder:
             path = self.parts / f"{group:05}-{round_:08}-{kind}.parquet"
             _write_table(path, pa.table(fields, schema=SCHEMAS[kind]))
 
-    def drop_parts(self, group: int) -> None:
-        """Removes what a group that was cut short has left."""
-        for path in self.parts.glob(f"{group:05}-*"):
-            path.unlink()
-
     def join(self) -> None:
         """Joins the parts into rounds.parquet and clients.parquet, ordered by run, round and client."""
         for kind, schema in SCHEMAS.items():
