@@ -315,12 +315,17 @@ def test_wrong_usage_exits_2(arguments, capsys):
 def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
     assert main(["report", str(tmp_path / "none")]) == 2
     assert "not a run folder" in capsys.readouterr().err
+    assert main(["report", str(folder.path / "config.toml")]) == 2
+    assert "not a run folder" in capsys.readouterr().err
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
     assert main(["report", str(broken)]) == 2
     assert "broken" in capsys.readouterr().err
     (broken / "manifest.json").write_text(json.dumps(folder.read_manifest()))
+    pq.write_table(folder.read("rounds").slice(0, 20), broken / "rounds.parquet")
+    assert main(["report", str(broken)]) == 2
+    assert "no rows of run 5" in capsys.readouterr().err
     (broken / "rounds.parquet").write_bytes(b"not parquet")
     assert main(["report", str(broken)]) == 2
     assert "rounds.parquet: broken" in capsys.readouterr().err

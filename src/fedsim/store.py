@@ -80,7 +80,7 @@ class RunFolder:
         path = self.path / "manifest.json"
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunFolderError(f"{self.path}: not a run folder (it has no manifest.json)") from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path}: broken: {error}") from None
@@ -96,7 +96,6 @@ class RunFolder:
 
     def write_figure(self, name: str, figure: Any) -> None:
         """Writes a matplotlib figure as figures/<name>.png."""
-        (self.path / "figures").mkdir(exist_ok=True)
         _atomically(self.path / "figures" / f"{name}.png", lambda path: figure.savefig(path, format="png"))
 
     def write_part(self, group: int, round_: int, rows: dict[str, dict[str, Any]]) -> None:
@@ -115,7 +114,7 @@ class RunFolder:
             _write_table(self.path / f"{kind}.parquet", table.sort_by(keys))
 
     def read(self, kind: str) -> pa.Table:
-        """The joined rows; of an incomplete folder those written so far."""
+        """The joined rows; `RunFolderError` where they are missing or broken."""
         path = self.path / f"{kind}.parquet"
         try:
             return pq.read_table(path, schema=SCHEMAS[kind])
@@ -130,9 +129,10 @@ def _write_table(path: Path, table: pa.Table) -> None:
 
 
 def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Writes beside `path`, then moves into place."""
+    """Writes beside `path`, then moves into place; makes the folder."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(exist_ok=True)
         write(beside)
         os.replace(beside, path)
     except OSError as error:

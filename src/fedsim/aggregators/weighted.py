@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -46,6 +47,7 @@ def from_weights(
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
         del key
         weights, state = weigh(state, report)
+        chex.assert_equal_shape([weights, report.valid])
         return Aggregate(weighted_sum(weights, report.updates), weights), state
 
     return Aggregator(init, aggregate, client_weights)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fedsim.errors import RunFolderError
 from fedsim.store import RunFolder
 
 AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "arfl.lam", "seed")  # columns of their own
@@ -46,7 +47,10 @@ class Results:
 def read(folder: RunFolder) -> Results:
     """Reads a complete run folder; `RunFolderError` where it is incomplete or broken."""
     manifest = folder.read_manifest()
-    rows = {name: column.to_numpy() for name, column in zip(*_columns(folder.read("rounds")), strict=True)}
+    table = folder.read("rounds")
+    rows = {name: table[name].to_numpy() for name in table.column_names}
+    if missing := set(range(len(manifest["runs"]))) - set(rows["run"].tolist()):
+        raise RunFolderError(f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force")
     varied = [key for key in manifest["runs"][0] if len({str(run[key]) for run in manifest["runs"]}) > 1]
     others = [key for key in varied if key not in AXES]
     members: dict[tuple[str, str, float, float | None, str], list[int]] = {}
@@ -58,10 +62,6 @@ def read(folder: RunFolder) -> Results:
         members.setdefault((*axes, settings), []).append(run)
     cells = [_cell(key, runs, rows) for key, runs in members.items()]
     return Results(folder, manifest, cells, folder.read("clients"))
-
-
-def _columns(table: pa.Table) -> tuple[list[str], list[pa.ChunkedArray]]:
-    return table.column_names, table.columns
 
 
 def _cell(key: tuple[str, str, float, float | None, str], runs: list[int], rows: dict[str, np.ndarray]) -> Cell:

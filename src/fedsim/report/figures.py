@@ -78,9 +78,9 @@ def _over_rounds(results: Results, value: Any, label: str, corrupted_only: bool 
     for panel, scenario in zip(panels, shown, strict=True):
         for cell in in_scenario(results.cells, scenario):
             style = rows.index(row_of[id(cell)]) % len(COLOURS)
-            values = value(cell)
-            line = panel.plot(cell.rounds, np.mean(values, axis=0), STYLES[style], color=COLOURS[style], linewidth=1.5)
-            band = np.min(values, axis=0), np.max(values, axis=0)
+            values = np.ma.masked_invalid(value(cell))
+            line = panel.plot(cell.rounds, values.mean(axis=0), STYLES[style], color=COLOURS[style], linewidth=1.5)
+            band = values.min(axis=0), values.max(axis=0)
             panel.fill_between(cell.rounds, *band, color=COLOURS[style], alpha=0.12, linewidth=0)
             handles[row_of[id(cell)]] = line[0]
         panel.set_title(scenario_name(scenario), fontsize="medium")
