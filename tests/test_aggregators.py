@@ -109,6 +109,24 @@ def test_multi_krum_is_a_loop(seed, k, f, num_selected):
     np.testing.assert_allclose(got, krum(updates, counts, valid, f, num_selected), atol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e2, 1e5, 1e8])
+def test_one_huge_update_does_not_hide_the_others(scale):
+    """Around a plain mean, drawn away by it, the others' distances would drown in float32."""
+    rng = np.random.default_rng(0)
+    updates, counts, everybody = 0.1 * rng.normal(size=(10, 200)), np.full(10, 10), np.ones(10, bool)
+    updates[0] *= 10 * scale
+    updates[1] *= 10
+    updates = updates.astype(np.float32).astype(np.float64)
+    expected = krum(updates, counts, everybody, 3, None)
+    np.testing.assert_allclose(weights_of(multi_krum(3), report_of(updates)), expected, atol=1e-6)
+    np.testing.assert_allclose(weights_of(rfa(), report_of(updates)), weiszfeld(updates, counts, 4, 1e-5), atol=1e-4)
+
+
+def test_multi_krum_breaks_ties_by_client_id():
+    same = report_of(np.ones((4, 2)))._replace(client_ids=jnp.asarray([7, 2, 9, 4]))
+    np.testing.assert_allclose(weights_of(multi_krum(0, 2), same), [0, 0.5, 0, 0.5])
+
+
 def test_multi_krum_leaves_the_outlier_out():
     updates = np.random.default_rng(0).normal(size=(9, 4))
     updates[4] += 1e6

@@ -121,3 +121,9 @@ def test_a_round_updates_the_losses_after_weighing():
     np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss stays
     np.testing.assert_allclose(new.alpha, optimal_weights(new.losses, counts, 1.0)[0])
     assert new.alpha[3] > new.alpha[0]
+    _, ruined = rule.aggregate(new, report._replace(losses=jnp.asarray([jnp.inf, 1.0])), jax.random.key(0))
+    assert ruined.alpha[3] == 0  # a loss that is not finite is remembered as such
+
+
+def test_the_weight_ends_where_the_gap_reaches_lambda():
+    assert solve(jnp.asarray([0.0, 1.0]), jnp.asarray([1, 1]), 0.5)[1] == 1  # 1/2 (1 - 0) < 1/2 does not hold

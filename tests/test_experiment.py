@@ -1,6 +1,7 @@
 """Experiments end to end: rows, determinism, interruption, report, and the command line."""
 
 import json
+import shutil
 from pathlib import Path
 
 import chex
@@ -174,6 +175,26 @@ def test_interruption_leaves_an_incomplete_folder_and_is_continued(folder, plan,
     assert continued.read("rounds").equals(folder.read("rounds"))
 
 
+def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):
+    """Without its parts a complete folder stays; a missing part of an incomplete one is made again."""
+    path = tmp_path / "kept"
+    shutil.copytree(folder.path, path)
+    kept = RunFolder(path)
+    shutil.rmtree(kept.parts)
+    run(plan, path, Progress())
+    assert kept.read("rounds").equals(folder.read("rounds"))
+    (path / "clients.parquet").unlink()
+    run(plan, path, Progress())  # everything again, as nothing is left to join
+    assert kept.read("clients").equals(folder.read("clients"))
+    kept.write_manifest(kept.read_manifest() | {"status": "incomplete"})
+    next(kept.parts.glob("00001-*")).unlink()
+    run(plan, path, Progress())
+    assert kept.read("rounds").equals(folder.read("rounds"))
+    run(plan, path, Progress(), force=True)
+    assert not (path / "summary.csv").exists()
+    assert not list((path / "figures").iterdir())
+
+
 def test_a_folder_with_something_else_is_left_alone(folder, tmp_path):
     other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
     with pytest.raises(RunFolderError, match="holds results with another config"):
@@ -282,11 +303,15 @@ def test_command_line_run_and_report(config_file, folder, tmp_path, monkeypatch,
     [
         (["--client.learnig-rate", "0.1"], "unknown key client.learnig_rate; did you mean --client.learning-rate?"),
         (["--sweep.sede", "0", "1"], "unknown key sede; did you mean --sweep.seed?"),
+        (["--seed", "1", "--sweep.seed", "1", "2"], "--sweep.seed: given twice"),
+        (["--sweep.seed", "1979-05-27"], "dates and times are no value of any key"),
+        (["--out", "x" * 300], "File name too long"),
+        (["--corruption.fraction", "0.05"], "corruption.fraction: 0.05 of 6 clients is nobody"),
         (["--client.epochs", "0"], "client.epochs: expected `int` >= 1"),
         (["--client.epochs", "few"], "client.epochs: expected `int`, got `str`"),
         (["--client.epochs"], "--client.epochs: needs a value"),
         (["--server.num-rounds", "-5"], "server.num_rounds: expected `int` >= 0"),
-        (["--arfl.lam=-1e3"], "arfl.lam: expected `float` > 0.0"),
+        (["--arfl.lam=-1e3"], "arfl.lam: expected `float` >= 1e-30"),
         (["--server.aggregator", "fedavgg"], 'server.aggregator: no "fedavgg"; did you mean fedavg?'),
         (["--server.cohort-size", "7"], "server.cohort_size: 7 clients a round, but there are only 6"),
         (["--data.partition", "natural"], "digits has no natural clients"),
@@ -331,6 +356,13 @@ def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
     assert "rounds.parquet: broken" in capsys.readouterr().err
 
 
+def test_a_misspelled_command_is_named(capsys):
+    assert main(["rnu", "x.toml"]) == 2
+    assert "no command rnu; did you mean run?" in capsys.readouterr().err
+    assert main(["zzz"]) == 2
+    assert "the commands are run, config, report" in capsys.readouterr().err
+
+
 def test_welcome_config_and_version(capsys):
     assert main([]) == 0
     assert "fedsim run configs/quickstart.toml" in capsys.readouterr().out
@@ -343,9 +375,9 @@ def test_welcome_config_and_version(capsys):
 
 def test_overrides_are_split_from_options():
     rest, overrides = split_overrides(
-        ["run", "--sweep.seed", "0", "1", "c.toml", "--client.learning-rate=0.5", "--out", "d", "--seed", "4"]
+        ["run", "--sweep.seed", "0", "1", "c.toml", "--client.learning-rate=0.5", "--out", "d", "--arfl.lam", "4"]
     )
     assert rest == ["run", "c.toml", "--out", "d"]
-    assert overrides == {"sweep.seed": ["0", "1"], "client.learning_rate": "0.5", "seed": "4"}
+    assert overrides == {"sweep.seed": ["0", "1"], "client.learning_rate": "0.5", "arfl.lam": "4"}
     with pytest.raises(ConfigError):
         split_overrides(["--sweep.seed"])

@@ -135,13 +135,18 @@ def bad_loss(report, corrupted):
     return report._replace(losses=jnp.where(corrupted, jnp.nan, report.losses))
 
 
+def nan_update(report, corrupted):
+    spoil = lambda u: jnp.where(corrupted.reshape(-1, *[1] * (u.ndim - 1)), jnp.nan, u)
+    return report._replace(updates=jax.tree.map(spoil, report.updates))
+
+
 def huge_update(report, corrupted):
     """Finite, but its squared norm is not."""
     grow = lambda u: jnp.where(corrupted.reshape(-1, *[1] * (u.ndim - 1)), 1e30, u)
     return report._replace(updates=jax.tree.map(grow, report.updates))
 
 
-@pytest.mark.parametrize("attack", [bad_loss, huge_update])
+@pytest.mark.parametrize("attack", [bad_loss, nan_update, huge_update])
 @pytest.mark.parametrize("name", ["fedavg", "rfa", "multi_krum"])
 def test_a_loss_or_an_update_alone_makes_a_client_invalid(name, attack, dataset, data):
     rule = lambda hparams: AGGREGATORS[name]()
@@ -227,6 +232,30 @@ def test_losses_that_nobody_asks_for_are_not_computed(dataset, data):
     assert jnp.isnan(record.losses).all()
     needed, _ = compiled(lambda hparams: fedsim.aggregators.arfl(hparams.lam), False)
     assert loops(needed) == loops(with_losses)  # ARFL needs them, recorded or not
+
+
+def test_a_max_count_that_is_too_small_is_refused(dataset, data):
+    with pytest.raises(ValueError, match="max_count is 5, but a client has 17 examples"):
+        make_simulation(dataset, max_count=5).init(KEY, data, H)
+
+
+def test_a_batch_larger_than_every_client_is_all_its_examples(dataset, data):
+    huge, enough = (make_simulation(dataset, batch_size=size) for size in (10**9, 17))
+    chex.assert_trees_all_close(
+        jax.jit(lambda: train(huge, data, rounds=1))()[0].params,
+        jax.jit(lambda: train(enough, data, rounds=1))()[0].params,
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])
+def test_evaluation_counts_every_example_once(batch_size, dataset, data):
+    task = make_simulation(dataset).task
+    params = task.init(KEY)
+    metrics = fedsim.evaluate(task, params, dataset.x_test, dataset.y_test, batch_size)
+    logits = dataset.x_test @ np.asarray(params["Dense_0"]["kernel"])
+    assert int(metrics.num_examples) == 40
+    assert int(metrics.num_correct) == (logits.argmax(1) == dataset.y_test).sum()
 
 
 def test_server_momentum(dataset, data):

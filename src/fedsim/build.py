@@ -12,7 +12,7 @@ import optax
 
 from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
-from fedsim.config import Config, DataConfig, ModelConfig, check_clients
+from fedsim.config import Config, DataConfig, ModelConfig, check_clients, num_corrupted
 from fedsim.corruption import CORRUPTIONS
 from fedsim.datasets import digits, leaf
 from fedsim.datasets.partition import dirichlet, iid, natural
@@ -64,11 +64,19 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
     check_clients(config, dataset.num_clients)
     if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.float32):
         raise ConfigError(f'corruption.kind: "noisy" is for images; {dataset.name} has {dataset.train.x.dtype} inputs')
+    if config.corruption.fraction > 0 and num_corrupted(config, dataset.num_clients) == 0:
+        fraction = config.corruption.fraction
+        raise ConfigError(f"corruption.fraction: {fraction:g} of {dataset.num_clients} clients is nobody; raise it")
+
+
+def num_params(config: Config, dataset: FederatedDataset) -> int:
+    """Parameters of the run's model; `ConfigError` where it does not take the data."""
     try:
-        jax.eval_shape(simulation(config, dataset).task.init, jax.random.key(0))
+        params = jax.eval_shape(simulation(config, dataset).task.init, jax.random.key(0))
     except (TypeError, ValueError, ZeroDivisionError):
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
         raise ConfigError(f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}") from None
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def dataset(config: DataConfig) -> FederatedDataset:

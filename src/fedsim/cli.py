@@ -1,6 +1,7 @@
 """The command line: `fedsim`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,20 +33,36 @@ The same command again continues an interrupted run where its last group of runs
 """
 
 
+COMMANDS = ("run", "config", "report")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns the exit code: 0, 2 for what the user can mend, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(arguments)
+    except BrokenPipeError:  # the reader, `head` say, has gone
+        sys.stderr.close()
+        return 0
     except FedsimError as error:
+        print(f"fedsim: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
         print(f"fedsim: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fedsim: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader, `head` say, has gone
-        sys.stderr.close()
-        return 0
+
+
+def entry() -> None:
+    """The program `fedsim`. After Ctrl-C it ends at once: tearing down XLA while it compiles can crash."""
+    code = main()
+    if code == 130:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -53,6 +70,11 @@ def _dispatch(arguments: list[str]) -> int:
         print(WELCOME, end="")
         return 0
     overrides: dict[str, Any] = {}
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        from fedsim.keys import did_you_mean, nearest
+
+        match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
+        raise ConfigError(f"no command {arguments[0]}{match}")
     if arguments[0] == "run":
         arguments, overrides = split_overrides(arguments)
     options = _parser().parse_args(arguments)
@@ -130,6 +152,8 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
             values.append(pending.pop(0))
         if not values:
             raise ConfigError(f"{option}: needs a value")
+        if {target, f"sweep.{target}"} & overrides.keys():
+            raise ConfigError(f"{option}: given twice; a key has one value, or --sweep and all its values at once")
         overrides[key] = values if prefix else values[0]
     return rest, overrides
 

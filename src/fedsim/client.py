@@ -47,7 +47,7 @@ def client_loss(task: Task, params: PyTree, data: ClientData, client: Client, ba
 
     def step(i: Array, loss_sum: Array) -> Array:
         batch = take_batch(data, client, i * batch_size + jnp.arange(batch_size))
-        return loss_sum + task.metrics(params, *batch).loss_sum
+        return loss_sum + task.metrics(params, *batch).loss_sum.astype(loss_sum.dtype)
 
     steps = lockstep_max(num_batches(client.num_examples, batch_size))
     loss_sum = jax.lax.fori_loop(0, steps, step, jnp.zeros((), jnp.float32))

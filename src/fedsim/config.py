@@ -11,7 +11,7 @@ MAX_SEED = 2**31 - 1
 
 AtLeast0 = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 AtLeast1 = Annotated[int, Meta(ge=1, le=MAX_SEED)]
-Positive = Annotated[float, Meta(gt=0, le=1e30)]
+Positive = Annotated[float, Meta(ge=1e-30, le=1e30)]  # as float32 neither 0 nor infinite
 Share = Annotated[float, Meta(ge=0, le=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
 Width = AtLeast1 | Literal["auto"]
@@ -168,6 +168,9 @@ def canonical(config: Config) -> Config:
     for section in ("arfl", "rfa", "multi_krum", "cfl"):
         if section != rule:
             config = replace(config, **{section: getattr(default, section)})
+    if config.data.partition != "dirichlet":
+        unused = ("dirichlet_alpha", "min_examples")
+        config = replace(config, data=replace(config.data, **{key: getattr(default.data, key) for key in unused}))
     corruption, attack = config.corruption, config.attack
     nobody = not corruption.clients and corruption.fraction == 0
     if nobody or (corruption.kind == "none" and attack.kind == "none"):

@@ -21,7 +21,7 @@ from fedsim.keys import flatten
 from fedsim.rows import client_rows, round_rows
 from fedsim.store import RunFolder
 from fedsim.sweep import Group, Programs, choose_widths, group_runs, prepare
-from fedsim.types import ClientData, FederatedDataset, RoundRecord, Task
+from fedsim.types import ClientData, FederatedDataset, RoundRecord
 
 SECONDS = ("seconds_compiling", "seconds_running")
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -61,18 +61,13 @@ def make_plan(experiment: Experiment) -> Plan:
     groups = []
     for members in group_runs(runs):
         config = runs[members[0]]
-        num_params = count_params(build.simulation(config, datasets[config.data]).task)
+        num_params = build.num_params(config, datasets[config.data])
         groups.append(Group(members, *choose_widths(config, len(members), num_params, jax.default_backend())))
     return Plan(experiment, runs, groups, datasets)
 
 
-def count_params(task: Task) -> int:
-    """Parameters of the task's model."""
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
-
-
 def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunFolder:
-    """Runs the plan into the folder `path`; groups that an earlier start completed are kept.
+    """Runs the plan into the folder `path`; what an earlier start completed is kept.
 
     `force` starts over. Raises `RunFolderError` where the folder holds something else. The manifest's status is
     "complete" at the end and "incomplete" before, whatever happens.
@@ -80,19 +75,28 @@ def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunF
     folder = RunFolder(path)
     manifest = _open(folder, plan, force)
     progress.start(plan)
+    if manifest["status"] == "complete" and folder.is_joined():
+        for group in plan.groups:
+            _keep(plan, group, progress)
+        return folder
     for number, group in enumerate(plan.groups):
         entry = manifest["groups"][number]
-        if entry["complete"]:
-            progress.group(plan, group, "kept")
-            progress.rounds(len(group.runs) * plan.runs[group.runs[0]].server.num_rounds)
+        if entry["complete"] and folder.has_parts(number, entry["num_parts"]):
+            _keep(plan, group, progress)
             continue
         write = lambda round_, rows, number=number: folder.write_part(number, round_, rows)
-        entry |= run_group(plan, group, write, progress) | {"complete": True}
+        entry |= run_group(plan, group, write, progress)
+        entry |= {"complete": True, "num_parts": folder.count_parts(number)}
         folder.write_manifest(manifest)
     folder.join()
     totals = {name: sum(entry[name] for entry in manifest["groups"]) for name in SECONDS}
     folder.write_manifest(manifest | {"status": "complete"} | totals)
     return folder
+
+
+def _keep(plan: Plan, group: Group, progress: Progress) -> None:
+    progress.group(plan, group, "kept")
+    progress.rounds(sum(plan.runs[position].server.num_rounds for position in group.runs))
 
 
 def run_group(
@@ -152,9 +156,8 @@ def _open(folder: RunFolder, plan: Plan, force: bool) -> dict[str, Any]:
             )
         if not force:
             return found
-    folder.create()
+    folder.create(manifest)
     folder.write_text("config.toml", plan.experiment.dump())
-    folder.write_manifest(manifest)
     return manifest
 
 
@@ -162,10 +165,10 @@ def new_manifest(plan: Plan) -> dict[str, Any]:
     """The manifest of a plan of which nothing has run."""
     device = jax.devices()[0]
     return {
-        "fedsim": fedsim.__version__,
         "status": "incomplete",
         "config": plan.experiment.dump(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONED},
+        "versions": {"fedsim": fedsim.__version__, "python": platform.python_version()}
+        | {name: version(name) for name in VERSIONED},
         "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
         "runs": [flatten(config) for config in plan.runs],
         "plan": [asdict(group) | {"runs": list(group.runs)} for group in plan.groups],

@@ -130,4 +130,7 @@ SWEEP_HELP = (
 
 def toml(value: Any) -> str:
     """A string, number, boolean or list in TOML."""
-    return json.dumps(value, ensure_ascii=False)
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        raise ConfigError(f"{value}: dates and times are no value of any key") from None

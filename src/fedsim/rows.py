@@ -72,7 +72,8 @@ def client_rows(
     alphas = np.full(records.weights.shape, np.nan, np.float32)
     if alpha is not None:
         alphas[:, -1] = alpha[np.arange(num_runs)[:, None], client_ids[:, -1]]
-    parts: list[tuple[Any, ...]] = [(index, round_numbers, client_ids, records.losses, alphas, records.weights)]
+    weights = np.where(records.valid, records.weights, np.nan)
+    parts: list[tuple[Any, ...]] = [(index, round_numbers, client_ids, records.losses, alphas, weights)]
     if alpha is not None:
         in_cohort = np.zeros(alpha.shape, bool)
         np.put_along_axis(in_cohort, client_ids[:, -1], True, axis=1)

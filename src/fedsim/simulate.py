@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from fedsim.aggregators.pairwise import squared_norms
 from fedsim.attacks import Attack, honest
 from fedsim.client import client_loss, local_sgd
 from fedsim.cohort import by_size, map_clients, sample_cohort
@@ -24,6 +26,7 @@ from fedsim.types import (
 )
 
 PLAIN_AVERAGING = optax.sgd(1.0)
+MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class Simulation:
 
     def init(self, key: Array, data: ClientData, hparams: HParams) -> ServerState:
         """The state before the first round. All N clients report their loss at the initial parameters."""
+        if (
+            not isinstance(data.counts, jax.core.Tracer)
+            and (largest := np.max(np.asarray(data.counts))) > self.max_count
+        ):
+            raise ValueError(f"max_count is {self.max_count}, but a client has {largest} examples")
         data = jax.tree.map(jnp.asarray, data)  # NumPy arrays cannot be indexed by a traced loop
         params_key, rounds_key = jax.random.split(key)
         params = self.task.init(params_key)
@@ -124,7 +132,7 @@ class Simulation:
                 client,
                 jax.random.fold_in(key, client.client_id),
                 epochs=self.epochs,
-                batch_size=self.batch_size,
+                batch_size=min(self.batch_size, self.max_count),
                 max_count=self.max_count,
             )
 
@@ -141,11 +149,12 @@ class Simulation:
     def _safe(self, report: CohortReport) -> CohortReport:
         """Marks what is not finite as invalid, and zeroes invalid updates: 0 x NaN is NaN, a zero weight is not enough.
 
-        A server that does not record losses does not judge clients by them either; rules that use them see inf.
+        An update so large that its inner products would overflow counts as not finite. A server that does not record
+        losses does not judge clients by them either; rules that use them see inf.
         """
         finite = report.valid
-        for leaf in jax.tree.leaves(report.updates):
-            finite &= jnp.isfinite(jnp.sum(jnp.square(leaf.astype(jnp.float32)), axis=tuple(range(1, leaf.ndim))))
+        if jax.tree.leaves(report.updates):
+            finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
         if self.record_losses:
             finite &= jnp.isfinite(report.losses)
         losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)

@@ -44,7 +44,7 @@ CLIENTS = pa.schema(
         ("count", pa.int32()),  # training examples
         ("loss", pa.float32()),  # as reported, at the parameters before the round; null: no report, or not recorded
         ("alpha", pa.float32()),  # weight among all clients after the round; null: not kept, or round not evaluated
-        ("weight", pa.float32()),  # share in the round; null: not in the cohort
+        ("weight", pa.float32()),  # share in the round; null: not in the cohort, or no valid report
         ("corrupted", pa.bool_()),
     ]
 )
@@ -66,14 +66,28 @@ class RunFolder:
         """Whether anything is there."""
         return self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
 
-    def create(self) -> None:
-        """Makes the folder, without results; `RunFolderError` where it cannot be made."""
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Makes the folder, or empties it of results; the manifest goes first, so that it never promises too much."""
         try:
-            self.parts.mkdir(parents=True, exist_ok=True)
-            for path in [*self.parts.glob("*.parquet"), *self.path.glob("*.parquet"), *self.path.glob("summary.csv")]:
-                path.unlink()
+            self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be made: {error.strerror}; choose another --out") from None
+        self.write_manifest(manifest)
+        for pattern in ("parts/*.parquet", "*.parquet", "summary.csv", "figures/*.png"):
+            for path in self.path.glob(pattern):
+                path.unlink()
+
+    def is_joined(self) -> bool:
+        """Whether the joined tables are there."""
+        return all((self.path / f"{kind}.parquet").exists() for kind in SCHEMAS)
+
+    def count_parts(self, group: int) -> int:
+        """Files that a group has written."""
+        return len(list(self.parts.glob(f"{group:05}-*.parquet")))
+
+    def has_parts(self, group: int, number: int) -> bool:
+        """Whether a group's `number` files are all there."""
+        return self.count_parts(group) == number
 
     def read_manifest(self) -> dict[str, Any]:
         """The manifest; `RunFolderError` where there is none or it is broken."""
@@ -84,7 +98,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: not a run folder (it has no manifest.json)") from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{path}: broken: {error}") from None
-        if not isinstance(manifest, dict) or not manifest.keys() >= MANIFEST_KEYS:
+        if not isinstance(manifest, dict) or not manifest.keys() >= MANIFEST_KEYS or not manifest["runs"]:
             raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
         return manifest
 
@@ -109,19 +123,22 @@ class RunFolder:
         """Joins the parts into rounds.parquet and clients.parquet, ordered by run, round and client."""
         for kind, schema in SCHEMAS.items():
             paths = sorted(self.parts.glob(f"*-{kind}.parquet"))
-            table = pa.concat_tables([pq.read_table(path, schema=schema) for path in paths] or [schema.empty_table()])
+            table = pa.concat_tables([_read_table(path, schema) for path in paths] or [schema.empty_table()])
             keys = [(name, "ascending") for name in ("run", "round", "client_id") if name in schema.names]
             _write_table(self.path / f"{kind}.parquet", table.sort_by(keys))
 
     def read(self, kind: str) -> pa.Table:
         """The joined rows; `RunFolderError` where they are missing or broken."""
-        path = self.path / f"{kind}.parquet"
-        try:
-            return pq.read_table(path, schema=SCHEMAS[kind])
-        except FileNotFoundError:
-            raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
-        except (OSError, pa.ArrowInvalid) as error:
-            raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}") from None
+        return _read_table(self.path / f"{kind}.parquet", SCHEMAS[kind])
+
+
+def _read_table(path: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        return pq.read_table(path, schema=schema)
+    except FileNotFoundError:
+        raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; start over with --force") from None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
@@ -136,5 +153,6 @@ def _atomically(path: Path, write: Callable[[Path], Any]) -> None:
         write(beside)
         os.replace(beside, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)

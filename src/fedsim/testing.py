@@ -42,6 +42,7 @@ def _reports(rng: np.random.Generator, counts: Array) -> Iterator[CohortReport]:
     yield report._replace(updates=jax.tree.map(lambda u: 1e4 * u, report.updates))
     yield _with_invalid(report, jnp.asarray([0, 3]), jnp.inf)
     yield _with_invalid(report, jnp.asarray([1, 2, 6]), jnp.nan)
+    yield _with_invalid(report, jnp.asarray([5]), 0.01)
     yield _with_invalid(report, jnp.arange(1, COHORT_SIZE), jnp.inf)  # one is left
     yield _with_invalid(report, jnp.arange(COHORT_SIZE), jnp.nan)  # nobody is
 

@@ -16,11 +16,22 @@ def gram(updates: PyTree) -> Array:
     return jnp.sum(jnp.stack([leaf(u) for u in jax.tree.leaves(updates)]), axis=0)
 
 
-def centred(updates: PyTree, weights: Array) -> PyTree:
-    """`updates` [K, ...] minus their mean under `weights` [K] (summing to 1).
+def squared_norms(updates: PyTree) -> Array:
+    """Squared norm [K] of each client's update [K, ...], over all parameters."""
+    square = lambda u: jnp.sum(jnp.square(u.astype(jnp.float32)), axis=tuple(range(1, u.ndim)))
+    return jnp.sum(jnp.stack([square(u) for u in jax.tree.leaves(updates)]), axis=0)
 
-    Distances do not change, but near-equal updates would lose 3e-2 of them to float32 rounding without this.
+
+def centred(updates: PyTree, weights: Array) -> PyTree:
+    """`updates` [K, ...] minus a point in their midst; `weights` [K] sum to 1, zero for clients that do not count.
+
+    Distances do not change, but near-equal updates would lose 3e-2 of them to float32 rounding without this. The point
+    is the mean of the updates scaled down to the median norm: beside a plain mean, drawn away by one huge update, the
+    others' differences would drown in rounding.
     """
+    norms = jnp.sqrt(squared_norms(updates))
+    median = jnp.nanmedian(jnp.where(weights > 0, norms, jnp.nan))
+    weights = weights * jnp.minimum(1.0, jnp.where(weights > 0, median, 0.0) / jnp.where(norms > 0, norms, 1.0))
     return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)
 
 

@@ -25,7 +25,7 @@ def rfa(num_iters: int = 4, eps: float = 1e-5) -> Aggregator:
         inner = gram(centred(report.updates, prior))
 
         def step(_: Array, weights: Array) -> Array:
-            products = inner @ weights
+            products = jnp.matmul(inner, weights, precision="highest")
             squared = jnp.diagonal(inner) - 2 * products + weights @ products
             distances = jnp.sqrt(jnp.maximum(squared, 0.0))
             return normalised(prior / jnp.maximum(eps, distances))

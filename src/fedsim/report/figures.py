@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; line styles say the same again.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":", "-", "--", "-.")
+STYLES = ("-", "--", "-.", ":", "-")  # five to seven colours: 14 lines before two are alike
 BENIGN, CORRUPTED = ("benign client", "-", "#0072B2"), ("corrupted client", "--", "#D55E00")
 MAX_PANELS, MAX_LINES = 12, 60
 
@@ -64,7 +64,7 @@ def client_weights(results: Results) -> "Figure | None":
         panel.set_xlabel("Round")
     panels[0].set_ylim(bottom=0)  # shared by all, once everything is drawn
     _label_left(figure, panels, "Client's weight α (%)")
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, frameon=False)
+    _legend(figure, handles)
     return figure
 
 
@@ -74,21 +74,20 @@ def _over_rounds(results: Results, value: Any, label: str, corrupted_only: bool 
     row_of = {id(cell): names[position] for position, cell in enumerate(results.cells)}
     shown = [s for s in scenarios(results.cells) if s[1] > 0 or not corrupted_only][:MAX_PANELS]
     figure, panels = _panels(len(shown))
-    handles = {}
+    handles: dict[str, Any] = {}
     for panel, scenario in zip(panels, shown, strict=True):
         for cell in in_scenario(results.cells, scenario):
-            style = rows.index(row_of[id(cell)]) % len(COLOURS)
+            position = rows.index(row_of[id(cell)])
+            colour, style = COLOURS[position % len(COLOURS)], STYLES[position % len(STYLES)]
             values = np.ma.masked_invalid(value(cell))
-            line = panel.plot(cell.rounds, values.mean(axis=0), STYLES[style], color=COLOURS[style], linewidth=1.5)
+            line = panel.plot(cell.rounds, values.mean(axis=0), style, color=colour, linewidth=1.5)
             band = values.min(axis=0), values.max(axis=0)
-            panel.fill_between(cell.rounds, *band, color=COLOURS[style], alpha=0.12, linewidth=0)
+            panel.fill_between(cell.rounds, *band, color=colour, alpha=0.12, linewidth=0)
             handles[row_of[id(cell)]] = line[0]
         panel.set_title(scenario_name(scenario), fontsize="medium")
         panel.set_xlabel("Round")
     _label_left(figure, panels, label)
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), 5), frameon=False
-    )
+    _legend(figure, handles)
     return figure
 
 
@@ -105,6 +104,13 @@ def _panels(number: int) -> tuple["Figure", list["Axes"]]:
     for panel in grid[:number]:
         panel.grid(alpha=0.3, linewidth=0.5)
     return figure, grid[:number]
+
+
+def _legend(figure: "Figure", handles: dict[str, Any]) -> None:
+    """A legend below the panels, in as many columns as its longest name leaves room for."""
+    characters = 10 * figure.get_size_inches()[0]
+    columns = max(1, min(len(handles), 5, int(characters // (8 + max(map(len, handles))))))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _label_left(figure: "Figure", panels: list["Axes"], label: str) -> None:

@@ -9,8 +9,8 @@ def scenario_name(scenario: tuple[str, float]) -> str:
     """For example "Clean", or "Shuffling 30 %"."""
     kind, fraction = scenario
     if kind == "none":
-        return f"Attack {100 * fraction:g} %" if fraction else "Clean"
-    return f"{kind.capitalize()} {100 * fraction:g} %"
+        return f"Attack {100 * fraction:.3g} %" if fraction else "Clean"
+    return f"{kind.capitalize()} {100 * fraction:.3g} %"
 
 
 def row_names(cells: list[Cell]) -> dict[int, str]:
