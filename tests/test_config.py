@@ -151,6 +151,7 @@ def test_overrides_win_over_file_and_sweep():
     assert {r.arfl.lam for r in runs} == {5.0}
     assert [(r.seed, r.client.batch_size) for r in runs] == [(0, 8), (0, 16), (1, 8), (1, 16), (7, 8), (7, 16)]
     assert [r.seed for r in parse("", {"sweep.seed": ["3", "4"]}).runs()] == [3, 4]
+    assert parse("", {"client.learning_rate": ".5"}).base.client.learning_rate == 0.5
     wide = parse("", {"name": "7", "engine.client_width": "2", "engine.run_width": "auto"}).base
     assert (wide.name, wide.engine.client_width, wide.engine.run_width) == ("7", 2, "auto")
     with pytest.raises(ConfigError, match="expected `int`, got `str`"):

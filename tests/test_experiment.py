@@ -229,6 +229,22 @@ def test_a_group_compiles_once(plan):
     assert state.round.tolist() == [5] * 4
 
 
+def test_more_rounds_and_other_values_compile_nothing_more(tmp_path):
+    """Programs that XLA compiles for an experiment, counted by jax: as many for 2 rounds as for 5 in chunks of 2."""
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
+    )
+    counts = []
+    for trial, overrides in enumerate([{}, {}, {"server.num_rounds": "2"}, {"sweep.seed": ["5", "6"]}]):
+        plan = make_plan(parse(SMALL, overrides))
+        compiled.clear()
+        run(plan, tmp_path / str(trial), Progress())
+        counts.append(len(compiled))
+    assert counts[1] >= 3 * len(plan.groups)
+    assert counts[1] == counts[2] == counts[3]  # the first trial may compile shared helpers too
+
+
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
 def test_map_runs_is_a_loop(width):
     runs = (jnp.arange(5.0), jnp.ones((5, 2)))

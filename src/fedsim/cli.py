@@ -183,7 +183,11 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
             progress.close()
             print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
             return 130
-    console.show_results(report.make(folder), folder)
+    try:
+        console.show_results(report.make(folder), folder)
+    except KeyboardInterrupt:
+        print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -123,7 +123,7 @@ class EngineConfig:
 class RecordConfig:
     """What is written of each round."""
 
-    losses: Annotated[bool, "record the clients' losses; false saves that pass where the rule needs none"] = True
+    losses: Annotated[bool, "record the clients' losses, and judge clients by them; false can save a pass"] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
 
 

@@ -1,5 +1,6 @@
 """Experiments from TOML files and the command line: one configuration, and `[[sweep]]` grids over any of its keys."""
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -113,6 +114,8 @@ def value_of(key: str, text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, KeyError):
+        with contextlib.suppress(ValueError):
+            return float(text)  # .5, which is not TOML
         return text
 
 

@@ -106,7 +106,6 @@ def run_group(
     configs = [plan.runs[position] for position in group.runs]
     config, dataset = configs[0], plan.datasets[configs[0].data]
     progress.group(plan, group, "compiling")
-    started = time.perf_counter()
     shared: ClientData = jax.tree.map(jnp.asarray, dataset.train)
     test = jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test)
     inputs = prepare(configs, shared)
@@ -116,14 +115,15 @@ def run_group(
 
     max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
     programs = Programs(build.simulation(config, dataset, group.client_width), group.run_width, max_rounds)
+    started = time.perf_counter()
+    shapes = jax.eval_shape(programs.init, shared, inputs)
     init = jax.jit(programs.init).lower(shared, inputs).compile()
-    states = init(shared, inputs)
-    chunk = jax.jit(programs.chunk, donate_argnums=0).lower(states, shared, inputs, jnp.int32(0)).compile()
-    measure = jax.jit(programs.measure).lower(states, inputs, *test).compile()
-    jax.block_until_ready(states)
+    chunk = jax.jit(programs.chunk, donate_argnums=0).lower(shapes, shared, inputs, jnp.int32(0)).compile()
+    measure = jax.jit(programs.measure).lower(shapes, inputs, *test).compile()
     compiled = time.perf_counter()
 
     progress.group(plan, group, "running")
+    states = init(shared, inputs)
     done = 0
     records: RoundRecord | None = None
     while True:

@@ -64,7 +64,7 @@ class CohortReport(NamedTuple):
     counts: Array  # [K] int32
     losses: Array  # [K] mean training loss at the broadcast parameters; inf: not finite; NaN: did not answer
     updates: PyTree  # [K, ...] local minus broadcast parameters
-    valid: Array  # [K] bool: has examples, did answer, loss and update are finite
+    valid: Array  # [K] bool: has examples, did answer, update (and loss, if recorded) are finite
 
 
 class Aggregate(NamedTuple):

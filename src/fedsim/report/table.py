@@ -21,7 +21,8 @@ def accuracy_table(results: Results) -> Group:
     best = {column: max(float(mean) for (_, c), (mean, _) in values.items() if c == column) for column in columns}
 
     seeds = {len(cell.runs) for cell in cells}
-    over = f"mean ± standard deviation over {max(seeds)} seeds" if max(seeds) > 1 else "one seed"
+    number = f"{max(seeds)} seeds" if len(seeds) == 1 else f"up to {max(seeds)} seeds"
+    over = f"mean ± standard deviation over {number}" if max(seeds) > 1 else "one seed"
     lengths = {int(cell.rounds[-1]) for cell in cells}
     when = f"{lengths.pop()} rounds" if len(lengths) == 1 else "the last round"
     title = f"Test accuracy (%) after {when}\n{over}; best in bold"
