@@ -81,7 +81,7 @@ def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunF
         return folder
     for number, group in enumerate(plan.groups):
         entry = manifest["groups"][number]
-        if entry["complete"] and folder.has_parts(number, entry["num_parts"]):
+        if entry["complete"] and folder.count_parts(number) == entry["num_parts"]:
             _keep(plan, group, progress)
             continue
         write = lambda round_, rows, number=number: folder.write_part(number, round_, rows)

@@ -85,10 +85,6 @@ class RunFolder:
         """Files that a group has written."""
         return len(list(self.parts.glob(f"{group:05}-*.parquet")))
 
-    def has_parts(self, group: int, number: int) -> bool:
-        """Whether a group's `number` files are all there."""
-        return self.count_parts(group) == number
-
     def read_manifest(self) -> dict[str, Any]:
         """The manifest; `RunFolderError` where there is none or it is broken."""
         path = self.path / "manifest.json"
