@@ -86,6 +86,12 @@ def test_broken_files_are_named(content, message, tmp_path):
         leaf.load(tmp_path)
 
 
+def test_users_without_examples_are_an_error(tmp_path):
+    write(tmp_path / "train" / "a.json", {"nil": {"x": [], "y": []}})
+    with pytest.raises(DataError, match="no user has examples"):
+        leaf.load(tmp_path)
+
+
 def test_a_truncated_archive_is_an_error(tmp_path):
     write(tmp_path / "train" / "a.json.gz", {"a": {"x": [[1.0]], "y": [0]}})
     path = tmp_path / "train" / "a.json.gz"

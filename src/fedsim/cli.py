@@ -44,10 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` say, has gone
         sys.stderr.close()
         return 0
-    except FedsimError as error:
-        print(f"fedsim: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
+    except (FedsimError, OSError) as error:
         print(f"fedsim: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -30,10 +30,8 @@ def load(folder: Path, name: str = "leaf") -> RawDataset:
     """
     x, y, users = _read_split(folder / "train")
     x_test, y_test, _ = _read_split(folder / "test")
-    if x.dtype == np.uint8 and x_test.dtype != np.uint8:  # one split has values between the steps
-        x = x.astype(np.float32) / 255
-    elif x.dtype != np.uint8 and x_test.dtype == np.uint8:
-        x_test = x_test.astype(np.float32) / 255
+    if x.dtype != x_test.dtype:  # one split has values between the steps
+        x, x_test = _as_float(x), _as_float(x_test)
     is_text = x.ndim == 2 and x.dtype == np.int32
     num_classes = len(LETTERS) if is_text else 1 + int(max(y.max(), y_test.max()))
     return RawDataset(name, x, y, x_test, y_test, num_classes, users)
@@ -47,6 +45,8 @@ def _read_split(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             f"{folder}: no .json or .json.gz file; a folder in LEAF's format has train/ and test/ with them"
         )
     parts = [part for path in paths for part in _read_file(path)]
+    if not parts:
+        raise DataError(f"{folder}: no user has examples")
     xs, ys, users = zip(*parts, strict=True)
     shapes = {x.shape[1:] for x in xs}
     if len(shapes) > 1:
