@@ -11,6 +11,7 @@ import pytest
 from fedsim import build
 from fedsim.config import DataConfig
 from fedsim.datasets import leaf
+from fedsim.datasets.text import LETTERS
 from fedsim.errors import DataError
 
 DATA = os.environ.get("FEDSIM_DATA_DIR")
@@ -36,7 +37,7 @@ def test_images_of_several_files(tmp_path):
     assert raw.x.dtype == np.uint8
     assert raw.x.shape == (3, 2, 2, 1)
     assert raw.x[2].ravel().tolist() == [0, 1, 2, 255]
-    assert raw.client_ids.tolist() == ["al", "al", "zoe"]
+    assert raw.client_names[raw.client_ids].tolist() == ["al", "al", "zoe"]
     assert raw.y.tolist() == [0, 2, 1]
     assert raw.num_classes == 4
     dataset = build.dataset(DataConfig(name="leaf", path=str(tmp_path), partition="natural"))
@@ -48,8 +49,8 @@ def test_text_and_the_wrong_num_samples(tmp_path):
     write(tmp_path / "train" / "a.json", {"HAMLET": {"x": ["To be", "o be,"], "y": [",", " "]}}, num_samples=[81])
     write(tmp_path / "test" / "a.json", {"HAMLET": {"x": ["be, o"], "y": ["r"]}}, num_samples=[80])
     raw = leaf.load(tmp_path)
-    assert ["".join(leaf.LETTERS[i] for i in row) for row in raw.x] == ["To be", "o be,"]
-    assert [leaf.LETTERS[i] for i in raw.y] == [",", " "]
+    assert ["".join(LETTERS[i] for i in row) for row in raw.x] == ["To be", "o be,"]
+    assert [LETTERS[i] for i in raw.y] == [",", " "]
     assert raw.num_classes == 80
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,23 @@ from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
 from fedsim.config import Config, DataConfig, ModelConfig, check_clients, num_corrupted
 from fedsim.corruption import CORRUPTIONS
-from fedsim.datasets import digits, leaf
-from fedsim.datasets.partition import dirichlet, iid, natural
+from fedsim.datasets import digits, leaf, prepared, sampling
+from fedsim.datasets.partition import dirichlet, iid, natural, natural_test
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
 from fedsim.keys import lookup
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.simulate import Simulation
-from fedsim.task import classification
-from fedsim.types import Aggregator, FederatedDataset, HParams
+from fedsim.task import AUGMENTATIONS, classification
+from fedsim.types import Aggregator, Array, FederatedDataset, HParams
 
 DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
     "digits": lambda config: digits.load(config.seed),
+    "cifar10": lambda config: prepared.load("cifar10"),
+    "femnist": lambda config: prepared.load("femnist"),
+    "shakespeare": lambda config: prepared.load("shakespeare"),
     "leaf": lambda config: leaf.load(Path(config.path)),
+    "tfds": lambda config: prepared.load(config.tfds_name),
 }
 
 PARTITIONS: dict[str, Callable[[RawDataset, np.random.Generator, DataConfig], np.ndarray]] = {
@@ -41,7 +46,7 @@ MODELS: dict[str, Callable[[ModelConfig, int], nn.Module]] = {
     "mlp": lambda config, num_classes: MLP(num_classes, config.hidden_sizes),
     "cifar10_cnn": lambda config, num_classes: Cifar10CNN(num_classes),
     "femnist_cnn": lambda config, num_classes: FemnistCNN(num_classes),
-    "char_lstm": lambda config, num_classes: CharLSTM(num_classes),
+    "char_lstm": lambda config, num_classes: CharLSTM(num_classes, hidden_size=config.lstm_size),
 }
 
 
@@ -62,8 +67,11 @@ def check_names(config: Config) -> None:
 def check_fit(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` where the run does not fit the data set."""
     check_clients(config, dataset.num_clients)
-    if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.float32):
-        raise ConfigError(f'corruption.kind: "noisy" is for images; {dataset.name} has {dataset.train.x.dtype} inputs')
+    if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.int8, np.float32):
+        dtype = dataset.train.x.dtype
+        raise ConfigError(f'corruption.kind: "noisy" is for images and texts; {dataset.name} has {dtype} inputs')
+    if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
+        raise ConfigError(f"client.augmentation: for images; an input of {dataset.name} is {dataset.train.x.shape[1:]}")
     if config.corruption.fraction > 0 and num_corrupted(config, dataset.num_clients) == 0:
         fraction = config.corruption.fraction
         raise ConfigError(f"corruption.fraction: {fraction:g} of {dataset.num_clients} clients is nobody; raise it")
@@ -81,9 +89,15 @@ def num_params(config: Config, dataset: FederatedDataset) -> int:
 
 def dataset(config: DataConfig) -> FederatedDataset:
     """The data set, loaded and divided among its clients."""
-    raw = check(lookup("data.name", config.name, DATASETS)(config))
+    is_natural = config.partition == "natural"
+    for key in sampling.KEYS:
+        if not is_natural and getattr(config, key) != getattr(DataConfig(), key):
+            raise ConfigError(f'data.{key}: has an effect with data.partition = "natural" only')
+    raw = lookup("data.name", config.name, DATASETS)(config)
+    raw = check(sampling.sample(raw, config, np.random.default_rng([config.seed, 2])))
     rng = np.random.default_rng([config.seed, 1])
-    return divide(raw, lookup("data.partition", config.partition, PARTITIONS)(raw, rng, config))
+    owner = lookup("data.partition", config.partition, PARTITIONS)(raw, rng, config)
+    return divide(raw, owner, natural_test(raw) if is_natural else None)
 
 
 def aggregator(config: Config) -> Callable[[HParams], Aggregator]:
@@ -96,18 +110,25 @@ def aggregator(config: Config) -> Callable[[HParams], Aggregator]:
     return lambda hparams: factory(**settings)
 
 
+def client_sgd(learning_rate: Array | float, clip: float | None) -> optax.GradientTransformation:
+    """The clients' SGD, with each element of a gradient clipped to [-clip, clip] if given."""
+    sgd = optax.sgd(learning_rate)
+    return sgd if clip is None else optax.chain(optax.clip(clip), sgd)
+
+
 def simulation(config: Config, dataset: FederatedDataset, client_width: int = 0) -> Simulation:
     """The training run; `client_width` overrides `engine.client_width`."""
     module = lookup("model.name", config.model.name, MODELS)(config.model, dataset.num_classes)
     make_attack = lookup("attack.kind", config.attack.kind, ATTACKS)
     scale = config.attack.scale
     return Simulation(
-        task=classification(module, dataset.train.x[0]),
+        task=classification(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation]),
         aggregator=aggregator(config),
         cohort_size=config.server.cohort_size,
         batch_size=config.client.batch_size,
         max_count=dataset.max_count,
         epochs=config.client.epochs,
+        client_optimizer=partial(client_sgd, clip=config.client.clip),
         server_optimizer=optax.sgd(config.server.learning_rate, config.server.momentum or None),
         attack=make_attack() if scale is None else make_attack(scale),
         dropout_rate=config.client.dropout_rate,

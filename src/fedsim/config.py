@@ -13,6 +13,8 @@ AtLeast0 = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 AtLeast1 = Annotated[int, Meta(ge=1, le=MAX_SEED)]
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30)]  # as float32 neither 0 nor infinite
 Share = Annotated[float, Meta(ge=0, le=1)]
+PositiveShare = Annotated[float, Meta(gt=0, le=1)]
+InsideOne = Annotated[float, Meta(gt=0, lt=1)]
 BelowOne = Annotated[float, Meta(ge=0, lt=1)]
 Width = AtLeast1 | Literal["auto"]
 
@@ -21,20 +23,34 @@ Width = AtLeast1 | Literal["auto"]
 class DataConfig:
     """The data set, and how it is divided among clients."""
 
-    name: Annotated[str, "data set: digits, or leaf (a folder in LEAF's format)"] = "digits"
-    path: Annotated[str, "leaf: the folder, which has train/ and test/"] = ""
+    name: Annotated[str, "digits, cifar10, femnist, shakespeare, leaf (a folder), or tfds (an image set of TFDS)"] = (
+        "digits"
+    )
+    path: Annotated[str, "leaf: the folder in LEAF's format, which has train/ and test/"] = ""
+    tfds_name: Annotated[str, "tfds: the name of the set, such as mnist or emnist/letters"] = ""
     num_clients: Annotated[AtLeast1, "number of clients N"] = 20
     partition: Annotated[str, "iid, dirichlet, or natural (the data set's own clients, whose number is N)"] = "iid"
     dirichlet_alpha: Annotated[Positive, "concentration of the Dirichlet partition; smaller is less even"] = 0.5
     min_examples: Annotated[AtLeast1, "the least number of examples of a client in a Dirichlet partition"] = 10
-    seed: Annotated[AtLeast0, "of the test split and the partition; the same for all runs, whatever their seed"] = 0
+    sample_fraction: Annotated[
+        PositiveShare, "natural: share of the examples to keep, as whole clients drawn at random (LEAF's sampling)"
+    ] = 1.0
+    sample_clients: Annotated[AtLeast1 | None, "natural: number of clients to keep, drawn at random; default: all"] = (
+        None
+    )
+    test_fraction: Annotated[
+        InsideOne | None, "natural: split each client's examples anew; default: as they come, or 0.2 if unsplit"
+    ] = None
+    max_examples: Annotated[AtLeast1 | None, "natural: most training examples of a client, evenly spaced"] = None
+    max_test_examples: Annotated[AtLeast1 | None, "natural: most test examples of a client, evenly spaced"] = None
+    seed: Annotated[AtLeast0, "of the splits, samples and partition; the same for all runs, whatever their seed"] = 0
 
 
 @dataclass(frozen=True)
 class CorruptionConfig:
     """What happens to the training data of some clients."""
 
-    kind: Annotated[str, "none, shuffling, flipping, noisy (images), collusion or exclude"] = "none"
+    kind: Annotated[str, "none, shuffling, flipping, noisy, collusion or exclude"] = "none"
     fraction: Annotated[Share, "share of the clients that is corrupted"] = 0.0
     clients: Annotated[tuple[AtLeast0, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
 
@@ -55,6 +71,7 @@ class ModelConfig:
 
     name: Annotated[str, "network: mlp, cifar10_cnn, femnist_cnn or char_lstm"] = "mlp"
     hidden_sizes: Annotated[tuple[AtLeast1, ...], "mlp: units of each hidden layer"] = (64,)
+    lstm_size: Annotated[AtLeast1, "char_lstm: units of each of the two LSTM layers"] = 256
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,10 @@ class ClientConfig:
     learning_rate: Annotated[Positive, "of the clients' SGD"] = 0.1
     epochs: Annotated[AtLeast1, "E, passes over its data that a client makes in a round"] = 1
     batch_size: Annotated[AtLeast1, "B, examples of a step; a last, partial batch is kept"] = 32
+    clip: Annotated[Positive | None, "each element of a gradient is clipped to at most this; default: not"] = None
+    augmentation: Annotated[
+        Literal["none", "shift_flip"], "of training images; shift_flip: by up to a tenth, and left to right"
+    ] = "none"
     dropout_rate: Annotated[BelowOne, "probability that a client of the cohort does not answer"] = 0.0
 
 

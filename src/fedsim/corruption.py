@@ -55,21 +55,37 @@ def collusion(key: Array, data: ClientData, corrupted: Array) -> ClientData:
 
 
 def noisy(key: Array, data: ClientData, corrupted: Array) -> ClientData:
-    """Corrupted clients' images, in [0, 1], get N(0, 0.7^2) on each pixel and are scaled client by client to [0, 1].
+    """Noise on corrupted clients' inputs: `noisy_images`, or `noisy_texts` where inputs are int8 characters."""
+    owner, num_clients = owners(data), corrupted.size
+    is_text = data.x.dtype == jnp.int8
+    noise = noisy_texts(key, data.x) if is_text else noisy_images(key, data.x, owner, num_clients)
+    where = corrupted[owner].reshape(-1, *[1] * (data.x.ndim - 1))
+    return data._replace(x=jnp.where(where, noise, data.x))
+
+
+def noisy_images(key: Array, x: Array, owner: Array, num_clients: int) -> Array:
+    """Images [M, ...], in [0, 1], with N(0, 0.7^2) on each pixel, then scaled client by client to [0, 1].
 
     uint8 images stay uint8; float images are taken to lie in [0, 1].
     """
-    owner, num_clients = owners(data), corrupted.size
-    is_uint8 = data.x.dtype == jnp.uint8
-    noise = NOISE_STD * jax.random.normal(key, data.x.shape)
-    x = (data.x.astype(jnp.float32) / 255 if is_uint8 else data.x) + noise
-    pixels = x.reshape(x.shape[0], -1)
+    is_uint8 = x.dtype == jnp.uint8
+    noise = NOISE_STD * jax.random.normal(key, x.shape)
+    pixels = ((x.astype(jnp.float32) / 255 if is_uint8 else x) + noise).reshape(x.shape[0], -1)
     low = jax.ops.segment_min(jnp.min(pixels, axis=1), owner, num_clients, indices_are_sorted=True)[owner]
     high = jax.ops.segment_max(jnp.max(pixels, axis=1), owner, num_clients, indices_are_sorted=True)[owner]
     scaled = ((pixels - low[:, None]) / (high - low)[:, None]).reshape(x.shape)
-    scaled = jnp.round(255 * scaled).astype(jnp.uint8) if is_uint8 else scaled
-    where = corrupted[owner].reshape(-1, *[1] * (x.ndim - 1))
-    return data._replace(x=jnp.where(where, scaled, data.x))
+    return jnp.round(255 * scaled).astype(jnp.uint8) if is_uint8 else scaled
+
+
+def noisy_texts(key: Array, x: Array) -> Array:
+    """Texts [M, T]: in each, the characters at a random half of the positions are permuted among themselves."""
+
+    def one(args: tuple[Array, Array]) -> Array:
+        key, text = args
+        half = jax.random.permutation(key, text.shape[0])[: text.shape[0] // 2]
+        return text.at[jnp.sort(half)].set(text[half])
+
+    return jax.lax.map(one, (jax.random.split(key, x.shape[0]), x), batch_size=4096)
 
 
 def exclude(key: Array, data: ClientData, corrupted: Array) -> ClientData:

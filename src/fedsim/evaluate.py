@@ -2,8 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedsim.types import Array, Metrics, PyTree, Task
+
+PERCENTILES = (10, 50, 90)  # over clients
 
 
 def evaluate(task: Task, params: PyTree, x: Array, y: Array, batch_size: int = 1000) -> Metrics:
@@ -19,3 +22,23 @@ def evaluate(task: Task, params: PyTree, x: Array, y: Array, batch_size: int = 1
 
     parts = jax.lax.map(batch, jnp.arange(0, num_examples, batch_size))
     return jax.tree.map(jnp.sum, parts)
+
+
+def evaluate_clients(
+    task: Task, params: PyTree, x: Array, y: Array, clients: Array, num_clients: int, batch_size: int = 1000
+) -> Metrics:
+    """Metrics [num_clients] of `params`, summed over the examples of each client; `clients` [T] says whose they are."""
+    x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
+
+    def one(example: tuple[Array, Array]) -> Metrics:
+        return task.metrics(params, example[0][None], example[1][None], jnp.ones(1, bool))
+
+    each = jax.lax.map(one, (x, y), batch_size=min(batch_size, x.shape[0]))
+    return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), each)
+
+
+def accuracy_percentiles(num_correct: np.ndarray, num_examples: np.ndarray) -> np.ndarray:
+    """The 10th, 50th and 90th percentile [..., 3] of accuracy [..., C] over the clients that have test examples."""
+    has_test = num_examples.reshape(-1, num_examples.shape[-1])[0] > 0
+    accuracy = num_correct[..., has_test] / num_examples[..., has_test]
+    return np.moveaxis(np.percentile(accuracy, PERCENTILES, axis=-1), 0, -1)

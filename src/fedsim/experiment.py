@@ -107,14 +107,15 @@ def run_group(
     config, dataset = configs[0], plan.datasets[configs[0].data]
     progress.group(plan, group, "compiling")
     shared: ClientData = jax.tree.map(jnp.asarray, dataset.train)
-    test = jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test)
+    test = jax.tree.map(jnp.asarray, (dataset.x_test, dataset.y_test, dataset.test_clients))
     inputs = prepare(configs, shared)
     corrupted = np.asarray(inputs.changes.corrupted)
     counts = np.asarray(shared.counts if inputs.changes.counts is None else inputs.changes.counts)
     counts = np.broadcast_to(counts, corrupted.shape)
 
     max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
-    programs = Programs(build.simulation(config, dataset, group.client_width), group.run_width, max_rounds)
+    simulation = build.simulation(config, dataset, group.client_width)
+    programs = Programs(simulation, group.run_width, max_rounds, dataset.num_test_clients)
     started = time.perf_counter()
     shapes = jax.eval_shape(programs.init, shared, inputs)
     init = jax.jit(programs.init).lower(shared, inputs).compile()

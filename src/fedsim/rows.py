@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.config import Config
+from fedsim.evaluate import accuracy_percentiles
 from fedsim.types import Metrics, RoundRecord
 
 Columns = dict[str, Any]
@@ -21,7 +22,8 @@ def round_rows(
 ) -> Columns:
     """One row a run [S], after `round_` rounds.
 
-    `records` [S, rounds, K] are those since the evaluation before; `corrupted` [S, N].
+    `metrics` [S], or client by client [S, C]; `records` [S, rounds, K] are those since the evaluation before;
+    `corrupted` [S, N].
     """
     num_runs = len(configs)
     weight = np.full(num_runs, np.nan)
@@ -30,6 +32,10 @@ def round_rows(
         given = records.weights.sum(axis=(1, 2), dtype=np.float64)
         lost = (records.weights * of_corrupted).sum(axis=(1, 2), dtype=np.float64)
         weight = np.divide(lost, given, out=weight, where=given > 0)
+    percentiles = np.full((num_runs, 3), np.nan)
+    if np.ndim(metrics.num_correct) == 2:
+        percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
+        metrics = Metrics(*(np.sum(field, axis=1) for field in metrics))
     return {
         "run": runs,
         "aggregator": [c.server.aggregator for c in configs],
@@ -41,6 +47,9 @@ def round_rows(
         "test_accuracy": metrics.num_correct / metrics.num_examples,
         "test_loss": metrics.loss_sum / metrics.num_examples,
         "corrupted_weight": weight,
+        "accuracy_p10": percentiles[:, 0],
+        "accuracy_p50": percentiles[:, 1],
+        "accuracy_p90": percentiles[:, 2],
     }
 
 

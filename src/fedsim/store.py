@@ -34,6 +34,9 @@ ROUNDS = pa.schema(
         ("test_accuracy", pa.float64()),  # 0 to 1
         ("test_loss", pa.float64()),  # mean cross-entropy in nats; null: not a number
         ("corrupted_weight", pa.float64()),  # share of the weight, since the row before, of corrupted clients; or null
+        ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
+        ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
+        ("accuracy_p90", pa.float64()),
     ]
 )
 CLIENTS = pa.schema(

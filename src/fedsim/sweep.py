@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from fedsim.config import Config, CorruptionConfig, num_corrupted
 from fedsim.corruption import CHANGES, CORRUPTIONS, corrupt
-from fedsim.evaluate import evaluate
+from fedsim.evaluate import evaluate, evaluate_clients
 from fedsim.simulate import Simulation
 from fedsim.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, ServerState
 
@@ -129,6 +129,7 @@ class Programs:
     simulation: Simulation
     run_width: int
     max_rounds: int
+    num_test_clients: int = 0  # C
 
     def init(self, shared: ClientData, inputs: RunInputs) -> ServerState:
         """The states [S] before the first round."""
@@ -151,13 +152,20 @@ class Programs:
         return map_runs(one, (states, inputs), self.run_width)
 
     def measure(
-        self, states: ServerState, inputs: RunInputs, x_test: Array, y_test: Array
+        self, states: ServerState, inputs: RunInputs, x_test: Array, y_test: Array, test_clients: Array | None = None
     ) -> tuple[Metrics, Array | None]:
-        """Test metrics [S] and, where the rule keeps them, the weights alpha [S, N] of all clients."""
+        """Test metrics, and the weights alpha [S, N] of all clients where the rule keeps them.
+
+        Metrics are sums over all examples [S] or, where they belong to clients, over those of each client [S, C].
+        """
 
         def one(args: tuple[ServerState, HParams]) -> tuple[Metrics, Array | None]:
             state, hparams = args
-            metrics = evaluate(self.simulation.task, state.params, x_test, y_test)
+            task, params = self.simulation.task, state.params
+            if test_clients is None:
+                metrics = evaluate(task, params, x_test, y_test)
+            else:
+                metrics = evaluate_clients(task, params, x_test, y_test, test_clients, self.num_test_clients)
             return metrics, self.simulation.client_weights(state, hparams)
 
         return map_runs(one, (states, inputs.hparams), self.run_width)

@@ -1,6 +1,7 @@
-"""A flax module as a `Task`: initialisation, training loss and test metrics of a classifier."""
+"""A flax module as a `Task`: initialisation, training loss with augmentation, and test metrics of a classifier."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -11,13 +12,43 @@ import optax
 
 from fedsim.types import Array, Metrics, PyTree, Task
 
+Augmentation = Callable[[Array, Array], Array]  # key, x [B, *feature] -> x
 
-def classification(module: nn.Module, example: Array | np.ndarray) -> Task:
+MAX_SHIFT = 0.1  # share of an image's height and width
+
+
+def shift_flip(key: Array, x: Array) -> Array:
+    """Images [B, H, W, C], each shifted by up to a tenth (its border repeated) and flipped left to right or not.
+
+    The paper's augmentation of CIFAR-10 (section "Experimental Setup"). Whole pixels; the draws differ by image.
+    """
+
+    def one(key: Array, image: Array) -> Array:
+        height, width, _ = image.shape
+        row_key, column_key, flip_key = jax.random.split(key, 3)
+        rows = jnp.arange(height) + _shift(row_key, height)
+        columns = jnp.arange(width) + _shift(column_key, width)
+        columns = jnp.where(jax.random.bernoulli(flip_key), width - 1 - columns, columns)
+        return image[jnp.clip(rows, 0, height - 1)][:, jnp.clip(columns, 0, width - 1)]
+
+    return jax.vmap(one)(jax.random.split(key, x.shape[0]), x)
+
+
+def _shift(key: Array, size: int) -> Array:
+    most = int(MAX_SHIFT * size)
+    return jax.random.randint(key, (), -most, most + 1)
+
+
+AUGMENTATIONS: dict[str, Augmentation | None] = {"none": None, "shift_flip": shift_flip}
+
+
+def classification(module: nn.Module, example: Array | np.ndarray, augmentation: Augmentation | None = None) -> Task:
     """Softmax classification by cross-entropy with `module`, whose output is logits [B, num_classes].
 
     `example` [*feature] is any one input; only its shape and type count. uint8 inputs reach the module as float32 in
     [0, 1], all others as they are. Where the module's `__call__` takes `train`, it gets True in the training loss
     (together with a "dropout" key) and False elsewhere. The module may keep parameters only, no batch statistics.
+    `augmentation` changes the inputs of the training loss.
     """
     takes_train = "train" in inspect.signature(type(module).__call__).parameters
 
@@ -38,6 +69,9 @@ def classification(module: nn.Module, example: Array | np.ndarray) -> Task:
         return variables["params"]
 
     def loss(params: PyTree, x: Array, y: Array, mask: Array, key: Array) -> Array:
+        if augmentation is not None:
+            augmentation_key, key = jax.random.split(key)
+            x = augmentation(augmentation_key, x)
         losses = cross_entropy(apply(params, x, key), y)
         return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
 

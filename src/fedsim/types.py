@@ -110,11 +110,17 @@ class FederatedDataset:
     x_test: np.ndarray  # [T, *feature]
     y_test: np.ndarray  # [T] int32
     num_classes: int
+    test_clients: np.ndarray | None = None  # [T] int32, where they belong to clients; >= N: not in training
 
     @property
     def num_clients(self) -> int:
         """N."""
         return len(self.train.counts)
+
+    @property
+    def num_test_clients(self) -> int:
+        """Clients that test examples belong to, all N included; 0 where they belong to nobody."""
+        return 0 if self.test_clients is None else max(self.num_clients, 1 + int(np.max(self.test_clients)))
 
     @property
     def max_count(self) -> int:

@@ -41,10 +41,24 @@ def dirichlet(
 
 
 def natural(raw: RawDataset) -> np.ndarray:
-    """The clients that the data set itself names, in sorted order. Raises `DataError` where it names none."""
+    """The clients that the data set itself names, in order of their ids. Raises `DataError` where it names none."""
     if raw.client_ids is None:
         raise DataError(f'{raw.name} has no natural clients; use data.partition = "iid" or "dirichlet"')
     return np.unique(raw.client_ids, return_inverse=True)[1]
+
+
+def natural_test(raw: RawDataset) -> np.ndarray | None:
+    """The client [T] of each test example, numbered as by `natural`; clients without training data come behind them.
+
+    None where test examples belong to nobody.
+    """
+    if raw.client_ids is None or raw.test_client_ids is None or len(raw.test_client_ids) != len(raw.y_test):
+        return None
+    trained = np.unique(raw.client_ids)
+    others = np.setdiff1d(raw.test_client_ids, trained)
+    position = {client: i for i, client in enumerate([*trained.tolist(), *others.tolist()])}
+    clients, inverse = np.unique(raw.test_client_ids, return_inverse=True)
+    return np.asarray([position[client] for client in clients.tolist()], np.int32)[inverse]
 
 
 def _need(raw: RawDataset, num_clients: int, min_examples: int) -> None:

@@ -11,18 +11,24 @@ from fedsim.types import ClientData, FederatedDataset
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
-    """A data set as it comes; `client_ids` where the examples belong to clients by nature."""
+    """A data set as it comes; client ids where the examples belong to clients by nature.
+
+    Texts are characters as int8 (positions in an alphabet), so that uint8 always means pixels.
+    """
 
     name: str
-    x: np.ndarray  # [M, *feature] uint8, integer or float32
+    x: np.ndarray  # [M, *feature] uint8 pixels, int8 characters, other integers or float32
     y: np.ndarray  # [M] int, 0 .. num_classes - 1
-    x_test: np.ndarray  # [T, *feature]
+    x_test: np.ndarray  # [T, *feature]; T = 0: comes without a test set
     y_test: np.ndarray  # [T] int
     num_classes: int
-    client_ids: np.ndarray | None = None  # [M] any sortable names
+    client_ids: np.ndarray | None = None  # [M] int
+    test_client_ids: np.ndarray | None = None  # [T] int
+    client_names: np.ndarray | None = None  # [C] str, the name of client id i
+    label_names: np.ndarray | None = None  # [num_classes] str
 
 
-def divide(raw: RawDataset, owner: np.ndarray) -> FederatedDataset:
+def divide(raw: RawDataset, owner: np.ndarray, test_owner: np.ndarray | None = None) -> FederatedDataset:
     """`raw` with training example j given to client `owner[j]` (0 .. N - 1); examples keep their order within a client.
 
     Raises `DataError` where a client has no example.
@@ -31,7 +37,8 @@ def divide(raw: RawDataset, owner: np.ndarray) -> FederatedDataset:
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         raise DataError(f"{raw.name}: client {empty[0]} has no examples; every client needs at least one")
-    order = np.argsort(owner, kind="stable")
+    in_order = bool(np.all(owner[1:] >= owner[:-1]))
+    order = slice(None) if in_order else np.argsort(owner, kind="stable")
     train: dict[str, Any] = {
         "x": raw.x[order],
         "y": raw.y[order].astype(np.int32),
@@ -39,12 +46,16 @@ def divide(raw: RawDataset, owner: np.ndarray) -> FederatedDataset:
         "counts": counts.astype(np.int32),
         "corrupted": np.zeros(len(counts), bool),
     }
-    return FederatedDataset(raw.name, ClientData(**train), raw.x_test, raw.y_test.astype(np.int32), raw.num_classes)
+    y_test = raw.y_test.astype(np.int32)
+    return FederatedDataset(raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, test_owner)
 
 
 def check(raw: RawDataset) -> RawDataset:
     """`raw`, or a `DataError` that says what is wrong with it."""
-    for split, x, y in [("training", raw.x, raw.y), ("test", raw.x_test, raw.y_test)]:
+    for split, x, y, ids in [
+        ("training", raw.x, raw.y, raw.client_ids),
+        ("test", raw.x_test, raw.y_test, raw.test_client_ids),
+    ]:
         if len(x) != len(y):
             raise DataError(f"{raw.name}: {len(x)} {split} inputs but {len(y)} labels")
         if len(y) == 0:
@@ -55,8 +66,8 @@ def check(raw: RawDataset) -> RawDataset:
             raise DataError(f"{raw.name}: {split} labels must lie in 0..{raw.num_classes - 1}")
         if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
             raise DataError(f"{raw.name}: {split} inputs contain NaN or infinity")
+        if ids is not None and len(ids) != len(y):
+            raise DataError(f"{raw.name}: {len(y)} {split} examples but {len(ids)} client ids")
     if raw.x.shape[1:] != raw.x_test.shape[1:]:
         raise DataError(f"{raw.name}: training inputs are {raw.x.shape[1:]}, test inputs {raw.x_test.shape[1:]}")
-    if raw.client_ids is not None and len(raw.client_ids) != len(raw.y):
-        raise DataError(f"{raw.name}: {len(raw.y)} training examples but {len(raw.client_ids)} client ids")
     return raw

@@ -1,0 +1,127 @@
+"""The TFDS builders of the paper's data sets: from files on this machine to prepared sets in array_record.
+
+CIFAR-10 is TFDS's own set, with its name, version and records, made without TensorFlow. Where clients are natural, a
+record is a client: `client_id`, its inputs `x` [m, ...] and labels `y` [m].
+"""
+
+import string
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from PIL import Image
+from tensorflow_datasets.image_classification import cifar
+
+from fedsim.datasets import cifar10, leaf, shakespeare
+from fedsim.datasets.natural import ClientExamples
+from fedsim.datasets.text import LETTERS
+from fedsim.errors import DataError
+
+Tick = Callable[[str, int], None]  # split, records done
+
+
+class Cifar10(cifar.Cifar10, skip_registration=True):  # type: ignore[call-arg]
+    """CIFAR-10 from the official archive, python or binary, or its unpacked files."""
+
+    name = "cifar10"
+
+    def __init__(self, source: Path, tick: Tick, **kwargs: Any) -> None:
+        self.source, self.tick = source, tick
+        super().__init__(**kwargs)
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        self.info.features["label"].names = cifar10.LABELS
+        return {split: self._generate_examples(split, *arrays) for split, arrays in cifar10.read(self.source).items()}
+
+    def _generate_examples(self, split: str, images: np.ndarray, labels: np.ndarray) -> Iterator[tuple[int, Any]]:
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            yield i, {"id": f"{split}_{i:05d}", "image": Image.fromarray(image), "label": int(label)}
+            self.tick(split, i + 1)
+
+
+class _Clients(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """A set with natural clients; its description, the shape and type of an input, and the labels are the class's."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    DESCRIPTION: str
+    HOMEPAGE = "https://leaf.cmu.edu"
+    SHAPE: tuple[int, ...]
+    DTYPE: type
+    LABELS: Sequence[str]
+
+    def __init__(self, source: Path, tick: Tick, **kwargs: Any) -> None:
+        self.source, self.tick = source, tick
+        super().__init__(**kwargs)
+
+    def _info(self) -> Any:
+        features = {
+            "client_id": tfds.features.Text(),
+            "x": tfds.features.Tensor(shape=(None, *self.SHAPE), dtype=self.DTYPE, encoding="zlib"),
+            "y": tfds.features.Tensor(shape=(None,), dtype=np.int32, encoding="zlib"),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=self.DESCRIPTION,
+            features=tfds.features.FeaturesDict(features),
+            homepage=self.HOMEPAGE,
+            metadata=tfds.core.MetadataDict(label_names=list(self.LABELS), num_examples={}),
+        )
+
+    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        return {
+            split: self._generate_examples(split, clients) for split, clients in self.splits_of(self.source).items()
+        }
+
+    def _generate_examples(self, split: str, clients: Iterator[ClientExamples]) -> Iterator[tuple[str, Any]]:
+        examples = 0
+        for i, (client, x, y) in enumerate(clients):
+            if x.shape[1:] != self.SHAPE or x.dtype != self.DTYPE or not np.all((y >= 0) & (y < len(self.LABELS))):
+                raise DataError(f"{self.source}: {client} is no client of {self.name}: {x.dtype} of shape {x.shape}")
+            yield client, {"client_id": client, "x": x, "y": y.astype(np.int32)}
+            examples += len(y)
+            self.info.metadata["num_examples"][split] = examples
+            self.tick(split, i + 1)
+
+    def splits_of(self, source: Path) -> dict[str, Iterator[ClientExamples]]:
+        """The clients of each split."""
+        return {split: leaf.read(source / split) for split in ("train", "test")}
+
+
+class Femnist(_Clients, skip_registration=True):  # type: ignore[call-arg]
+    """FEMNIST from a folder that LEAF made."""
+
+    name = "femnist"
+    DESCRIPTION = "FEMNIST (LEAF): handwritten digits and letters, each writer a client."
+    SHAPE, DTYPE = (28, 28, 1), np.uint8
+    LABELS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+
+
+class Shakespeare(_Clients, skip_registration=True):  # type: ignore[call-arg]
+    """Shakespeare from the raw text, or from a folder that LEAF made."""
+
+    name = "shakespeare"
+    DESCRIPTION = "Shakespeare (LEAF): windows of 80 characters and the next one, each speaking role a client."
+    SHAPE, DTYPE = (shakespeare.WINDOW,), np.int8
+    LABELS = LETTERS
+
+    def splits_of(self, source: Path) -> dict[str, Iterator[ClientExamples]]:
+        """The raw text comes without a test set."""
+        if (source / "train").exists():
+            return super().splits_of(source)
+        return {"train": shakespeare.read(source)}
+
+
+BUILDERS = {builder.name: builder for builder in (Cifar10, Femnist, Shakespeare)}
+
+
+def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> Path:
+    """Prepares `name` from the files at `source` into `data_dir`; returns the folder.
+
+    `tick(split, records)` is called for each record. Nothing is left behind where it fails.
+    """
+    tfds.disable_progress_bar()
+    builder = BUILDERS[name](source=source, tick=tick, data_dir=data_dir, file_format="array_record")
+    builder.download_and_prepare()
+    return Path(builder.data_path)

@@ -1,0 +1,101 @@
+"""Data sets that tensorflow-datasets has prepared, in array_record, read without TensorFlow.
+
+Two kinds of records are understood: a client with its examples (`client_id`, `x`, `y`, as fedsim's own builders write)
+and a labelled image (`image`, `label`, as any image set of TFDS).
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.datasets.cache import cached
+from fedsim.datasets.natural import ClientExamples, gather
+from fedsim.datasets.raw import RawDataset
+from fedsim.errors import DataError
+
+
+def directory() -> Path:
+    """Where TFDS keeps what it prepared: `TFDS_DATA_DIR`, by default ~/tensorflow_datasets."""
+    return Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+
+def find(name: str) -> Path | None:
+    """The folder of the newest prepared version of `name`, such as mnist or emnist/letters."""
+    found = [path.parent for path in directory().glob(f"{name}/*/dataset_info.json")]
+    numbers = lambda folder: [int(part) for part in folder.name.split(".") if part.isdigit()]
+    return max(found, key=numbers, default=None)
+
+
+def load(name: str) -> RawDataset:
+    """The prepared set `name`: decoded the first time, then from the cache.
+
+    Raises `DataError` where it is not prepared, or broken.
+    """
+    folder = find(name)
+    if folder is None:
+        raise DataError(f"{name} is not prepared in {directory()}; run `fedsim data prepare {name}`")
+    return cached(folder, lambda: _decode(name, folder))
+
+
+def _decode(name: str, folder: Path) -> RawDataset:
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(folder)
+        features = builder.info.features or {}
+        if "client_id" in features:
+            return _clients(name, builder)
+        if "image" in features and "label" in features:
+            return _images(name, builder)
+    except DataError:
+        raise
+    except Exception as error:  # TFDS, array_record and protobuf have their own
+        reason = str(error).strip().splitlines()
+        raise DataError(
+            f"{folder}: broken: {reason[0] if reason else type(error).__name__}; prepare it again"
+        ) from None
+    raise DataError(f"{folder}: fedsim reads image sets with image and label, not {sorted(features)}")
+
+
+def _records(builder: Any, split: str) -> Iterator[Any]:
+    """The records of a split, all of them."""
+    if split not in builder.info.splits:
+        return
+    source, expected = builder.as_data_source(split), builder.info.splits[split].num_examples
+    if len(source) != expected:
+        raise DataError(f"{builder.data_path}: {len(source)} {split} records, but {expected} were prepared")
+    for i in range(expected):
+        yield source[i]
+
+
+def _clients(name: str, builder: Any) -> RawDataset:
+    metadata = builder.info.metadata
+
+    def examples(split: str) -> list[ClientExamples]:
+        found = [(record["client_id"].decode(), record["x"], record["y"]) for record in _records(builder, split)]
+        number, expected = sum(len(y) for _, _, y in found), metadata["num_examples"].get(split, 0)
+        if number != expected or any(len(x) != len(y) for _, x, y in found):
+            raise DataError(f"{builder.data_path}: {number} {split} examples, but {expected} were prepared")
+        return found
+
+    labels = metadata["label_names"]
+    raw = gather(name, examples("train"), examples("test"), len(labels))
+    return replace(raw, label_names=np.asarray(labels))
+
+
+def _images(name: str, builder: Any) -> RawDataset:
+    label = builder.info.features["label"]
+    arrays = {}
+    for split in ("train", "test"):
+        records = list(_records(builder, split))
+        if not records:
+            raise DataError(f"{builder.data_path}: no {split} split")
+        if "id" in records[0]:  # TFDS shuffles what it writes
+            records.sort(key=lambda record: record["id"])
+        arrays[split] = np.stack([r["image"] for r in records]), np.asarray([r["label"] for r in records], np.int32)
+    names = np.asarray(label.names)
+    return RawDataset(name, *arrays["train"], *arrays["test"], label.num_classes, label_names=names)
