@@ -56,8 +56,12 @@ def data(dataset) -> fedsim.ClientData:
 
 
 @pytest.fixture(autouse=True)
-def _no_user_settings(monkeypatch):
-    """Tests see none of the user's own settings."""
+def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
+    """Tests see none of the user's own settings and data: where prepared and decoded data sets go instead."""
     for name in list(os.environ):
         if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
             monkeypatch.delenv(name)
+    prepared, cache = tmp_path / "tfds", tmp_path / "cache"
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(cache))
+    return prepared, cache

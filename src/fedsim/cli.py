@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedsim import __version__
+from fedsim import __version__, cli_data
 from fedsim.errors import ConfigError, FedsimError
 
 WELCOME = """\
@@ -16,6 +16,7 @@ fedsim simulates federated learning with corrupted clients.
 Start here:
   fedsim run configs/quickstart.toml    compare five aggregators on handwritten digits (a minute or two)
   fedsim config                         every key of a configuration, with its default and meaning
+  fedsim data list                      the data sets, and how to prepare them
   fedsim --help                         all commands
 """
 
@@ -33,7 +34,7 @@ The same command again continues an interrupted run where its last group of runs
 """
 
 
-COMMANDS = ("run", "config", "report")
+COMMANDS = ("run", "config", "report", "data")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +76,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] == "run":
         arguments, overrides = split_overrides(arguments)
     options = _parser().parse_args(arguments)
-    return {"run": _run, "config": _config, "report": _report}[options.command](options, overrides)
+    return {"run": _run, "config": _config, "report": _report, "data": _data}[options.command](options, overrides)
 
 
 class Parser(argparse.ArgumentParser):
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Reads a complete run folder and makes its table, summary.csv and figures again.",
     )
     report.add_argument("run", metavar="RUN", type=Path, help="a run folder")
+    cli_data.add_parser(commands)
     return parser
 
 
@@ -204,3 +206,8 @@ def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     folder = RunFolder(options.run)
     console.show_results(report.make(folder), folder)
     return 0
+
+
+def _data(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    del overrides
+    return cli_data.run(options)

@@ -1,6 +1,7 @@
 """What a user sees in the terminal: the plan, a progress bar, the results."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -9,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from fedsim.catalogue import Entry
 from fedsim.experiment import Plan, Progress
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
@@ -67,6 +69,32 @@ class Bar(Progress):
         self._bar.advance(self._task, num_rounds)
 
 
+class Counter:
+    """A line on stderr that counts; where that is no terminal, a line for each thing that is counted."""
+
+    def __init__(self) -> None:
+        self._console = _console(stderr=True)
+        self._status = self._console.status("")
+        self._what = ""
+
+    def __enter__(self) -> "Counter":
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._status.stop()
+
+    def tick(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` `what`; a total of 0 is not known."""
+        if self._console.is_terminal:
+            numbers = f" {done:,}" * bool(done) + f" of {total:,}" * bool(total)
+            self._status.update(f"{what}{numbers}")
+        elif what != self._what:
+            self._console.print(f"{what} ...", markup=False)
+        self._what = what
+
+
 def describe(plan: Plan, group: Group) -> str:
     """For example "arfl, 15 runs"."""
     number = len(group.runs)
@@ -85,6 +113,17 @@ def show_plan(plan: Plan, path: Path) -> None:
     console = _console()
     console.print(table)
     console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)
+
+
+def show_datasets(entries: Sequence[Entry]) -> None:
+    """A line a data set."""
+    table = Table()
+    for name in ("data set", "clients", "training examples", "test examples", "where"):
+        table.add_column(name, justify="right" if name not in ("data set", "where") else "left", overflow="fold")
+    for entry in entries:
+        numbers = (entry.num_clients, entry.num_train, entry.num_test)
+        table.add_row(entry.name, *("" if n is None else f"{n:,}" for n in numbers), entry.where)
+    _console().print(table)
 
 
 def show_results(table: RenderableType, folder: RunFolder) -> None:

@@ -4,6 +4,9 @@ CIFAR-10 is TFDS's own set, with its name, version and records, made without Ten
 record is a client: `client_id`, its inputs `x` [m, ...] and labels `y` [m].
 """
 
+import contextlib
+import io
+import logging
 import string
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +21,7 @@ from fedsim.datasets import cifar10, leaf, shakespeare
 from fedsim.datasets.natural import ClientExamples
 from fedsim.datasets.text import LETTERS
 from fedsim.errors import DataError
+from fedsim.keys import did_you_mean, nearest
 
 Tick = Callable[[str, int], None]  # split, records done
 
@@ -116,12 +120,35 @@ class Shakespeare(_Clients, skip_registration=True):  # type: ignore[call-arg]
 BUILDERS = {builder.name: builder for builder in (Cifar10, Femnist, Shakespeare)}
 
 
-def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> Path:
-    """Prepares `name` from the files at `source` into `data_dir`; returns the folder.
+def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> None:
+    """Prepares `name`, one of `BUILDERS`, from the files at `source` into `data_dir`, in place of what is there.
 
-    `tick(split, records)` is called for each record. Nothing is left behind where it fails.
+    `tick(split, records)` is called for each record. Nothing is changed where it fails.
     """
+    _run(BUILDERS[name](source=source, tick=tick, data_dir=data_dir, file_format="array_record"))
+
+
+def prepare_other(name: str, data_dir: Path) -> None:
+    """Prepares TFDS's own set `name` into `data_dir`. Raises `DataError` where that takes TensorFlow or a network."""
+    try:
+        builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
+        _run(builder)
+    except tfds.core.DatasetNotFoundError:
+        near = did_you_mean(nearest(name, BUILDERS))
+        raise DataError(f"{name}: neither fedsim nor tensorflow-datasets has such a data set{near}") from None
+    except ImportError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise DataError(
+            f"{name}: tensorflow-datasets cannot prepare it here ({reason}); install tensorflow, or bring a folder "
+            f"that was prepared elsewhere, with file_format array_record, into {data_dir}"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{name}: tensorflow-datasets cannot prepare it: {error}") from None
+
+
+def _run(builder: Any) -> None:
     tfds.disable_progress_bar()
-    builder = BUILDERS[name](source=source, tick=tick, data_dir=data_dir, file_format="array_record")
-    builder.download_and_prepare()
-    return Path(builder.data_path)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    overwrite = tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints what fedsim says itself
+        builder.download_and_prepare(download_config=tfds.download.DownloadConfig(download_mode=overwrite))

@@ -17,9 +17,9 @@ DEFAULT_TEST_FRACTION = 0.2
 def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with the clients and examples that `config` asks for; clients and examples keep their order.
 
-    Clients are drawn whole: `sample_clients` of them, or as many as have `sample_fraction` of all examples, the last
-    one cut short. Then each client's examples are split anew, if `test_fraction` asks for it or there is no test set;
-    then they are capped. Clients left without training or (after a new split) test examples are left out.
+    Each client's examples are split anew if `test_fraction` asks for it, or if there is no test set; clients too small
+    for that are left out first. Clients are drawn whole: `sample_clients` of them, or as many as have `sample_fraction`
+    of all examples, the last one cut short. What a client has is capped last.
     """
     if raw.client_ids is None or raw.test_client_ids is None:
         return raw
@@ -31,11 +31,14 @@ def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> Raw
     order = np.argsort(owner, kind="stable")
     clients, starts = np.unique(owner[order], return_index=True)
     pools = dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
+    gap = raw.x.shape[1] - 1 if raw.x.dtype == np.int8 else 0  # characters that neighbouring windows share
+    test_fraction = config.test_fraction or DEFAULT_TEST_FRACTION
+    if new_split:
+        pools = {i: pool for i, pool in pools.items() if len(pool) > _num_train(len(pool), test_fraction) + gap}
     chosen_train, chosen_test = [], []
     for _, pool in sorted(_draw(raw.name, pools, config, rng).items()):
         if new_split:
-            gap = raw.x.shape[1] - 1 if raw.x.dtype == np.int8 else None
-            train, test = _split(pool, config.test_fraction or DEFAULT_TEST_FRACTION, gap, rng)
+            train, test = _split(pool, test_fraction, gap, rng)
         else:
             train, test = pool[pool < num_train], pool[pool >= num_train]
         if len(train) and (len(test) or not new_split):
@@ -78,18 +81,18 @@ def _draw(
     return chosen
 
 
-def _split(
-    pool: np.ndarray, test_fraction: float, gap: int | None, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _num_train(num_examples: int, test_fraction: float) -> int:
+    """How many of a client's examples are for training: at least one."""
+    return max(1, int((1 - test_fraction) * num_examples))
+
+
+def _split(pool: np.ndarray, test_fraction: float, gap: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Training and test positions of one client, as LEAF splits them.
 
-    At random; but windows of text (`gap`: what two neighbours share) in time, without the windows that overlap both
-    parts. A part can be empty.
+    At random; but windows of text (`gap` > 0) in time, without the `gap` windows that overlap both parts.
     """
-    if len(pool) < 2:
-        return pool, pool[:0]
-    num_train = 1 if len(pool) == 2 else max(1, int((1 - test_fraction) * len(pool)))
-    if gap is not None:
+    num_train = _num_train(len(pool), test_fraction)
+    if gap:
         return pool[:num_train], pool[num_train + gap :]
     shuffled = rng.permutation(pool)
     return np.sort(shuffled[:num_train]), np.sort(shuffled[num_train:])

@@ -25,6 +25,7 @@ URL = (
     "55d0c06af8887d9477d58681c593315faec7304b/data/shakespeare.txt.gz"
 )
 SHA256 = "5886dc8d8d2d1726fc93a1b014ff7db691707d5a2ccb8b8888d87037dccc8982"  # of the text, not compressed
+ARCHIVE_SHA256 = "9e2c1aea328d1819029086808cb3c56af7a0645f37adb3c957d0a0248ad3b7e6"  # of the file at URL
 
 WINDOW = 80  # characters
 AUTHOR = "by William Shakespeare"  # stands below each title
