@@ -142,3 +142,19 @@ def test_fake_loss_buys_weight_under_arfl(dataset, data):
         _, records = simulation.run(simulation.init(KEY, corrupted, hparams), corrupted, hparams, 5)
         weight[name] = float(jnp.sum(jnp.where(corrupted.corrupted[records.client_ids], records.weights, 0)))
     assert weight["honest"] < 4 < 4.9 < weight["liar"]  # of five rounds
+
+
+def test_noisy_text_permutes_a_half_of_each_window():
+    """Per window: the same characters, half of the positions or fewer changed, others untouched; labels stay."""
+    windows = np.broadcast_to(np.arange(80, dtype=np.int8), (40, 80))  # each position its own character
+    fields = windows, np.arange(40) % 80, np.asarray([0, 20]), np.asarray([20, 20]), np.zeros(2, bool)
+    data = fedsim.ClientData(*(jnp.asarray(a) for a in fields))
+    noisy = fedsim.corrupt(CORRUPTIONS["noisy"], jax.random.key(0), data, 0, client_ids=[1])
+    x = np.asarray(noisy.x)
+    np.testing.assert_array_equal(x[:20], windows[:20])
+    np.testing.assert_array_equal(np.sort(x[20:], axis=1), windows[20:])
+    changed = (x[20:] != windows[20:]).sum(axis=1)
+    assert changed.max() <= 40
+    assert changed.mean() > 36  # a random permutation of 40 has one fixed point on average
+    assert len({row.tobytes() for row in x[20:]}) == 20
+    np.testing.assert_array_equal(noisy.y, data.y)

@@ -15,7 +15,7 @@ from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
 from fedsim.config import Config, DataConfig, ModelConfig, check_clients, num_corrupted
 from fedsim.corruption import CORRUPTIONS
-from fedsim.datasets import digits, leaf, prepared, sampling
+from fedsim.datasets import arrays, digits, leaf, prepared, sampling
 from fedsim.datasets.partition import dirichlet, iid, natural, natural_test
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
@@ -30,6 +30,7 @@ DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
     "cifar10": lambda config: prepared.load("cifar10"),
     "femnist": lambda config: prepared.load("femnist"),
     "shakespeare": lambda config: prepared.load("shakespeare"),
+    "arrays": lambda config: arrays.load(Path(config.path)),
     "leaf": lambda config: leaf.load(Path(config.path)),
     "tfds": lambda config: prepared.load(config.tfds_name),
 }

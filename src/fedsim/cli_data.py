@@ -69,7 +69,7 @@ def _show(options: argparse.Namespace) -> int:
     from fedsim.datasets import prepared
     from fedsim.picture import picture
 
-    in_config = options.name in DATASETS and options.name not in ("leaf", "tfds")
+    in_config = options.name in DATASETS and options.name not in ("leaf", "arrays", "tfds")
     raw = DATASETS[options.name](DataConfig()) if in_config else prepared.load(options.name)
     path = options.out or Path(f"{options.name.replace('/', '-')}.png")
     picture(raw).savefig(path, dpi=120)

@@ -23,11 +23,11 @@ Width = AtLeast1 | Literal["auto"]
 class DataConfig:
     """The data set, and how it is divided among clients."""
 
-    name: Annotated[str, "digits, cifar10, femnist, shakespeare, leaf (a folder), or tfds (an image set of TFDS)"] = (
+    name: Annotated[str, "digits, cifar10, femnist, shakespeare, tfds, leaf or arrays (the last two: your own)"] = (
         "digits"
     )
-    path: Annotated[str, "leaf: the folder in LEAF's format, which has train/ and test/"] = ""
-    tfds_name: Annotated[str, "tfds: the name of the set, such as mnist or emnist/letters"] = ""
+    path: Annotated[str, "leaf: a folder in LEAF's format, with train/ and test/; arrays: an .npz file"] = ""
+    tfds_name: Annotated[str, "tfds: one of its image sets, such as mnist or emnist/letters"] = ""
     num_clients: Annotated[AtLeast1, "number of clients N"] = 20
     partition: Annotated[str, "iid, dirichlet, or natural (the data set's own clients, whose number is N)"] = "iid"
     dirichlet_alpha: Annotated[Positive, "concentration of the Dirichlet partition; smaller is less even"] = 0.5

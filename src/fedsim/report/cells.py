@@ -16,6 +16,7 @@ from fedsim.store import RunFolder
 AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "arfl.lam", "seed")  # columns of their own
 LAST = 5  # evaluations
 REACHED = 0.9  # of the final accuracy
+PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Cell:
     rounds: np.ndarray  # [T]
     accuracy: np.ndarray  # [S, T]
     corrupted_weight: np.ndarray  # [S, T], NaN where null
+    percentiles: np.ndarray  # [3, S, T] of the accuracy over clients, NaN where null
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def _cell(key: tuple[str, str, float, float | None, str], runs: list[int], rows:
     stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
     seeds = tuple(int(rows["seed"][part.start]) for part in slices)
     rounds = rows["round"][slices[0]]
-    return Cell(*key, seeds, tuple(runs), rounds, stacked("test_accuracy"), stacked("corrupted_weight"))
+    percentiles = np.stack([stacked(name) for name in PERCENTILES])
+    return Cell(*key, seeds, tuple(runs), rounds, stacked("test_accuracy"), stacked("corrupted_weight"), percentiles)
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
@@ -80,6 +83,7 @@ def summary(results: Results) -> list[dict[str, Any]]:
 def _summary_row(cell: Cell, clients: pa.Table) -> dict[str, Any]:
     final, last = cell.accuracy[:, -1], cell.accuracy[:, -LAST:].mean(axis=1)
     reached = [int(cell.rounds[np.argmax(run >= REACHED * run[-1])]) for run in cell.accuracy]
+    by_client = dict(zip(PERCENTILES, cell.percentiles[:, :, -1], strict=True))
     aucs = [auc for run in cell.runs if (auc := weight_auc(clients, run)) is not None]
     return {
         "aggregator": cell.aggregator,
@@ -94,6 +98,7 @@ def _summary_row(cell: Cell, clients: pa.Table) -> dict[str, Any]:
         "last5_accuracy_std": std(last),
         "rounds_to_90_mean": np.mean(reached),
         "weight_auc_mean": np.mean(aucs) if aucs else None,
+        **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in by_client.items()},
     }
 
 

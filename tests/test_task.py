@@ -1,0 +1,111 @@
+"""Augmentation, element-wise clipping, and accuracy by client, against plain NumPy."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedsim
+from fedsim import build
+from fedsim.client import local_sgd
+from fedsim.evaluate import accuracy_percentiles, evaluate, evaluate_clients
+from fedsim.task import shift_flip
+from fedsim.types import Client
+from tests.conftest import Linear
+
+SIZE = 20  # a tenth of it is 2
+
+
+@pytest.fixture(scope="module")
+def augmented():
+    """300 copies of one image, every pixel of which is its own, and what became of them."""
+    image = np.arange(SIZE * SIZE * 2, dtype=np.int32).reshape(SIZE, SIZE, 2)
+    x = jnp.asarray(np.broadcast_to(image, (300, SIZE, SIZE, 2)))
+    return image, np.asarray(jax.jit(shift_flip)(jax.random.key(1), x))
+
+
+def shifted(image, dy, dx, flip):
+    """Keras: the border is repeated; then left to right."""
+    padded = np.pad(image, ((2, 2), (2, 2), (0, 0)), mode="edge")
+    moved = padded[2 + dy : 2 + dy + SIZE, 2 + dx : 2 + dx + SIZE]
+    return moved[:, ::-1] if flip else moved
+
+
+def test_augmentation_is_every_shift_up_to_a_tenth_and_every_flip(augmented):
+    image, outputs = augmented
+    expected = {
+        shifted(image, dy, dx, flip).tobytes(): (dy, dx, flip)
+        for dy in range(-2, 3)
+        for dx in range(-2, 3)
+        for flip in (False, True)
+    }
+    seen = [expected[np.ascontiguousarray(output).tobytes()] for output in outputs]  # KeyError: something else
+    assert len(set(seen)) == 50  # of 300 draws
+    assert 0.4 < np.mean([flip for _, _, flip in seen]) < 0.6
+
+
+def test_augmentation_is_for_training_only():
+    x = np.random.default_rng(0).integers(0, 256, (8, 12, 12, 1), dtype=np.uint8)
+    y, mask = np.arange(8) % 3, np.ones(8, bool)
+
+    class Flat(Linear):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(3)(x.reshape(x.shape[0], -1))
+
+    plain, augmenting = fedsim.classification(Flat(), x[0]), fedsim.classification(Flat(), x[0], shift_flip)
+    params = plain.init(jax.random.key(0))
+    assert plain.metrics(params, x, y, mask) == augmenting.metrics(params, x, y, mask)
+    losses = {float(augmenting.loss(params, x, y, mask, jax.random.key(seed))) for seed in range(4)}
+    assert len(losses | {float(plain.loss(params, x, y, mask, jax.random.key(0)))}) == 5
+
+
+def test_clipping_is_element_by_element(dataset, data):
+    """One step on one client: the gradient, clipped by NumPy."""
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    params = jax.tree.map(lambda a: 5 * a, task.init(jax.random.key(0)))
+    count = int(dataset.train.counts[-1])
+    client = Client(jnp.int32(7), data.offsets[7], data.counts[7])
+    x, y = (a[-count:] for a in (data.x, data.y))
+    gradient = jax.grad(task.loss)(params, x, y, jnp.ones(count, bool), jax.random.key(0))
+    limit = float(np.median(np.abs(gradient["Dense_0"]["kernel"])))
+    update = local_sgd(
+        task,
+        build.client_sgd(0.3, limit),
+        params,
+        data,
+        client,
+        jax.random.key(1),
+        epochs=1,
+        batch_size=count,
+        max_count=count,
+    )
+    for moved, g in zip(jax.tree.leaves(update), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(moved, -0.3 * np.clip(g, -limit, limit), rtol=2e-5, atol=2e-6)
+    assert jax.tree.structure(build.client_sgd(0.3, None).init(params)) == jax.tree.structure(
+        optax.sgd(0.3).init(params)
+    )
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_metrics_by_client_sum_to_those_of_all(dataset, batch_size):
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    params = task.init(jax.random.key(0))
+    clients = np.random.default_rng(0).integers(0, 5, len(dataset.y_test))
+    by_client = evaluate_clients(task, params, dataset.x_test, dataset.y_test, clients, 6, batch_size)
+    everybody = evaluate(task, params, dataset.x_test, dataset.y_test)
+    assert int(by_client.num_correct.sum()) == int(everybody.num_correct)
+    np.testing.assert_allclose(by_client.loss_sum.sum(), everybody.loss_sum, rtol=1e-5)
+    logits = dataset.x_test @ np.asarray(params["Dense_0"]["kernel"]) + np.asarray(params["Dense_0"]["bias"])
+    right = logits.argmax(axis=1) == dataset.y_test
+    for client in range(6):
+        assert int(by_client.num_correct[client]) == right[clients == client].sum()
+        assert int(by_client.num_examples[client]) == (clients == client).sum()
+
+
+def test_percentiles_are_over_clients_with_test_examples():
+    num_correct, num_examples = np.asarray([[1, 0, 3, 0], [2, 0, 0, 5]]), np.asarray([[2, 0, 4, 5], [2, 0, 4, 5]])
+    expected = [np.percentile([0.5, 0.75, 0], (10, 50, 90)), np.percentile([1, 0, 1], (10, 50, 90))]
+    np.testing.assert_allclose(accuracy_percentiles(num_correct, num_examples), expected)
