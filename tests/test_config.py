@@ -1,6 +1,7 @@
 """Configurations: what is accepted, what is said of the rest, and what a sweep makes."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -213,3 +214,31 @@ def test_models_that_do_not_fit_the_data_are_named(name):
     config = parse("", {"model.name": name}).base
     with pytest.raises(ConfigError, match=rf"model\.name: {name} does not take uint8 inputs of shape \(8, 8, 1\)"):
         build.num_params(config, build.dataset(config.data))
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[1] / "configs").rglob("*.toml")), ids=lambda p: p.stem)
+def test_configurations_that_come_with_fedsim_are_right(path):
+    experiment = load(path, {})
+    for config in experiment.runs():
+        build.check_names(config)
+    command = next(line for line in path.read_text().splitlines() if "Command:" in line)
+    assert f"fedsim run {path.relative_to(Path(__file__).parents[1])}" in command
+
+
+@pytest.mark.parametrize(
+    ("name", "learning_rate", "epochs", "batch_size", "cohort_size", "num_rounds"),
+    [
+        ("cifar10", 0.01, 5, 64, 20, 2000),
+        ("femnist", 0.01, 20, 64, 32, 2000),
+        ("shakespeare", 0.6, 1, 10, 16, 100),
+    ],
+)
+def test_presets_have_the_values_of_table_1(name, learning_rate, epochs, batch_size, cohort_size, num_rounds):
+    runs = load(Path(__file__).parents[1] / "configs" / "paper" / f"{name}.toml", {}).runs()
+    assert len(runs) == 7 * 5 * 5  # Table 2: scenarios, rules, seeds
+    for config in runs:
+        client, server = config.client, config.server
+        assert (client.learning_rate, client.epochs, client.batch_size) == (learning_rate, epochs, batch_size)
+        assert (server.cohort_size, server.num_rounds) == (cohort_size, num_rounds)
+        if server.aggregator == "arfl":
+            assert config.arfl.lam == (1e4 if config.corruption.kind == "none" else 1.0)

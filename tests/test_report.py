@@ -29,7 +29,21 @@ def folder(tmp_path) -> RunFolder:
     empty = dict.fromkeys(("config", "plan", "groups", "versions", "device"))
     made.create(empty | {"status": "complete", "runs": runs})
     rounds = [
-        (run, "arfl", "shuffling", 0.5, 1.0, 3 + run, t, ACCURACY[run, i], 1.0, None if t == 0 else 0.25)
+        (
+            run,
+            "arfl",
+            "shuffling",
+            0.5,
+            1.0,
+            3 + run,
+            t,
+            ACCURACY[run, i],
+            1.0,
+            None if t == 0 else 0.25,
+            i / 10,
+            0.5,
+            run / 2,
+        )
         for run in range(2)
         for i, t in enumerate(ROUND_NUMBERS)
     ]
@@ -57,6 +71,7 @@ def test_summary(folder):
     assert row["rounds_to_90_mean"] == (30 + 10) / 2  # 0.72 is first reached in round 30, 0.54 in round 10
     # Run 0: all pairs the right way. Run 1, relative to counts: benign 1.8 and 0.6, corrupted 0 and 1.5: 3 of 4 pairs.
     assert row["weight_auc_mean"] == pytest.approx((1 + 0.75) / 2)
+    assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
 
 
 def test_files(folder):

@@ -108,7 +108,7 @@ def test_caps_are_evenly_spaced():
 
 
 def test_what_cannot_be_drawn_is_an_error():
-    with pytest.raises(DataError, match=r"data\.sample_clients: made has 2 clients, fewer than 3"):
+    with pytest.raises(DataError, match=r"data\.sample_clients: made has only 2 clients"):
         draw(raw_of([4, 4], [1, 1]), sample_clients=3)
     with pytest.raises(DataError, match="no client is left"):
         draw(raw_of([1, 1]))

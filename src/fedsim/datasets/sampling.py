@@ -69,7 +69,7 @@ def _draw(
     drawn = rng.permutation(list(pools)).tolist()
     if config.sample_clients is not None:
         if config.sample_clients > len(drawn):
-            raise DataError(f"data.sample_clients: {name} has {len(drawn)} clients, fewer than {config.sample_clients}")
+            raise DataError(f"data.sample_clients: {name} has only {len(drawn)} clients; ask for that many or fewer")
         drawn = drawn[: config.sample_clients]
     budget = int(config.sample_fraction * sum(len(pools[client]) for client in drawn))
     chosen = {}
