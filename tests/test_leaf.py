@@ -54,6 +54,38 @@ def test_text_and_the_wrong_num_samples(tmp_path):
     assert raw.num_classes == 80
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"users": ["a"], "num_samples": [3], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "num_samples 3"),
+        (
+            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to", "be"], "y": ["b", "e"]}}},
+            "num_samples 1",
+        ),
+        ({"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [[0.1]], "y": []}}}, "1 inputs and 0 labels"),
+        ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [], "y": [1]}}}, "0 inputs and 1 labels"),
+        (
+            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [2**40]}}},
+            "not in LEAF's format",
+        ),
+        ({"users": [], "num_samples": [], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "not of the same users"),
+        ([], "not in LEAF's format"),
+    ],
+)
+def test_rows_are_never_lost(tmp_path, content, message):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=message):
+        leaf.load(tmp_path)
+
+
+def test_a_user_comes_once(tmp_path):
+    for name in ("a.json", "a.json.gz"):
+        write(tmp_path / "train" / name, {"al": {"x": [image(1)], "y": [0]}})
+    with pytest.raises(DataError, match=r"a\.json\.gz: has user al again, who is in a\.json already"):
+        leaf.load(tmp_path)
+
+
 def test_float_features(tmp_path):
     write(
         tmp_path / "train" / "a.json",
@@ -72,7 +104,7 @@ def test_float_features(tmp_path):
         (b'{"users": ["a"], "user', "a.json: broken"),
         (b'{"users": ["a"], "user_data": {}}', "not in LEAF's format: KeyError"),
         (b"[1, 2]", "not in LEAF's format"),
-        (b'{"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [1]}}}', "user a has 2 inputs but 1 labels"),
+        (b'{"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [1]}}}', "user a has 2 inputs and 1 labels"),
         (b'{"users": ["a"], "user_data": {"a": {"x": ["caf\xc3\xa9"], "y": ["e"]}}}', "not in LEAF's format"),
     ],
 )

@@ -79,6 +79,11 @@ def test_no_percentiles_where_test_examples_are_nobody_s(tmp_path):
         ({"test_client_ids": np.zeros(3, "U1")}, "20 test examples but 3 client ids"),
         ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), test inputs \(9,\)"),
         ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
+        ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
+        ({"y": np.zeros((60, 1), int)}, r"labels and client ids \[M\]"),
+        ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, test inputs float32"),
+        ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, not complex128"),
+        ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),
     ],
 )
 def test_arrays_that_do_not_fit(npz, change, message):

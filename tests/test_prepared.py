@@ -4,7 +4,9 @@ import hashlib
 import http.server
 import json
 import re
+import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -67,7 +69,7 @@ def test_prepared_once_then_mapped(femnist_files, monkeypatch):
         raw.x[0] = 0
 
 
-@pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "index"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "empty", "missing", "index"])
 def test_a_damaged_cache_is_made_again(femnist_files, data_dirs, damage):
     whole = catalogue.prepare("femnist", femnist_files[0], False, quiet).x.copy()
     (folder,) = data_dirs[1].glob("femnist-*")
@@ -78,10 +80,12 @@ def test_a_damaged_cache_is_made_again(femnist_files, data_dirs, damage):
     elif damage == "altered":
         content[-1] ^= 1
         path.write_bytes(content)
+    elif damage == "empty":
+        path.write_bytes(b"")
     elif damage == "missing":
         path.unlink()
     else:
-        (folder / "index.json").write_text("{")
+        (folder / "index.json").write_text("[]")
     np.testing.assert_array_equal(prepared.load("femnist").x, whole)
 
 
@@ -136,7 +140,49 @@ def test_preparing_broken_files_leaves_nothing(femnist_files, data_dirs):
     with pytest.raises(DataError, match=r"a\.json: broken"):
         catalogue.prepare("femnist", femnist_files[0], False, quiet)
     assert prepared.find("femnist") is None
-    assert list((data_dirs[0] / "femnist").iterdir()) == []
+    assert {path.name for path in data_dirs[0].iterdir()} <= {"downloads"}
+
+
+def test_preparing_again_from_broken_files_keeps_what_was_there(femnist_files, data_dirs):
+    files = femnist_files[0]
+    catalogue.prepare("femnist", files, False, quiet)
+    (files / "test" / "a.json").write_text('{"users"')
+    with pytest.raises(DataError, match=r"a\.json: broken"):
+        catalogue.prepare("femnist", files, True, quiet)
+    assert len(prepared.load("femnist").y) == 8
+    with pytest.raises(DataError, match=r"prepared already .* add --force"):
+        catalogue.prepare("femnist", files, False, quiet)
+
+
+def test_preparing_again_mends_whatever_is_broken(femnist_files, data_dirs):
+    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+    for name in ("dataset_info.json", "features.json"):
+        (data_dirs[0] / "femnist" / "1.0.0" / name).write_text("{")
+    with pytest.raises(DataError, match="--force"):
+        prepared.load("femnist")
+    assert len(catalogue.prepare("femnist", femnist_files[0], True, quiet).y) == 8
+
+
+def test_the_newest_version_is_read(femnist_files, data_dirs):
+    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+    folder = data_dirs[0] / "femnist"
+    shutil.copytree(folder / "1.0.0", folder / "0.9.0")
+    shutil.copytree(folder / "1.0.0", folder / "1.0.10")
+    assert prepared.find("femnist") == folder / "1.0.10"
+
+
+def test_loads_at_the_same_time_do_not_disturb_each_other(femnist_files, data_dirs):
+    """Four threads, on a cache that is damaged again and again."""
+    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+
+    def load(number):
+        for path in data_dirs[1].glob("femnist-*/index.json"):
+            if number % 3 == 0:
+                path.unlink(missing_ok=True)
+        return len(prepared.load("femnist").y)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(load, range(40))) == {8}
 
 
 def test_other_data_than_the_sets_is_refused(tmp_path):
@@ -298,6 +344,11 @@ def test_cifar10_downloads_by_itself(server, monkeypatch, capsys):
         (["prepare", "femnist", "--from", "nowhere"], "nowhere: no such file or folder"),
         (["prepare", "digits"], "nothing to prepare"),
         (["show", "cifar10"], "not prepared .* `fedsim data prepare cifar10`"),
+        (["show", "digits", "--out", "digits.xyz"], r"digits\.xyz is no picture's name"),
+        (["show", ""], "is no name of a data set"),
+        (["prepare", "/abs"], "is no name of a data set"),
+        (["prepare", "foo bar"], "is no name of a data set"),
+        (["prepare", "imagenet2012"], "imagenet2012: tensorflow-datasets cannot prepare it here"),
         (["shwo", "cifar10"], "invalid choice"),
         ([], "ACTION"),
     ],

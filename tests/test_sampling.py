@@ -1,5 +1,7 @@
 """LEAF's sampling and splitting, as properties of what comes out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,6 +101,27 @@ def test_sample_fraction_is_met_exactly_by_cutting_one_client(sizes, fraction):
     cut = [(k, size) for k, size in zip(kept, sizes, strict=True) if 0 < k < size]
     assert len(cut) <= 1
     assert int(fraction * sum(sizes)) - kept.sum() in (0, 1)  # 1: a client cut to one example cannot be split
+
+
+def test_clients_with_test_examples_only():
+    """They stay in the test set, unless clients are drawn; then only those with training examples count."""
+    raw = raw_of([4, 0, 6], [1, 2, 1])
+    assert draw(raw, max_examples=100).test_client_ids.tolist() == [0, 1, 1, 2]
+    for seed in range(5):
+        config = DataConfig(partition="natural", sample_clients=2)
+        got = sample(raw, config, np.random.default_rng(seed))
+        assert np.bincount(got.client_ids).tolist() == [4, 0, 6]
+        assert got.test_client_ids.tolist() == [0, 2]
+
+
+def test_test_examples_of_nobody_stay():
+    raw = replace(raw_of([4, 5, 6], [1, 1, 1]), test_client_ids=None)
+    got = draw(raw, sample_clients=2, max_examples=2, max_test_examples=1)
+    assert np.unique(got.client_ids, return_counts=True)[1].tolist() == [2, 2]
+    assert got.x_test.tolist() == raw.x_test.tolist()
+    assert got.test_client_ids is None
+    with pytest.raises(DataError, match=r"data\.test_fraction: the test examples of made belong to no clients"):
+        draw(raw, test_fraction=0.5)
 
 
 def test_caps_are_evenly_spaced():

@@ -1,5 +1,7 @@
 """Augmentation, element-wise clipping, and accuracy by client, against plain NumPy."""
 
+from dataclasses import replace
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,8 @@ import pytest
 import fedsim
 from fedsim import build
 from fedsim.client import local_sgd
+from fedsim.config import ClientConfig, Config, CorruptionConfig, ServerConfig
+from fedsim.errors import ConfigError
 from fedsim.evaluate import accuracy_percentiles, evaluate, evaluate_clients
 from fedsim.task import shift_flip
 from fedsim.types import Client
@@ -87,6 +91,32 @@ def test_clipping_is_element_by_element(dataset, data):
     assert jax.tree.structure(build.client_sgd(0.3, None).init(params)) == jax.tree.structure(
         optax.sgd(0.3).init(params)
     )
+
+
+def test_configuration_reaches_local_training():
+    """A round with each key gives another model than one without."""
+    config = Config(server=ServerConfig(cohort_size=2, aggregator="fedavg"))
+    digits = build.dataset(config.data)
+
+    def moved(**client):
+        simulation = build.simulation(replace(config, client=ClientConfig(**client)), digits)
+        state = jax.jit(simulation.init)(jax.random.key(0), digits.train, fedsim.HParams())
+        return jax.jit(simulation.round)(state, digits.train, fedsim.HParams())[0].params["Dense_0"]["kernel"]
+
+    plain, clipped, augmented = moved(), moved(clip=1e-3), moved(augmentation="shift_flip")
+    assert np.abs(plain - clipped).max() > 1e-3
+    assert np.abs(plain - augmented).max() > 1e-3
+
+
+def test_what_does_not_fit_the_data_is_named(tmp_path):
+    config = Config(client=ClientConfig(augmentation="shift_flip"), server=ServerConfig(cohort_size=1))
+    vectors = fedsim.from_arrays(np.zeros((4, 3)), np.arange(4), [0, 0, 1, 1], np.zeros((2, 3)), np.arange(2))
+    with pytest.raises(ConfigError, match=r"client\.augmentation: for images"):
+        build.check_fit(config, vectors)
+    counts = fedsim.from_arrays(np.zeros((4, 3), int), np.arange(4), [0, 0, 1, 1], np.zeros((2, 3), int), np.arange(2))
+    noisy = Config(corruption=CorruptionConfig(kind="noisy", fraction=0.5), server=ServerConfig(cohort_size=1))
+    with pytest.raises(ConfigError, match='"noisy" is for images and texts'):
+        build.check_fit(noisy, counts)
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])

@@ -45,7 +45,10 @@ def prepare(name: str, source: Path | None, force: bool, tick: Tick) -> RawDatas
         raise DataError("digits comes with scikit-learn; there is nothing to prepare")
     if source is not None and not source.exists():
         raise DataError(f"{source}: no such file or folder")
-    if prepared.find(name) is None or force:
+    found = prepared.find(name)
+    if found is not None and source is not None and not force:
+        raise DataError(f"{name} is prepared already in {found}; add --force to prepare it from {source}")
+    if found is None or force:
         from fedsim.datasets import builders
 
         directory = prepared.directory()

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedsim.errors import ConfigError
+
 EPILOG = """\
 examples:
   fedsim data prepare cifar10                              download, check and prepare (170 MB)
@@ -64,14 +66,16 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from fedsim.build import DATASETS
     from fedsim.config import DataConfig
-    from fedsim.datasets import prepared
+    from fedsim.datasets import digits, prepared
     from fedsim.picture import picture
 
-    in_config = options.name in DATASETS and options.name not in ("leaf", "arrays", "tfds")
-    raw = DATASETS[options.name](DataConfig()) if in_config else prepared.load(options.name)
+    raw = digits.load(DataConfig().seed) if options.name == "digits" else prepared.load(options.name)
     path = options.out or Path(f"{options.name.replace('/', '-')}.png")
-    picture(raw).savefig(path, dpi=120)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = picture(raw)
+    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
+        raise ConfigError(f"--out: {path} is no picture's name; .png, .pdf and .svg are")
+    figure.savefig(path, dpi=120)
     print(path)
     return 0

@@ -20,7 +20,8 @@ MAX_SHIFT = 0.1  # share of an image's height and width
 def shift_flip(key: Array, x: Array) -> Array:
     """Images [B, H, W, C], each shifted by up to a tenth (its border repeated) and flipped left to right or not.
 
-    The paper's augmentation of CIFAR-10 (section "Experimental Setup"). Whole pixels; the draws differ by image.
+    The paper's augmentation of CIFAR-10 (section "Experimental Setup"). Whole pixels, so images of less than 10 are
+    only flipped; the draws differ by image.
     """
 
     def one(key: Array, image: Array) -> Array:

@@ -8,7 +8,9 @@ import contextlib
 import io
 import logging
 import string
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,35 +122,42 @@ class Shakespeare(_Clients, skip_registration=True):  # type: ignore[call-arg]
 BUILDERS = {builder.name: builder for builder in (Cifar10, Femnist, Shakespeare)}
 
 
-def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> None:
-    """Prepares `name`, one of `BUILDERS`, from the files at `source` into `data_dir`, in place of what is there.
+def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> Path:
+    """Prepares `name`, one of `BUILDERS`, from the files at `source` into `data_dir`; returns the folder.
 
-    `tick(split, records)` is called for each record. Nothing is changed where it fails.
+    `tick(split, records)` is called for each record. What was there before stays where it fails.
     """
-    _run(BUILDERS[name](source=source, tick=tick, data_dir=data_dir, file_format="array_record"))
+    make = partial(BUILDERS[name], source=source, tick=tick, file_format="array_record")
+    return _run(name, make, data_dir)
 
 
-def prepare_other(name: str, data_dir: Path) -> None:
-    """Prepares TFDS's own set `name` into `data_dir`. Raises `DataError` where that takes TensorFlow or a network."""
-    try:
-        builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
-        _run(builder)
-    except tfds.core.DatasetNotFoundError:
-        near = did_you_mean(nearest(name, BUILDERS))
-        raise DataError(f"{name}: neither fedsim nor tensorflow-datasets has such a data set{near}") from None
-    except ImportError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise DataError(
-            f"{name}: tensorflow-datasets cannot prepare it here ({reason}); install tensorflow, or bring a folder "
-            f"that was prepared elsewhere, with file_format array_record, into {data_dir}"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{name}: tensorflow-datasets cannot prepare it: {error}") from None
+def prepare_other(name: str, data_dir: Path) -> Path:
+    """Prepares TFDS's own set `name` into `data_dir`; returns the folder. Raises `DataError` where it cannot."""
+    return _run(name, partial(tfds.builder, name, file_format="array_record"), data_dir)
 
 
-def _run(builder: Any) -> None:
+def _run(name: str, make: Callable[..., Any], data_dir: Path) -> Path:
+    """Prepares in a folder of its own, and then moves the result to its place."""
     tfds.disable_progress_bar()
     logging.getLogger("urllib3").setLevel(logging.ERROR)
-    overwrite = tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints what fedsim says itself
-        builder.download_and_prepare(download_config=tfds.download.DownloadConfig(download_mode=overwrite))
+    with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name.replace('/', '-')}-") as temporary:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints what fedsim says itself
+                builder = make(data_dir=temporary)
+                builder.download_and_prepare(download_dir=data_dir / "downloads")
+        except DataError:
+            raise
+        except tfds.core.DatasetNotFoundError:
+            near = did_you_mean(nearest(name, BUILDERS))
+            raise DataError(f"{name}: neither fedsim nor tensorflow-datasets has such a data set{near}") from None
+        except Exception as error:  # TFDS and its builders have many
+            reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            more = "; with tensorflow installed it can" if isinstance(error, ImportError) else ""
+            raise DataError(f"{name}: tensorflow-datasets cannot prepare it here ({reason}){more}") from None
+        made = Path(builder.data_path)
+        folder = data_dir / made.relative_to(temporary)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rename(Path(temporary) / "old")
+        made.rename(folder)
+    return folder

@@ -1,9 +1,10 @@
 """Decoded data sets on disk: arrays that are mapped into memory, not read.
 
-A folder with an .npy file for each array and index.json with their shapes and CRC-32s. It is written under another name
-and then moved; what does not match its index, or was made from other files, is made again.
+A folder with an .npy file for each array and index.json with their CRC-32s; its name tells the files that it was made
+from. It is written under another name and then moved; what does not match its index is made again.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import numpy as np
 
 from fedsim.datasets.raw import RawDataset
 
-VERSION = 1  # of what is cached; another one is made again
+VERSION = 1  # of what is cached
 SCALARS = ("name", "num_classes")
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in SCALARS)
 
@@ -34,46 +35,53 @@ def directory() -> Path:
 def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:
     """`decode()`, kept for as long as no file of the folder `source` changes; arrays are memory-mapped, read-only."""
     source = source.resolve()
-    stamp = {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in sorted(source.iterdir())}
-    folder = directory() / f"{source.parent.name}-{hashlib.sha256(str(source).encode()).hexdigest()[:12]}"
-    if (raw := _read(folder, stamp)) is None:
-        _write(folder, stamp, decode())
-        raw = _read(folder, stamp)
-    if raw is None:
-        raise OSError(f"{folder}: what was just written reads back differently; is the disk in order?")
-    return raw
+    stamp = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
+    name = f"{source.parent.name}-{_digest(str(source))}"
+    folder = directory() / f"{name}-{_digest(f'{VERSION} {stamp}')}"
+    if (raw := _read(folder)) is not None:
+        return raw
+    raw = decode()
+    _write(folder, raw)
+    for stale in directory().glob(f"{name}-*"):
+        if stale != folder:
+            shutil.rmtree(stale, ignore_errors=True)
+    return _read(folder) or raw
 
 
-def _read(folder: Path, stamp: dict[str, list[int]]) -> RawDataset | None:
-    """What `folder` has, or None where it is missing, stale or not whole."""
+def _read(folder: Path) -> RawDataset | None:
+    """What `folder` has, or None where it is missing or not whole."""
     try:
         index = json.loads((folder / "index.json").read_text())
-        if index["version"] != VERSION or index["stamp"] != stamp:
-            return None
         values: dict[str, Any] = {name: index[name] for name in SCALARS}
         for name, crc in index["arrays"].items():
             array = np.load(folder / f"{name}.npy", mmap_mode="r")
             if _crc(array) != crc:
                 return None
             values[name] = array
-    except (OSError, ValueError, KeyError):
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return RawDataset(**values)
 
 
-def _write(folder: Path, stamp: dict[str, list[int]], raw: RawDataset) -> None:
+def _write(folder: Path, raw: RawDataset) -> None:
+    """Puts `raw` there, unless another process just did."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         part = Path(temporary) / "part"
         part.mkdir()
         arrays = {name: np.ascontiguousarray(a) for name in ARRAYS if (a := getattr(raw, name)) is not None}
         for name, array in arrays.items():
             np.save(part / f"{name}.npy", array)
         index = {name: getattr(raw, name) for name in SCALARS}
-        index |= {"version": VERSION, "stamp": stamp, "arrays": {name: _crc(a) for name, a in arrays.items()}}
-        (part / "index.json").write_text(json.dumps(index))
-        shutil.rmtree(folder, ignore_errors=True)
-        part.rename(folder)
+        (part / "index.json").write_text(json.dumps(index | {"arrays": {k: _crc(a) for k, a in arrays.items()}}))
+        if _read(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # it is there after all
+                part.rename(folder)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def _crc(array: np.ndarray) -> int:

@@ -2,8 +2,8 @@
 
 S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxiv.org/abs/1812.01097
 
-A file is {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}. `num_samples` is not
-relied upon: LEAF writes it before it drops overlapping windows of text. The lengths of the arrays are what counts.
+A file is {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}. The lengths of the
+arrays are what counts. `num_samples` must agree; for texts LEAF writes it before it drops windows, so it may be more.
 """
 
 import gzip
@@ -38,12 +38,14 @@ def read(folder: Path) -> Iterator[ClientExamples]:
         raise DataError(
             f"{folder}: no .json or .json.gz file; a folder in LEAF's format has train/ and test/ with them"
         )
-    is_empty = True
+    seen: dict[str, Path] = {}
     for path in paths:
-        for examples in _read_file(path):
-            is_empty = False
-            yield examples
-    if is_empty:
+        for user, x, y in _read_file(path):
+            if user in seen:
+                raise DataError(f"{path}: has user {user} again, who is in {seen[user].name} already")
+            seen[user] = path
+            yield user, x, y
+    if not seen:
         raise DataError(f"{folder}: no user has examples")
 
 
@@ -55,14 +57,22 @@ def _read_file(path: Path) -> list[ClientExamples]:
         raw = path.read_bytes()
         content = msgspec.json.decode(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         users, user_data = content["users"], content["user_data"]
-        examples = [(u, _inputs(user_data[u]["x"]), _labels(user_data[u]["y"])) for u in users if user_data[u]["y"]]
+        numbers = content.get("num_samples", [len(user_data[user]["y"]) for user in users])
+        if sorted(users) != sorted(user_data) or len(users) != len(numbers):
+            raise ValueError("users, num_samples and user_data are not of the same users")
+        examples = []
+        for user, number in zip(users, numbers, strict=True):
+            x, y = user_data[user]["x"], user_data[user]["y"]
+            is_text = bool(x) and isinstance(x[0], str)
+            if len(x) != len(y) or not (len(y) == number or (is_text and len(y) < number)):
+                raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {number}")
+            if y:
+                examples.append((user, _inputs(x), _labels(y)))
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise DataError(f"{path}: broken: {error}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not in LEAF's format: {error!r}") from None
-    for user, x, y in examples:
-        if len(x) != len(y):
-            raise DataError(f"{path}: user {user} has {len(x)} inputs but {len(y)} labels")
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        reason = error if isinstance(error, ValueError) else repr(error)
+        raise DataError(f"{path}: not in LEAF's format: {reason}") from None
     return examples
 
 

@@ -5,6 +5,7 @@ and a labelled image (`image`, `label`, as any image set of TFDS).
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from fedsim.datasets.natural import ClientExamples, gather
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
+
 
 def directory() -> Path:
     """Where TFDS keeps what it prepared: `TFDS_DATA_DIR`, by default ~/tensorflow_datasets."""
@@ -25,6 +28,8 @@ def directory() -> Path:
 
 def find(name: str) -> Path | None:
     """The folder of the newest prepared version of `name`, such as mnist or emnist/letters."""
+    if not NAME.fullmatch(name):
+        raise DataError(f'"{name}" is no name of a data set; names are like mnist or emnist/letters')
     found = [path.parent for path in directory().glob(f"{name}/*/dataset_info.json")]
     numbers = lambda folder: [int(part) for part in folder.name.split(".") if part.isdigit()]
     return max(found, key=numbers, default=None)
@@ -54,10 +59,8 @@ def _decode(name: str, folder: Path) -> RawDataset:
     except DataError:
         raise
     except Exception as error:  # TFDS, array_record and protobuf have their own
-        reason = str(error).strip().splitlines()
-        raise DataError(
-            f"{folder}: broken: {reason[0] if reason else type(error).__name__}; prepare it again"
-        ) from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{folder}: broken: {reason}; run `fedsim data prepare {name} --force`") from None
     raise DataError(f"{folder}: fedsim reads image sets with image and label, not {sorted(features)}")
 
 
@@ -93,7 +96,9 @@ def _images(name: str, builder: Any) -> RawDataset:
     for split in ("train", "test"):
         records = list(_records(builder, split))
         if not records:
-            raise DataError(f"{builder.data_path}: no {split} split")
+            raise DataError(f"{builder.data_path}: no {split} split; fedsim wants train and test")
+        if len({record["image"].shape for record in records}) > 1:
+            raise DataError(f"{builder.data_path}: its images differ in size; fedsim wants them all alike")
         if "id" in records[0]:  # TFDS shuffles what it writes
             records.sort(key=lambda record: record["id"])
         arrays[split] = np.stack([r["image"] for r in records]), np.asarray([r["label"] for r in records], np.int32)

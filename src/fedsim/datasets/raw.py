@@ -56,6 +56,8 @@ def check(raw: RawDataset) -> RawDataset:
         ("training", raw.x, raw.y, raw.client_ids),
         ("test", raw.x_test, raw.y_test, raw.test_client_ids),
     ]:
+        if x.ndim < 1 or y.ndim != 1 or (ids is not None and ids.ndim != 1):
+            raise DataError(f"{raw.name}: {split} inputs must be [M, ...], labels and client ids [M]")
         if len(x) != len(y):
             raise DataError(f"{raw.name}: {len(x)} {split} inputs but {len(y)} labels")
         if len(y) == 0:
@@ -68,6 +70,10 @@ def check(raw: RawDataset) -> RawDataset:
             raise DataError(f"{raw.name}: {split} inputs contain NaN or infinity")
         if ids is not None and len(ids) != len(y):
             raise DataError(f"{raw.name}: {len(y)} {split} examples but {len(ids)} client ids")
+        if x.dtype.kind not in "biuf":
+            raise DataError(f"{raw.name}: {split} inputs must be numbers, not {x.dtype}")
     if raw.x.shape[1:] != raw.x_test.shape[1:]:
         raise DataError(f"{raw.name}: training inputs are {raw.x.shape[1:]}, test inputs {raw.x_test.shape[1:]}")
+    if raw.x.dtype != raw.x_test.dtype:
+        raise DataError(f"{raw.name}: training inputs are {raw.x.dtype}, test inputs {raw.x_test.dtype}")
     return raw

@@ -11,7 +11,11 @@ from fedsim.config import DataConfig
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
+KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
 DEFAULT_TEST_FRACTION = 0.2
+NOBODY = -1  # the client of a test example that belongs to none
+
+Pools = dict[int, np.ndarray]  # positions of each client's examples; test examples come behind the training examples
 
 
 def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
@@ -19,53 +23,47 @@ def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> Raw
 
     Each client's examples are split anew if `test_fraction` asks for it, or if there is no test set; clients too small
     for that are left out first. Clients are drawn whole: `sample_clients` of them, or as many as have `sample_fraction`
-    of all examples, the last one cut short. What a client has is capped last.
+    of the examples, the last one cut short. What a client has is capped last. Test examples that belong to nobody stay.
     """
-    if raw.client_ids is None or raw.test_client_ids is None:
-        return raw
     new_split = config.test_fraction is not None or len(raw.y_test) == 0
-    if not new_split and config == replace(config, **{key: getattr(DataConfig(), key) for key in KEYS}):
+    is_asked = any(getattr(config, key) != getattr(DataConfig(), key) for key in KEYS)
+    if raw.client_ids is None or not (is_asked or new_split):
         return raw
-    num_train = len(raw.y)  # positions from here on are test examples
-    owner = np.concatenate([raw.client_ids, raw.test_client_ids])
-    order = np.argsort(owner, kind="stable")
-    clients, starts = np.unique(owner[order], return_index=True)
-    pools = dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
-    gap = raw.x.shape[1] - 1 if raw.x.dtype == np.int8 else 0  # characters that neighbouring windows share
-    test_fraction = config.test_fraction or DEFAULT_TEST_FRACTION
+    if raw.test_client_ids is None and len(raw.y_test) and new_split:
+        raise DataError(f"data.test_fraction: the test examples of {raw.name} belong to no clients; leave it out")
+    test_ids = np.full(len(raw.y_test), NOBODY) if raw.test_client_ids is None else raw.test_client_ids
+    owner = np.concatenate([raw.client_ids, test_ids])
     if new_split:
-        pools = {i: pool for i, pool in pools.items() if len(pool) > _num_train(len(pool), test_fraction) + gap}
-    chosen_train, chosen_test = [], []
-    for _, pool in sorted(_draw(raw.name, pools, config, rng).items()):
-        if new_split:
-            train, test = _split(pool, test_fraction, gap, rng)
-        else:
-            train, test = pool[pool < num_train], pool[pool >= num_train]
-        if len(train) and (len(test) or not new_split):
-            chosen_train.append(_thin(train, config.max_examples))
-            chosen_test.append(_thin(test, config.max_test_examples))
-    if not chosen_train:
+        train, test = _split_anew(raw, owner, config, rng)
+    else:
+        train, test = _draw(raw.name, _pools(raw.client_ids), config, rng), _pools(test_ids, len(raw.y))
+        if config.sample_clients is not None or config.sample_fraction < 1:
+            test = {client: pool for client, pool in test.items() if client in train or client == NOBODY}
+    chosen = _join(train, config.max_examples)
+    chosen_test = _join(test, config.max_test_examples)
+    if len(chosen) == 0:
         raise DataError(f"{raw.name}: no client is left; raise data.sample_fraction or lower data.test_fraction")
-    train, test = np.concatenate(chosen_train), np.concatenate(chosen_test)
     take = lambda a, b, positions: _take(np.asarray(a), np.asarray(b), positions)
     return replace(
         raw,
-        x=take(raw.x, raw.x_test, train),
-        y=take(raw.y, raw.y_test, train),
-        client_ids=owner[train],
-        x_test=take(raw.x, raw.x_test, test),
-        y_test=take(raw.y, raw.y_test, test),
-        test_client_ids=owner[test],
+        x=take(raw.x, raw.x_test, chosen),
+        y=take(raw.y, raw.y_test, chosen),
+        client_ids=owner[chosen],
+        x_test=take(raw.x, raw.x_test, chosen_test),
+        y_test=take(raw.y, raw.y_test, chosen_test),
+        test_client_ids=None if np.any(owner[chosen_test] == NOBODY) else owner[chosen_test],
     )
 
 
-KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
+def _pools(owner: np.ndarray, first: int = 0) -> Pools:
+    """The positions of each client's examples, counted from `first`."""
+    order = np.argsort(owner, kind="stable")
+    clients, starts = np.unique(owner[order], return_index=True)
+    return dict(zip(clients.tolist(), np.split(order + first, starts[1:]), strict=True)) if len(owner) else {}
 
 
-def _draw(
-    name: str, pools: dict[int, np.ndarray], config: DataConfig, rng: np.random.Generator
-) -> dict[int, np.ndarray]:
-    """The positions of each client that takes part."""
+def _draw(name: str, pools: Pools, config: DataConfig, rng: np.random.Generator) -> Pools:
+    """The clients that take part."""
     drawn = rng.permutation(list(pools)).tolist()
     if config.sample_clients is not None:
         if config.sample_clients > len(drawn):
@@ -81,32 +79,39 @@ def _draw(
     return chosen
 
 
-def _num_train(num_examples: int, test_fraction: float) -> int:
-    """How many of a client's examples are for training: at least one."""
-    return max(1, int((1 - test_fraction) * num_examples))
+def _split_anew(
+    raw: RawDataset, owner: np.ndarray, config: DataConfig, rng: np.random.Generator
+) -> tuple[Pools, Pools]:
+    """Training and test positions of the clients that take part, split as LEAF does.
 
-
-def _split(pool: np.ndarray, test_fraction: float, gap: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training and test positions of one client, as LEAF splits them.
-
-    At random; but windows of text (`gap` > 0) in time, without the `gap` windows that overlap both parts.
+    At random; but windows of text in time, without the windows that overlap both parts.
     """
-    num_train = _num_train(len(pool), test_fraction)
-    if gap:
-        return pool[:num_train], pool[num_train + gap :]
-    shuffled = rng.permutation(pool)
-    return np.sort(shuffled[:num_train]), np.sort(shuffled[num_train:])
+    gap = raw.x.shape[1] - 1 if raw.x.dtype == np.int8 else 0  # characters that neighbouring windows share
+    share = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
+    num_train = lambda pool: max(1, int(share * len(pool)))
+    fits = lambda pool: len(pool) > num_train(pool) + gap
+    pools = {client: pool for client, pool in _pools(owner).items() if fits(pool)}
+    train, test = {}, {}
+    for client, pool in sorted(_draw(raw.name, pools, config, rng).items()):
+        if fits(pool):  # the last one may be cut too short
+            order = pool if gap else rng.permutation(pool)
+            train[client] = np.sort(order[: num_train(pool)])
+            test[client] = np.sort(order[num_train(pool) + gap :])
+    return train, test
 
 
-def _thin(positions: np.ndarray, most: int | None) -> np.ndarray:
-    """At most `most` of `positions`, evenly spaced."""
-    if most is None or len(positions) <= most:
-        return positions
-    return positions[np.arange(most) * len(positions) // most]
+def _join(pools: Pools, most: int | None) -> np.ndarray:
+    """All positions, client by client, at most `most` of each, evenly spaced."""
+    parts = [np.zeros(0, int)]
+    for client, pool in sorted(pools.items()):
+        if most is not None and len(pool) > most and client != NOBODY:
+            pool = pool[np.arange(most) * len(pool) // most]
+        parts.append(pool)
+    return np.concatenate(parts)
 
 
 def _take(train: np.ndarray, test: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The elements at `positions` of `train` with `test` after it, without joining them."""
+    """The elements at `positions` of `train` with `test` behind it, without joining them."""
     result = np.empty((len(positions), *train.shape[1:]), train.dtype)
     is_test = positions >= len(train)
     result[~is_test] = train[positions[~is_test]]
