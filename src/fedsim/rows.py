@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedsim.config import Config
@@ -35,7 +36,7 @@ def round_rows(
     percentiles = np.full((num_runs, 3), np.nan)
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
-        metrics = Metrics(*(np.sum(field, axis=1) for field in metrics))
+        metrics = jax.tree.map(lambda field: np.sum(field, axis=1), metrics)
     return {
         "run": runs,
         "aggregator": [c.server.aggregator for c in configs],

@@ -58,9 +58,9 @@ def _read(folder: Path) -> RawDataset | None:
             if _crc(array) != crc:
                 return None
             values[name] = array
+        return RawDataset(**values)
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
         return None
-    return RawDataset(**values)
 
 
 def _write(folder: Path, raw: RawDataset) -> None:

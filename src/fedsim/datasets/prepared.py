@@ -4,6 +4,7 @@ Two kinds of records are understood: a client with its examples (`client_id`, `x
 and a labelled image (`image`, `label`, as any image set of TFDS).
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ def load(name: str) -> RawDataset:
 def _decode(name: str, folder: Path) -> RawDataset:
     import tensorflow_datasets as tfds
 
+    logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS recommends OpenCV
     try:
         builder = tfds.builder_from_directory(folder)
         features = builder.info.features or {}
