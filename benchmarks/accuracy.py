@@ -26,14 +26,14 @@ def main() -> None:
     manifest = results.manifest
     about = {
         "command": f"fedsim run {options.config.as_posix()}",
-        "about": " ".join(header),
+        "about": " ".join(" ".join(header).split()),
         "device": manifest["device"],
         "versions": manifest["versions"],
         "seconds_compiling": round(manifest["seconds_compiling"], 1),
         "seconds_running": round(manifest["seconds_running"], 1),
-        "cells": [describe(cell) for cell in results.cells],
     }
-    print(json.dumps(about, indent=1))
+    cells = ",\n".join(json.dumps(describe(cell)) for cell in results.cells)
+    print(f'{json.dumps(about, indent=1)[:-2]},\n "cells": [\n{cells}\n]\n}}')
 
 
 def describe(cell: Cell) -> dict:
