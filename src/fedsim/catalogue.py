@@ -54,15 +54,16 @@ def prepare(name: str, source: Path | None, force: bool, tick: Tick) -> RawDatas
         directory = prepared.directory()
         directory.mkdir(parents=True, exist_ok=True)
         if name in builders.BUILDERS:
-            builders.prepare(
-                name, source or _download(name, tick), directory, lambda split, n: tick(f"{split} records", n, 0)
-            )
+            count = lambda split, records: tick(f"{split} records", records, 0)
+            builders.prepare(name, source or _download(name, tick), directory, count)
         elif source is not None:
             raise DataError(
                 f"{name}: --from is for {', '.join(PREPARED)}; tensorflow-datasets fetches the others itself"
             )
         else:
-            builders.prepare_other(name, directory)
+            tick("preparing", 0, 0)
+            folder = builders.prepare_other(name, directory)
+            name = str(folder.parent.relative_to(directory))  # emnist is prepared as emnist/byclass
     tick("decoding", 0, 0)
     return prepared.load(name)
 

@@ -52,8 +52,8 @@ def _prepare(options: argparse.Namespace) -> int:
     with console.Counter() as counter:
         raw = catalogue.prepare(options.name, options.source, options.force, counter.tick)
     clients = "" if raw.client_ids is None else f"{len(set(raw.client_ids.tolist())):,} clients, "
-    print(f"{options.name}: {clients}{describe_size(raw)}, {raw.num_classes} classes")
-    print(prepared.find(options.name))
+    print(f"{raw.name}: {clients}{describe_size(raw)}, {raw.num_classes} classes")
+    print(prepared.find(raw.name))
     return 0
 
 
