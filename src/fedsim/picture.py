@@ -72,7 +72,7 @@ def _sizes(axes: Any, raw: RawDataset) -> None:
         axes.set_ylabel("Examples")
     else:
         sizes = np.unique(raw.client_ids, return_counts=True)[1]
-        axes.hist(sizes, bins=np.geomspace(1, sizes.max() + 1, 40), color=BLUE, label="clients")
+        axes.hist(sizes, bins=np.geomspace(1, np.max(sizes) + 1, 40), color=BLUE, label="clients")
         axes.axvline(np.median(sizes), color=ORANGE, label=f"median {np.median(sizes):,.0f}")
         axes.set_xscale("log")
         axes.set_xlabel("Training examples of a client")
