@@ -18,7 +18,7 @@ from fedsim.config import DataConfig
 from fedsim.datasets import cache, cifar10, prepared, shakespeare
 from fedsim.datasets.download import fetch
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError
+from fedsim.errors import ConfigError, DataError
 from tests.test_leaf import write
 
 quiet = lambda *args: None
@@ -223,6 +223,8 @@ def test_any_image_set_of_tfds(data_dirs, capsys):
     assert dataset.train.counts.sum() == 24
     assert dataset.num_clients == 4
     np.testing.assert_array_equal(dataset.x_test, images[24:])
+    with pytest.raises(ConfigError, match=r"data\.tfds_name"):
+        build.dataset(DataConfig(name="tfds"))
     raw = prepared.load("blobs")
     np.testing.assert_array_equal(raw.x, images[:24])
     assert raw.y.tolist() == [0, 1] * 12

@@ -25,6 +25,13 @@ from fedsim.simulate import Simulation
 from fedsim.task import AUGMENTATIONS, classification
 from fedsim.types import Aggregator, Array, FederatedDataset, HParams
 
+
+def _tfds(name: str) -> RawDataset:
+    if not name:
+        raise ConfigError('data.tfds_name: which set of tensorflow-datasets? For example "mnist"')
+    return prepared.load(name)
+
+
 DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
     "digits": lambda config: digits.load(config.seed),
     "cifar10": lambda config: prepared.load("cifar10"),
@@ -32,7 +39,7 @@ DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
     "shakespeare": lambda config: prepared.load("shakespeare"),
     "arrays": lambda config: arrays.load(Path(config.path)),
     "leaf": lambda config: leaf.load(Path(config.path)),
-    "tfds": lambda config: prepared.load(config.tfds_name),
+    "tfds": lambda config: _tfds(config.tfds_name),
 }
 
 PARTITIONS: dict[str, Callable[[RawDataset, np.random.Generator, DataConfig], np.ndarray]] = {
