@@ -98,9 +98,8 @@ def num_params(config: Config, dataset: FederatedDataset) -> int:
 def dataset(config: DataConfig) -> FederatedDataset:
     """The data set, loaded and divided among its clients."""
     is_natural = config.partition == "natural"
-    for key in sampling.KEYS:
-        if not is_natural and getattr(config, key) != getattr(DataConfig(), key):
-            raise ConfigError(f'data.{key}: has an effect with data.partition = "natural" only')
+    if not is_natural and (keys := sampling.asked(config)):
+        raise ConfigError(f'data.{keys[0]}: has an effect with data.partition = "natural" only')
     raw = lookup("data.name", config.name, DATASETS)(config)
     raw = check(sampling.sample(raw, config, np.random.default_rng([config.seed, 2])))
     rng = np.random.default_rng([config.seed, 1])

@@ -51,8 +51,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
     with console.Counter() as counter:
         raw = catalogue.prepare(options.name, options.source, options.force, counter.tick)
-    clients = "" if raw.client_ids is None else f"{len(set(raw.client_ids.tolist())):,} clients, "
-    print(f"{raw.name}: {clients}{describe_size(raw)}, {raw.num_classes} classes")
+    print(f"{raw.name}: {describe_size(raw)}, {raw.num_classes} classes")
     print(prepared.find(raw.name))
     return 0
 

@@ -4,16 +4,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from fedsim.catalogue import Entry
 from fedsim.experiment import Plan, Progress
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
+
+if TYPE_CHECKING:
+    from fedsim.catalogue import Entry
 
 MIN_WIDTH = 100  # columns where the output is no terminal
 
@@ -115,7 +118,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)
 
 
-def show_datasets(entries: Sequence[Entry]) -> None:
+def show_datasets(entries: Sequence["Entry"]) -> None:
     """A line a data set."""
     table = Table()
     for name in ("data set", "clients", "training examples", "test examples", "where"):

@@ -29,16 +29,16 @@ def picture(raw: RawDataset, seed: int = 0) -> "Figure":
     else:
         above.text(0.5, 0.5, f"inputs are {raw.x.dtype} of shape {raw.x.shape[1:]}", ha="center")
     _sizes(below.subplots(), raw)
-    clients = "" if raw.client_ids is None else f"{len(np.unique(raw.client_ids)):,} clients, "
-    figure.suptitle(f"{raw.name}: {clients}{describe_size(raw)}")
+    figure.suptitle(f"{raw.name}: {describe_size(raw)}")
     return figure
 
 
 def describe_size(raw: RawDataset) -> str:
-    """For example "50,000 training and 10,000 test examples"."""
+    """For example "489 clients, 67,423 training and 7,727 test examples"."""
+    clients = "" if raw.client_ids is None else f"{len(np.unique(raw.client_ids)):,} clients, "
     if len(raw.y_test) == 0:
-        return f"{len(raw.y):,} examples, not split"
-    return f"{len(raw.y):,} training and {len(raw.y_test):,} test examples"
+        return f"{clients}{len(raw.y):,} examples, not split"
+    return f"{clients}{len(raw.y):,} training and {len(raw.y_test):,} test examples"
 
 
 def label(raw: RawDataset, y: int) -> str:

@@ -18,6 +18,11 @@ NOBODY = -1  # the client of a test example that belongs to none
 Pools = dict[int, np.ndarray]  # positions of each client's examples; test examples come behind the training examples
 
 
+def asked(config: DataConfig) -> list[str]:
+    """The keys of `config` that ask for less than everything, or for another split."""
+    return [key for key in KEYS if getattr(config, key) != getattr(DataConfig(), key)]
+
+
 def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with the clients and examples that `config` asks for; clients and examples keep their order.
 
@@ -26,8 +31,7 @@ def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> Raw
     of the examples, the last one cut short. What a client has is capped last. Test examples that belong to nobody stay.
     """
     new_split = config.test_fraction is not None or len(raw.y_test) == 0
-    is_asked = any(getattr(config, key) != getattr(DataConfig(), key) for key in KEYS)
-    if raw.client_ids is None or not (is_asked or new_split):
+    if raw.client_ids is None or not (asked(config) or new_split):
         return raw
     if raw.test_client_ids is None and len(raw.y_test) and new_split:
         raise DataError(f"data.test_fraction: the test examples of {raw.name} belong to no clients; leave it out")
