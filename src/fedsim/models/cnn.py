@@ -4,24 +4,23 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
-from fedsim.models.layers import Conv, max_pool
+from fedsim.models.layers import ConvRelu
 from fedsim.types import Array
 
 
 class Cifar10CNN(nn.Module):
     """Three 3x3 valid convolutions (32, 64, 64), the first two pooled, dense 64, dense 10: 122,570 parameters.
 
-    x [B, 32, 32, 3] in [0, 1]; logits [B, num_classes]. Pooling comes before relu: the same values for a quarter of
-    the work.
+    x [B, 32, 32, 3] in [0, 1]; logits [B, num_classes].
     """
 
     num_classes: int = 10
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = nn.relu(max_pool(Conv(32, 3)(x)))
-        x = nn.relu(max_pool(Conv(64, 3)(x)))
-        x = nn.relu(Conv(64, 3)(x))
+        x = ConvRelu(32, 3, pool=True)(x)
+        x = ConvRelu(64, 3, pool=True)(x)
+        x = ConvRelu(64, 3)(x)
         return _head(x, 64, self.num_classes)
 
 
@@ -35,8 +34,8 @@ class FemnistCNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = nn.relu(max_pool(Conv(32, 5, "SAME")(x)))
-        x = nn.relu(max_pool(Conv(64, 5, "SAME")(x)))
+        x = ConvRelu(32, 5, "SAME", pool=True)(x)
+        x = ConvRelu(64, 5, "SAME", pool=True)(x)
         return _head(x, 126, self.num_classes)
 
 

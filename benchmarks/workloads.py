@@ -1,0 +1,122 @@
+"""The workloads that the benchmarks share: float32, plain SGD, one epoch, FedAvg, nothing recorded, no evaluation.
+
+- W1: 100 clients x 500 images of 32 x 32 x 3, K 20, B 64, the CIFAR-10 CNN.
+- W2: 1,000 clients x 50 such images, K 50, B 10, the same CNN.
+- W3: 200 clients x 50 vectors of 64, K 20, B 10, an MLP 64-32-10.
+- W4: the FEMNIST CNN on the writers of the prepared FEMNIST, K 32, B 64.
+- W5: the Shakespeare LSTM (dropout 0) on 16 roles drawn at random, every 40th window of each, K 16, B 10.
+- cifar10, femnist, shakespeare: the paper's Table 1 in one round each: K, E, B and models as in configs/paper, on W1's,
+  W4's and W5's data.
+
+W1 to W3 are made from a seed; W4 and W5 need the prepared data sets (`fedsim data prepare`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import flax.linen as nn
+import numpy as np
+
+import fedsim
+from fedsim import build
+from fedsim.config import DataConfig
+from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
+
+NUM_ROLES, EVERY = 16, 40
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What is trained in a round, and on what."""
+
+    name: str
+    dataset: fedsim.FederatedDataset
+    module: nn.Module
+    cohort_size: int
+    batch_size: int
+    learning_rate: float
+    epochs: int = 1
+
+    def simulation(self, width: int = 0, rule: str = "fedavg", record_losses: bool = False) -> fedsim.Simulation:
+        """The workload as a `Simulation` with `width` clients in lockstep (0: the whole cohort)."""
+        rules = {"fedavg": lambda h: fedsim.aggregators.fedavg(), "arfl": lambda h: fedsim.aggregators.arfl(h.lam)}
+        return fedsim.Simulation(
+            task=fedsim.classification(self.module, self.dataset.train.x[0]),
+            aggregator=rules[rule],
+            cohort_size=self.cohort_size,
+            batch_size=self.batch_size,
+            max_count=self.dataset.max_count,
+            epochs=self.epochs,
+            client_width=width,
+            record_losses=record_losses,
+        )
+
+
+def load(name: str) -> Workload:
+    """The workload called `name`."""
+    return WORKLOADS[name]()
+
+
+def vectors(num_clients: int, examples: int, features: int = 64, num_classes: int = 10) -> fedsim.FederatedDataset:
+    """`num_clients` x `examples` float vectors around their class's corner, from a seed."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(num_classes, size=num_clients * examples)
+    x = rng.normal(size=(len(y), features)).astype(np.float32)
+    x += np.eye(num_classes, features, dtype=np.float32)[y]
+    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
+
+
+def images(num_clients: int, examples: int) -> fedsim.FederatedDataset:
+    """`num_clients` x `examples` uint8 noise images of 32 x 32 x 3, brighter by class, from a seed."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=num_clients * examples)
+    x = rng.integers(0, 156, size=(len(y), 32, 32, 3), dtype=np.uint8) + (10 * y[:, None, None, None]).astype(np.uint8)
+    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
+
+
+def roles() -> fedsim.FederatedDataset:
+    """16 roles of the prepared Shakespeare with the sizes' real ratios: every 40th training window of each."""
+    config = DataConfig(name="shakespeare", partition="natural", sample_clients=NUM_ROLES, test_fraction=0.2)
+    dataset = build.dataset(config)
+    train = dataset.train
+    kept = [np.arange(o, o + c, EVERY) for o, c in zip(train.offsets, train.counts, strict=True)]
+    owners = np.repeat(np.arange(len(kept)), [len(k) for k in kept])
+    index = np.concatenate(kept)
+    return fedsim.from_arrays(train.x[index], train.y[index], owners, dataset.x_test[:100], dataset.y_test[:100])
+
+
+def writers() -> fedsim.FederatedDataset:
+    """All writers of the prepared FEMNIST."""
+    return build.dataset(DataConfig(name="femnist", partition="natural"))
+
+
+def _w1() -> Workload:
+    return Workload("W1", images(100, 500), Cifar10CNN(10), 20, 64, 0.01)
+
+
+def _w2() -> Workload:
+    return Workload("W2", images(1000, 50), Cifar10CNN(10), 50, 10, 0.01)
+
+
+def _w3() -> Workload:
+    return Workload("W3", vectors(200, 50), MLP(10, (32,)), 20, 10, 0.1)
+
+
+def _w4() -> Workload:
+    return Workload("W4", writers(), FemnistCNN(62), 32, 64, 0.01)
+
+
+def _w5() -> Workload:
+    return Workload("W5", roles(), CharLSTM(80, dropout_rate=0.0), NUM_ROLES, 10, 0.1)
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "W1": _w1,
+    "W2": _w2,
+    "W3": _w3,
+    "W4": _w4,
+    "W5": _w5,
+    "cifar10": lambda: replace(_w1(), name="cifar10", epochs=5),
+    "femnist": lambda: replace(_w4(), name="femnist", epochs=20),
+    "shakespeare": lambda: replace(_w5(), name="shakespeare", module=CharLSTM(80)),
+}
