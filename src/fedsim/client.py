@@ -65,12 +65,13 @@ def local_sgd(
     epochs: int,
     batch_size: int,
     max_count: int,
+    micro_batch: int = 0,
 ) -> PyTree:
     """The client's update, local minus broadcast parameters, after `epochs` passes of mini-batch SGD (Algorithm 1).
 
     Examples are reshuffled each epoch; the last, partial batch is kept (the loss is a mean over its real examples).
-    `max_count` bounds the clients' sizes, statically. Epochs are the outer loop: a reshuffle by `cond` inside one
-    flat loop would become a sort at every step under `vmap`.
+    `max_count` bounds the clients' sizes, statically; `micro_batch` is that of `batch_gradient`. Epochs are the outer
+    loop: a reshuffle by `cond` inside one flat loop would become a sort at every step under `vmap`.
     """
     steps = lockstep_max(num_batches(client.num_examples, batch_size))
     num_slots = num_batches(max_count, batch_size) * batch_size
@@ -81,8 +82,8 @@ def local_sgd(
 
         def step(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
             positions = jax.lax.dynamic_slice(order, (i * batch_size,), (batch_size,))
-            x, y, mask = take_batch(data, client, positions)
-            grads = jax.grad(task.loss)(carry[0], x, y, mask, jax.random.fold_in(steps_key, i))
+            step_key = jax.random.fold_in(steps_key, i)
+            grads = batch_gradient(task, carry[0], data, client, positions, step_key, micro_batch)
             updates, opt_state = optimizer.update(grads, carry[1], carry[0])
             moved = optax.apply_updates(carry[0], updates), opt_state
             # A client that is through its examples waits for the others of its wave.
@@ -93,6 +94,31 @@ def local_sgd(
 
     trained, _ = jax.lax.fori_loop(0, epochs, epoch, (params, optimizer.init(params)))
     return jax.tree.map(jnp.subtract, trained, params)
+
+
+def batch_gradient(
+    task: Task, params: PyTree, data: ClientData, client: Client, positions: Array, key: Array, micro_batch: int = 0
+) -> PyTree:
+    """The gradient of the mean training loss over the client's examples at `positions` [B].
+
+    `micro_batch` examples at a time, if it is neither 0 nor B or more: what stays in a processor's cache is faster, it
+    needs less memory, and a partial batch costs no more than its own micro-batches. The sum of their gradients,
+    weighted by their examples, is the batch's; but each draws its own dropout and augmentation.
+    """
+    batch_size = positions.shape[0]
+    if not 0 < micro_batch < batch_size:
+        return jax.grad(task.loss)(params, *take_batch(data, client, positions), key)
+    padded = jnp.pad(positions, (0, -batch_size % micro_batch), constant_values=jnp.iinfo(positions.dtype).max)
+    in_batch = jnp.sum(positions < client.num_examples)
+
+    def add(j: Array, total: PyTree) -> PyTree:
+        x, y, mask = take_batch(data, client, jax.lax.dynamic_slice(padded, (j * micro_batch,), (micro_batch,)))
+        grads = jax.grad(task.loss)(params, x, y, mask, jax.random.fold_in(key, j))
+        share = jnp.sum(mask) / jnp.maximum(in_batch, 1)
+        return jax.tree.map(lambda t, g: t + share.astype(g.dtype) * g, total, grads)
+
+    num_micro = lockstep_max(num_batches(in_batch, micro_batch))
+    return jax.lax.fori_loop(0, num_micro, add, jax.tree.map(jnp.zeros_like, params))
 
 
 def random_order(key: Array, count: Array, num_slots: int) -> Array:

@@ -48,6 +48,7 @@ class Simulation:
     attack: Attack = honest
     dropout_rate: float = 0.0  # probability that a client of the cohort does not answer
     client_width: int = 0  # clients in lockstep; 0: the whole cohort
+    micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
     record_losses: bool = True  # False: losses that the rule does not use either are never computed
 
     def init(self, key: Array, data: ClientData, hparams: HParams) -> ServerState:
@@ -118,7 +119,7 @@ class Simulation:
         return self.aggregator(hparams).client_weights(state.aggregator)
 
     def _losses(self, params: PyTree, data: ClientData, clients: Client) -> Array:
-        loss_batch = min(self.max_count, max(32, self.batch_size))
+        loss_batch = min(self.max_count, self.micro_batch or max(32, self.batch_size))
         loss = lambda client: client_loss(self.task, params, data, client, loss_batch)
         return map_clients(loss, clients, self._width(clients))
 
@@ -134,6 +135,7 @@ class Simulation:
                 epochs=self.epochs,
                 batch_size=min(self.batch_size, self.max_count),
                 max_count=self.max_count,
+                micro_batch=self.micro_batch,
             )
 
         return map_clients(update, clients, self._width(clients))

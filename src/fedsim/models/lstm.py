@@ -1,12 +1,11 @@
 """The paper's character-level language model for Shakespeare (section "Experimental Setup")."""
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
+from fedsim.models.recurrent import LSTM
 from fedsim.types import Array
 
 
@@ -29,10 +28,9 @@ class CharLSTM(nn.Module):
     def __call__(self, x: Array, train: bool = False) -> Array:
         if x.ndim != 2 or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(f"a text is integers [B, T], not {x.dtype} of shape {x.shape}")
-        one_hot = jax.nn.one_hot(x, self.num_classes)
+        one_hot = jax.nn.one_hot(x.T, self.num_classes)  # positions first: [T, B, num_classes]
         x = nn.Dense(self.embedding_size, use_bias=False, kernel_init=glorot_uniform(), name="embedding")(one_hot)
         for _ in range(self.num_layers):
-            x = nn.Dropout(self.dropout_rate, broadcast_dims=(1,), deterministic=not train)(x)
-            outputs: Any = nn.RNN(nn.OptimizedLSTMCell(self.hidden_size, kernel_init=glorot_uniform()))(x)
-            x = outputs
-        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x[:, -1])
+            x = nn.Dropout(self.dropout_rate, broadcast_dims=(0,), deterministic=not train)(x)
+            x = LSTM(self.hidden_size)(x)
+        return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x[-1])
