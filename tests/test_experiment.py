@@ -13,13 +13,13 @@ import pytest
 
 from fedsim import build, report
 from fedsim.cli import main, split_overrides
-from fedsim.config import Config
 from fedsim.configfile import parse
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.experiment import Progress, make_plan, run
+from fedsim.layout import Layout
 from fedsim.report import cells
 from fedsim.store import CLIENTS, ROUNDS, RunFolder
-from fedsim.sweep import Programs, choose_widths, group_runs, map_runs, prepare
+from fedsim.sweep import Programs, group_runs, map_runs, prepare
 
 SMALL = """
 [data]
@@ -217,7 +217,7 @@ def test_a_group_compiles_once(plan):
     dataset = plan.datasets[configs[0].data]
     shared = jax.tree.map(jnp.asarray, dataset.train)
     inputs = prepare(configs, shared)
-    programs = Programs(build.simulation(configs[0], dataset, 4), 2, 2)
+    programs = Programs(build.simulation(configs[0], dataset, Layout(client_width=4)), 2, 2)
     chex.clear_trace_counter()
     chunk = jax.jit(chex.assert_max_traces(programs.chunk, n=1))
     state = programs.init(shared, inputs)
@@ -250,15 +250,6 @@ def test_map_runs_is_a_loop(width):
     runs = (jnp.arange(5.0), jnp.ones((5, 2)))
     got = map_runs(lambda args: args[0] * args[1], runs, width)
     np.testing.assert_allclose(got, np.arange(5.0)[:, None] * np.ones((5, 2)))
-
-
-def test_widths():
-    config = Config()
-    assert choose_widths(config, 15, 1000, "cpu") == (2, 15)
-    assert choose_widths(config, 1, 1000, "cpu") == (2, 1)
-    assert choose_widths(config, 15, 10**6, "cpu") == (4, 1)
-    assert choose_widths(config, 22, 1000, "cpu") == (2, 11)  # 22 = 11 + 11: no idle slot, unlike 16 + 6
-    assert choose_widths(config, 64, 1000, "gpu") == (10, 64)
 
 
 def test_summary_by_hand(folder):

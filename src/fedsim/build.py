@@ -8,6 +8,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -20,10 +21,12 @@ from fedsim.datasets.partition import dirichlet, iid, natural, natural_test
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
 from fedsim.keys import lookup
+from fedsim.layout import Layout
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.simulate import Simulation
+from fedsim.sweep import CLIENTS
 from fedsim.task import AUGMENTATIONS, classification
-from fedsim.types import Aggregator, Array, FederatedDataset, HParams
+from fedsim.types import Aggregator, Array, FederatedDataset, HParams, Task
 
 
 def _tfds(name: str) -> RawDataset:
@@ -88,7 +91,7 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
 def num_params(config: Config, dataset: FederatedDataset) -> int:
     """Parameters of the run's model; `ConfigError` where it does not take the data."""
     try:
-        params = jax.eval_shape(simulation(config, dataset).task.init, jax.random.key(0))
+        params = jax.eval_shape(task(config, dataset).init, jax.random.key(0))
     except (TypeError, ValueError, ZeroDivisionError):
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
         raise ConfigError(f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}") from None
@@ -123,13 +126,20 @@ def client_sgd(learning_rate: Array | float, clip: float | None) -> optax.Gradie
     return sgd if clip is None else optax.chain(optax.clip(clip), sgd)
 
 
-def simulation(config: Config, dataset: FederatedDataset, client_width: int = 0) -> Simulation:
-    """The training run; `client_width` overrides `engine.client_width`."""
+def task(config: Config, dataset: FederatedDataset) -> Task:
+    """The run's model with its loss."""
     module = lookup("model.name", config.model.name, MODELS)(config.model, dataset.num_classes)
+    dtype = jnp.dtype(config.engine.precision)
+    return classification(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
+
+
+def simulation(config: Config, dataset: FederatedDataset, layout: Layout | None = None) -> Simulation:
+    """The training run; without a `layout` the whole cohort and whole batches in lockstep."""
+    layout = layout or Layout(client_width=config.server.cohort_size)
     make_attack = lookup("attack.kind", config.attack.kind, ATTACKS)
     scale = config.attack.scale
     return Simulation(
-        task=classification(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation]),
+        task=task(config, dataset),
         aggregator=aggregator(config),
         cohort_size=config.server.cohort_size,
         batch_size=config.client.batch_size,
@@ -139,6 +149,8 @@ def simulation(config: Config, dataset: FederatedDataset, client_width: int = 0)
         server_optimizer=optax.sgd(config.server.learning_rate, config.server.momentum or None),
         attack=make_attack() if scale is None else make_attack(scale),
         dropout_rate=config.client.dropout_rate,
-        client_width=client_width,
+        client_width=layout.client_width,
+        micro_batch=layout.micro_batch,
+        client_axis=CLIENTS if layout.client_devices > 1 else None,
         record_losses=config.record.losses,
     )

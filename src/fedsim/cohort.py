@@ -2,9 +2,10 @@
 
 Clients differ in size, and `vmap` over all of them runs everybody for as long as the largest. So clients come sorted by
 size, are cut into waves of `width`, and a wave runs only as long as its own largest: `lax.map` over the waves, `vmap`
-inside one. Width 1 is a plain loop, width K one `vmap`: one knob from CPU to accelerator.
+inside one. Width 1 is a plain loop, width K one `vmap`: one knob from CPU to accelerator. Several devices take turns.
 """
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -30,13 +31,24 @@ def by_size(data: ClientData, client_ids: Array) -> Client:
     return Client(client_ids, data.offsets[client_ids], data.counts[client_ids])
 
 
-def map_clients(client_fn: Callable[[Client], PyTree], clients: Client, width: int) -> PyTree:
-    """`client_fn` over `clients` [K] (largest first) in waves of `width`; the results are stacked [K, ...]."""
+def map_clients(client_fn: Callable[[Client], PyTree], clients: Client, width: int, axis: str | None = None) -> PyTree:
+    """`client_fn` over `clients` [K] (largest first) in waves of `width`; the results are stacked [K, ...].
+
+    `axis` names the devices of a mesh (inside `shard_map`) to which the waves are dealt in turn; all get all results.
+    """
     num_clients = clients.client_id.shape[0]
-    if width >= num_clients:
+    num_devices = 1 if axis is None else jax.lax.axis_size(axis)
+    width = min(width, -(-num_clients // num_devices))
+    if width == num_clients:
         return jax.vmap(client_fn)(clients)
-    num_waves = -(-num_clients // width)
-    padding = num_waves * width - num_clients  # clients of count 0 at the end, in the wave of the smallest
-    waves = jax.tree.map(lambda a: jnp.pad(a, (0, padding)).reshape(num_waves, width), clients)
-    results = jax.lax.map(jax.vmap(client_fn), waves)
-    return jax.tree.map(lambda a: a.reshape(num_waves * width, *a.shape[2:])[:num_clients], results)
+    num_turns = -(-num_clients // (width * num_devices))
+    shape = (num_turns, num_devices, width)
+    padding = math.prod(shape) - num_clients  # clients of count 0 at the end, in the wave of the smallest
+    waves = jax.tree.map(lambda a: jnp.pad(a, (0, padding)).reshape(shape), clients)
+    device = 0 if axis is None else jax.lax.axis_index(axis)
+    results = jax.lax.map(jax.vmap(client_fn), jax.tree.map(lambda a: a[:, device], waves))
+    if axis is not None:
+        results = jax.lax.all_gather(results, axis, axis=1)  # [turns, devices, width, ...]
+    else:
+        results = jax.tree.map(lambda a: a[:, None], results)
+    return jax.tree.map(lambda a: a.reshape(math.prod(shape), *a.shape[3:])[:num_clients], results)

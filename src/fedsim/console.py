@@ -112,7 +112,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     for number, group in enumerate(plan.groups):
         config = plan.runs[group.runs[0]]
         cells = [number + 1, config.server.aggregator, config.data.name, len(group.runs), config.server.num_rounds]
-        table.add_row(*map(str, [*cells, group.client_width, group.run_width]))
+        table.add_row(*map(str, [*cells, group.layout.client_width, group.layout.run_width]))
     console = _console()
     console.print(table)
     console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)

@@ -49,6 +49,7 @@ class Simulation:
     dropout_rate: float = 0.0  # probability that a client of the cohort does not answer
     client_width: int = 0  # clients in lockstep; 0: the whole cohort
     micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
+    client_axis: str | None = None  # of a mesh whose devices share the cohort; inside `shard_map` only
     record_losses: bool = True  # False: losses that the rule does not use either are never computed
 
     def init(self, key: Array, data: ClientData, hparams: HParams) -> ServerState:
@@ -121,7 +122,7 @@ class Simulation:
     def _losses(self, params: PyTree, data: ClientData, clients: Client) -> Array:
         loss_batch = min(self.max_count, self.micro_batch or max(32, self.batch_size))
         loss = lambda client: client_loss(self.task, params, data, client, loss_batch)
-        return map_clients(loss, clients, self._width(clients))
+        return map_clients(loss, clients, self._width(clients), self.client_axis)
 
     def _updates(self, params: PyTree, data: ClientData, clients: Client, key: Array, hparams: HParams) -> PyTree:
         def update(client: Client) -> PyTree:
@@ -138,7 +139,7 @@ class Simulation:
                 micro_batch=self.micro_batch,
             )
 
-        return map_clients(update, clients, self._width(clients))
+        return map_clients(update, clients, self._width(clients), self.client_axis)
 
     def _width(self, clients: Client) -> int:
         return self.client_width or clients.client_id.shape[0]

@@ -1,9 +1,12 @@
 """Which runs share a compiled program, and that program mapped over them.
 
 Seeds, fractions of corrupted clients, lambdas and learning rates are data: runs that differ in nothing else are a group
-and compile once. A group's runs go through `lax.map` in batches of `run_width`, `vmap` inside a batch.
+and compile once. A group's runs go through `lax.map` in batches of `run_width`, `vmap` inside a batch. Several devices
+are a mesh with the axes "runs" and "clients": each row of it takes an equal part of the runs, and its devices share
+their cohorts.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,23 +14,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from fedsim.config import Config, CorruptionConfig, num_corrupted
 from fedsim.corruption import CHANGES, CORRUPTIONS, corrupt
 from fedsim.evaluate import evaluate, evaluate_clients
+from fedsim.layout import Layout
 from fedsim.simulate import Simulation
 from fedsim.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, ServerState
 
-SMALL_MODEL = 50_000  # parameters
+RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share a program, with the widths that they are planned with."""
+    """Runs that share a program, and how they are laid out."""
 
     runs: tuple[int, ...]  # positions in the experiment's list of runs
-    client_width: int
-    run_width: int
+    layout: Layout
 
 
 class RunInputs(NamedTuple):
@@ -57,27 +62,6 @@ def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     for position, config in enumerate(configs):
         groups.setdefault(shape_of(config), []).append(position)
     return [tuple(runs) for runs in groups.values()]
-
-
-def choose_widths(config: Config, num_runs: int, num_params: int, backend: str) -> tuple[int, int]:
-    """`engine.client_width` and `engine.run_width`, with a rule of thumb for "auto".
-
-    Models trained in lockstep are clients x runs. Of a small model a CPU wants a few tens, for larger operations, runs
-    rather than clients: runs of one seed have the same cohort, so none waits for another. Of a large one it wants few,
-    to stay in its cache. An accelerator wants many.
-    """
-    small = num_params <= SMALL_MODEL
-    if backend == "cpu":
-        clients, lockstep = (2, 32) if small else (4, 4)
-    else:
-        clients, lockstep = config.server.cohort_size, 4096 if small else 128
-    asked = config.engine.client_width
-    client_width = min(clients if asked == "auto" else asked, config.server.cohort_size)
-    if config.engine.run_width != "auto":
-        return client_width, min(config.engine.run_width, num_runs)
-    most = max(1, min(lockstep // client_width, num_runs))
-    padding = lambda width: -num_runs % width
-    return client_width, min(range(most, most // 2, -1), key=padding)
 
 
 def prepare(configs: Sequence[Config], data: ClientData) -> RunInputs:
@@ -124,32 +108,38 @@ def merged(shared: ClientData, changes: ClientData) -> ClientData:
 
 @dataclass(frozen=True)
 class Programs:
-    """A group's three programs, to be jitted by the caller: pure functions of arrays with a leading run axis [S]."""
+    """A group's three programs, to be jitted by the caller: pure functions of arrays with a leading run axis [S].
+
+    With a `mesh`, S is a multiple of its "runs" axis, and the simulation's `client_axis` names its "clients" axis.
+    """
 
     simulation: Simulation
     run_width: int
     max_rounds: int
     num_test_clients: int = 0  # C
+    mesh: Mesh | None = None
 
     def init(self, shared: ClientData, inputs: RunInputs) -> ServerState:
         """The states [S] before the first round."""
 
-        def one(run: RunInputs) -> ServerState:
+        def one(run: RunInputs, shared: ClientData) -> ServerState:
             return self.simulation.init(run.key, merged(shared, run.changes), run.hparams)
 
-        return map_runs(one, inputs, self.run_width)
+        return self._map(one, inputs, shared)
 
     def chunk(
         self, states: ServerState, shared: ClientData, inputs: RunInputs, num_rounds: Array
     ) -> tuple[ServerState, RoundRecord]:
         """`num_rounds` <= `max_rounds` rounds of every run; records [S, max_rounds, K]."""
 
-        def one(args: tuple[ServerState, RunInputs]) -> tuple[ServerState, RoundRecord]:
+        def one(
+            args: tuple[ServerState, RunInputs], shared: ClientData, num_rounds: Array
+        ) -> tuple[ServerState, RoundRecord]:
             state, run = args
             data = merged(shared, run.changes)
             return self.simulation.run(state, data, run.hparams, self.max_rounds, num_rounds)
 
-        return map_runs(one, (states, inputs), self.run_width)
+        return self._map(one, (states, inputs), shared, num_rounds)
 
     def measure(
         self, states: ServerState, inputs: RunInputs, x_test: Array, y_test: Array, test_clients: Array | None = None
@@ -159,7 +149,9 @@ class Programs:
         Metrics are sums over all examples [S] or, where they belong to clients, over those of each client [S, C].
         """
 
-        def one(args: tuple[ServerState, HParams]) -> tuple[Metrics, Array | None]:
+        def one(
+            args: tuple[ServerState, HParams], x_test: Array, y_test: Array, test_clients: Array | None
+        ) -> tuple[Metrics, Array | None]:
             state, hparams = args
             task, params = self.simulation.task, state.params
             if test_clients is None:
@@ -168,7 +160,27 @@ class Programs:
                 metrics = evaluate_clients(task, params, x_test, y_test, test_clients, self.num_test_clients)
             return metrics, self.simulation.client_weights(state, hparams)
 
-        return map_runs(one, (states, inputs.hparams), self.run_width)
+        return self._map(one, (states, inputs.hparams), x_test, y_test, test_clients)
+
+    def _map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
+        """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
+
+        def local(runs: PyTree, *shared: PyTree) -> PyTree:
+            return map_runs(lambda run: fn(run, *shared), runs, self.run_width)
+
+        if self.mesh is None:
+            return local(runs, *shared)
+        specs = (P(RUNS), *(P() for _ in shared))
+        return jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)(runs, *shared)
+
+
+def make_mesh(layout: Layout) -> Mesh | None:
+    """The devices of a layout as a mesh with the axes "runs" and "clients"; None: it needs a single one."""
+    shape = (layout.run_devices, layout.client_devices)
+    if shape == (1, 1):
+        return None
+    types = (jax.sharding.AxisType.Auto,) * 2
+    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=jax.devices()[: math.prod(shape)])
 
 
 def map_runs(fn: Callable[[Any], PyTree], runs: PyTree, width: int) -> PyTree:

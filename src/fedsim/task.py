@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import DTypeLike
 
 from fedsim.types import Array, Metrics, PyTree, Task
 
@@ -43,13 +44,19 @@ def _shift(key: Array, size: int) -> Array:
 AUGMENTATIONS: dict[str, Augmentation | None] = {"none": None, "shift_flip": shift_flip}
 
 
-def classification(module: nn.Module, example: Array | np.ndarray, augmentation: Augmentation | None = None) -> Task:
+def classification(
+    module: nn.Module,
+    example: Array | np.ndarray,
+    augmentation: Augmentation | None = None,
+    dtype: DTypeLike = jnp.float32,
+) -> Task:
     """Softmax classification by cross-entropy with `module`, whose output is logits [B, num_classes].
 
     `example` [*feature] is any one input; only its shape and type count. uint8 inputs reach the module as float32 in
     [0, 1], all others as they are. Where the module's `__call__` takes `train`, it gets True in the training loss
     (together with a "dropout" key) and False elsewhere. The module may keep parameters only, no batch statistics.
-    `augmentation` changes the inputs of the training loss.
+    `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters and inputs are
+    cast to it, logits and gradients back to float32.
     """
     takes_train = "train" in inspect.signature(type(module).__call__).parameters
 
@@ -57,10 +64,12 @@ def classification(module: nn.Module, example: Array | np.ndarray, augmentation:
         return {"train": train} if takes_train else {}
 
     def apply(params: PyTree, x: Array, key: Array | None = None) -> Array:
-        x = x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
+        x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x
+        if jnp.dtype(dtype) != jnp.float32:
+            params, x = jax.tree.map(lambda a: a.astype(dtype) if a.dtype == jnp.float32 else a, (params, x))
         rngs = {} if key is None else {"dropout": key}
         logits: Any = module.apply({"params": params}, x, rngs=rngs, **mode(train=key is not None))
-        return logits
+        return logits.astype(jnp.float32)
 
     def init(key: Array) -> PyTree:
         x = jnp.zeros((1, *example.shape), jnp.float32 if example.dtype == np.uint8 else example.dtype)

@@ -1,0 +1,77 @@
+"""How a group's work is laid out on the devices at hand: what runs in lockstep, what one after another, and where.
+
+The rules are from benchmarks/round.py and benchmarks/sweep.py. A layout is chosen once and written into the plan, since
+the last bits of results depend on it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from fedsim.config import Config
+from fedsim.errors import ConfigError
+
+SMALL_MODEL = 50_000  # parameters
+CACHED_EXAMPLES = 16  # whose patches stay in a core's cache, for the paper's convolutional networks
+SHARE_OF_MEMORY = 0.5  # for the models in lockstep; the rest is for data, states and records
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Models trained in lockstep on a device are `client_width` x `run_width`."""
+
+    client_width: int = 1  # clients of a run in lockstep
+    run_width: int = 1  # runs in lockstep
+    micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
+    run_devices: int = 1  # devices that the runs of a group are spread over
+    client_devices: int = 1  # devices that the cohort of each run is spread over
+
+    def narrower(self) -> Iterator["Layout"]:
+        """Layouts that need less memory, one after another: half the runs in lockstep each time, then the clients."""
+        layout = self
+        while layout.run_width > 1 or layout.client_width > 1:
+            key = "run_width" if layout.run_width > 1 else "client_width"
+            layout = replace(layout, **{key: getattr(layout, key) // 2})
+            yield layout
+
+
+def choose_layout(
+    config: Config,
+    num_runs: int,
+    num_params: int,
+    step_bytes: Callable[[int], int],
+    *,
+    backend: str,
+    num_devices: int = 1,
+    memory: int,
+) -> Layout:
+    """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
+
+    Of a small model a CPU wants a few tens in lockstep, for larger operations; runs rather than clients, since runs of
+    one seed have the same cohort, so that none waits for another. Of a large one it wants one at a time and few
+    examples of it, to stay in its cache. An accelerator wants many of both. `step_bytes(B)` bounds the bytes of one
+    model's step with B examples; models in lockstep get half of `memory`, the bytes of a device.
+    """
+    engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
+    if engine.client_devices > num_devices:
+        raise ConfigError(f"engine.client_devices: {engine.client_devices}, but the number of devices is {num_devices}")
+    run_devices = min(num_devices // engine.client_devices, num_runs)
+    num_runs = -(-num_runs // run_devices)
+
+    small = num_params <= SMALL_MODEL
+    if backend == "cpu":
+        clients, lockstep, examples = (2, 32, batch_size) if small else (1, 1, CACHED_EXAMPLES)
+    else:
+        clients, lockstep, examples = cohort_size, 4096 if small else 128, batch_size
+    micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
+    lockstep = max(1, min(lockstep, int(SHARE_OF_MEMORY * memory) // step_bytes(micro_batch)))
+
+    client_width = min(min(clients, lockstep) if engine.client_width == "auto" else engine.client_width, cohort_size)
+    most = max(1, min(lockstep // client_width, num_runs))
+    fullest = min(range(most, most // 2, -1), key=lambda width: -num_runs % width)  # the least padding
+    return Layout(
+        client_width=client_width,
+        run_width=fullest if engine.run_width == "auto" else min(engine.run_width, num_runs),
+        micro_batch=0 if micro_batch == batch_size else micro_batch,
+        run_devices=run_devices,
+        client_devices=engine.client_devices,
+    )
