@@ -4,10 +4,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.models.layers import ConvRelu, pool_relu
+from fedsim.models.recurrent import LSTM
 from fedsim.task import classification
 
 KEY = jax.random.key(0)
@@ -69,6 +71,67 @@ def test_layers_under_vmap_are_batched_matrix_products():
     assert not {"conv_general_dilated", "scatter", "select_and_scatter_add", "gather"} & set(
         text.replace("[", " ").split()
     )
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_lstm_is_flax_lstm(mapped):
+    """Values and gradients, also under `vmap` over parameters and inputs."""
+    x = jax.random.normal(KEY, (2, 7, 3, 5))
+    ours, size = LSTM(6), 6
+
+    def theirs(params, x):
+        gates = {}
+        for i, gate in enumerate("ifgo"):
+            columns = slice(size * i, size * (i + 1))
+            gates["i" + gate] = {"kernel": params["input_kernel"][:, columns]}
+            gates["h" + gate] = {
+                "kernel": params["recurrent_kernel"][:, columns],
+                "bias": params["bias"][columns],
+            }
+        with jax.numpy_rank_promotion("allow"):
+            return nn.RNN(nn.OptimizedLSTMCell(size), time_major=True).apply({"params": {"cell": gates}}, x)
+
+    params = jax.vmap(lambda key: ours.init(key, x[0])["params"])(jax.random.split(KEY, 2))
+    params["bias"] = jax.random.normal(KEY, params["bias"].shape)
+    loss = lambda apply: lambda params, x: (lambda y: (jnp.sum(jnp.sin(y)), y))(apply(params, x))
+    both = [jax.grad(loss(f), (0, 1), has_aux=True) for f in (lambda p, x: ours.apply({"params": p}, x), theirs)]
+    if mapped:
+        got, expected = (jax.jit(jax.vmap(gradient))(params, x) for gradient in both)
+    else:
+        got, expected = (jax.jit(gradient)(jax.tree.map(lambda a: a[0], params), x[0]) for gradient in both)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_lstm_starts_gate_by_gate():
+    params = LSTM(6).init(KEY, jnp.zeros((1, 1, 5)))["params"]
+    assert not params["bias"].any()
+    limit = np.sqrt(6 / (5 + 6))  # Glorot-uniform of 5 x 6
+    assert 0.7 * limit < np.abs(params["input_kernel"]).max() <= limit
+    for gate in np.split(np.asarray(params["recurrent_kernel"]), 4, axis=1):
+        np.testing.assert_allclose(gate @ gate.T, np.eye(6), atol=1e-5)
+
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (28, 28, 1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("module", "example"),
+    [(FemnistCNN(4), IMAGE), (CharLSTM(5, 3, 4, dropout_rate=0.0), np.arange(5, dtype=np.int32))],
+)
+def test_bfloat16_computes_the_same_to_its_precision(module, example):
+    """Parameters and gradients stay float32; loss and gradient agree to a few of bfloat16's 8 bits."""
+    exact, short = (classification(module, example, dtype=dtype) for dtype in (jnp.float32, jnp.bfloat16))
+    params = exact.init(KEY)
+    batch = jnp.asarray(np.stack([example, example[::-1]])), jnp.asarray([0, 1]), jnp.ones(2, bool), KEY
+    (loss, gradient), (short_loss, short_gradient) = (
+        jax.jit(jax.value_and_grad(task.loss))(params, *batch) for task in (exact, short)
+    )
+    assert {short_loss.dtype, *(leaf.dtype for leaf in jax.tree.leaves(short_gradient))} == {jnp.dtype(jnp.float32)}
+    assert short_loss != loss
+    np.testing.assert_allclose(short_loss, loss, rtol=0.02)
+    difference = optax.tree.norm(jax.tree.map(jnp.subtract, short_gradient, gradient))
+    assert difference < 0.05 * optax.tree.norm(gradient)
 
 
 def test_dropout_acts_in_training_only():

@@ -41,6 +41,28 @@ def test_widths_agree(width, dataset, data, reference):
     chex.assert_trees_all_close(got[1], reference[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("width", "micro_batch"), [(1, 1), (1, 3), (5, 3)])
+def test_micro_batches_change_rounding_only(width, micro_batch, dataset, data, reference):
+    """Batches of 4 in parts of 1, and of 3 with a rest, one client at a time and all of unequal size in lockstep."""
+    simulation = make_simulation(dataset, client_width=width, micro_batch=micro_batch)
+    got = jax.jit(lambda: train(simulation, data))()
+    chex.assert_trees_all_close(got[0].params, reference[0].params, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(got[1], reference[1], rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_transferred_between_rounds(dataset, data):
+    """The state never leaves the device, and nothing of it is made on the host."""
+    simulation = make_simulation(dataset)
+    arguments = jax.device_put((jax.jit(simulation.init)(KEY, data, H), data, H))
+    chunk = jax.jit(lambda state, data, hparams: simulation.run(state, data, hparams, ROUNDS), donate_argnums=0)
+    chunk = chunk.lower(*arguments).compile()
+    with jax.transfer_guard("disallow"):
+        state, _ = jax.block_until_ready(chunk(*arguments))
+        state, _ = jax.block_until_ready(chunk(state, *arguments[1:]))
+    assert int(state.round) == 2 * ROUNDS
+    assert arguments[0].params["Dense_0"]["kernel"].is_deleted()  # donated: the new state took its place
+
+
 def test_jit_is_eager(dataset, data):
     simulation = make_simulation(dataset)
     state = simulation.init(KEY, data, H)
