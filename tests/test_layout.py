@@ -1,31 +1,45 @@
 """Layouts: the rules for "auto", and memory that is bounded before anything runs."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedsim
 from fedsim import execute, memory
 from fedsim.cli import main
 from fedsim.config import ClientConfig, Config, EngineConfig
 from fedsim.errors import ConfigError
-from fedsim.layout import Layout, choose_layout
+from fedsim.layout import Layout, choose_layout, num_slots, useful_width
 from fedsim.models import MLP
 
 PLENTY = 2**40
 
 
-def layout(num_runs=1, num_params=1000, *, backend="cpu", num_devices=1, free=PLENTY, step=1, batch_size=32, **engine):
-    config = Config(engine=EngineConfig(**engine), client=ClientConfig(batch_size=batch_size))  # a cohort is 10 clients
+UNEQUAL = 2 ** np.arange(20)
+EQUAL = np.full(20, 50)
+
+
+def layout(
+    num_runs=1, num_params=1000, *, counts=UNEQUAL, backend="cpu", num_devices=1, free=PLENTY, batch_size=32, **engine
+):
+    """A cohort is 10 clients; a step needs a byte for an example."""
+    config = Config(engine=EngineConfig(**engine), client=ClientConfig(batch_size=batch_size))
     options = {"backend": backend, "num_devices": num_devices, "memory": free}
-    return choose_layout(config, num_runs, num_params, lambda batch: step * batch, **options)
+    return choose_layout(config, num_runs, num_params, counts, lambda batch: batch, **options)
 
 
 def test_small_models_on_a_cpu_run_in_lockstep():
     assert layout(15) == Layout(2, 15)
     assert layout(1) == Layout(2, 1)
     assert layout(22) == Layout(2, 11)  # 22 = 11 + 11: no idle slot, unlike 16 + 6
+    assert layout(1, counts=EQUAL) == Layout(10, 1)  # nobody waits
+    assert layout(6, counts=EQUAL) == Layout(5, 6)
+    assert layout(64, counts=EQUAL) == Layout(2, 16)
 
 
 def test_large_models_on_a_cpu_run_one_by_one_a_few_examples_at_a_time():
@@ -39,9 +53,39 @@ def test_an_accelerator_runs_all_clients_and_many_runs():
 
 
 def test_lockstep_stays_within_half_the_memory():
-    assert layout(64, backend="gpu", free=80 * 32, step=1) == Layout(10, 4)  # 40 models of 32 bytes
-    assert layout(64, backend="gpu", free=8 * 32, step=1) == Layout(4, 1)
-    assert layout(64, backend="gpu", free=1, step=1) == Layout(1, 1)
+    assert layout(64, backend="gpu", free=80 * 32) == Layout(10, 4)  # 40 models of 32 bytes
+    assert layout(64, backend="gpu", free=8 * 32) == Layout(4, 1)
+    assert layout(64, backend="gpu", free=1) == Layout(1, 1)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 70), min_size=1, max_size=9),
+    width=st.integers(1, 9),
+    batch_size=st.integers(1, 20),
+    micro_batch=st.integers(0, 19),
+)
+def test_slots_are_those_of_a_loop(sizes, width, batch_size, micro_batch):
+    """Wave by wave, step by step, micro-batch by micro-batch."""
+    width, micro_batch = min(width, len(sizes)), min(micro_batch, batch_size - 1)
+    sizes = sorted(sizes, reverse=True)
+    slots = 0
+    for start in range(0, len(sizes), width):
+        left = sizes[start]
+        while left > 0:
+            in_batch = min(left, batch_size)
+            slots += width * (batch_size if not micro_batch else micro_batch * math.ceil(in_batch / micro_batch))
+            left -= in_batch
+    assert num_slots(np.asarray([sizes]), width, batch_size, micro_batch) == [slots]
+
+
+def test_useful_width_keeps_the_share():
+    counts = np.random.default_rng(0).integers(1, 200, 100)
+    width = useful_width(counts, 20, 8, most=20)
+    assert 1 < width < 20
+    cohort = np.sort(counts)[None, :-21:-1]
+    slots = [num_slots(cohort, w, 8)[0] for w in (1, width)]
+    assert slots[0] >= 0.9 * slots[1]  # the rule is about random cohorts, this is one of the largest
+    assert useful_width(counts, 20, 8, most=1) == 1
 
 
 def test_what_is_asked_for_is_kept():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import fedsim
 from fedsim import build, memory
@@ -68,6 +69,7 @@ def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:
         config,
         num_runs,
         build.num_params(config, dataset),
+        np.asarray(dataset.train.counts),
         partial(memory.step_bytes, build.task(config, dataset), dataset.train.x[0]),
         backend=jax.default_backend(),
         num_devices=jax.device_count(),

@@ -7,11 +7,14 @@ the last bits of results depend on it.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from fedsim.config import Config
 from fedsim.errors import ConfigError
 
 SMALL_MODEL = 50_000  # parameters
 CACHED_EXAMPLES = 16  # whose patches stay in a core's cache, for the paper's convolutional networks
+LEAST_SHARE, NUM_COHORTS = 0.95, 64
 SHARE_OF_MEMORY = 0.5  # for the models in lockstep; the rest is for data, states and records
 
 
@@ -34,10 +37,36 @@ class Layout:
             yield layout
 
 
+def num_slots(sizes: np.ndarray, width: int, batch_size: int, micro_batch: int = 0) -> np.ndarray:
+    """The example slots [R] that an epoch of cohorts of `sizes` [R, K], largest first, computes.
+
+    A client's slot in a step is computed whether it holds an example or not; a wave makes the steps that its largest
+    client needs, and a last wave that is not full is filled up with clients without examples.
+    """
+    padding = -sizes.shape[1] % width
+    largest = np.pad(sizes, ((0, 0), (0, padding)))[:, ::width]  # of each wave
+    if not micro_batch:
+        return width * batch_size * np.sum(-(-largest // batch_size), axis=1)
+    full, rest = np.divmod(largest, batch_size)
+    return width * micro_batch * np.sum(full * -(-batch_size // micro_batch) - (-rest // micro_batch), axis=1)
+
+
+def useful_width(counts: np.ndarray, cohort_size: int, batch_size: int, most: int) -> int:
+    """The most clients in lockstep, up to `most`, of whose slots 95 % as many hold examples as one at a time.
+
+    Over random cohorts of the clients, whose examples are `counts` [N].
+    """
+    rng = np.random.default_rng(0)
+    cohorts = np.stack([rng.choice(counts, cohort_size, replace=False) for _ in range(NUM_COHORTS)])
+    slots = lambda width: num_slots(-np.sort(-cohorts), width, batch_size).sum()
+    return max(width for width in range(1, min(most, cohort_size) + 1) if slots(width) * LEAST_SHARE <= slots(1))
+
+
 def choose_layout(
     config: Config,
     num_runs: int,
     num_params: int,
+    counts: np.ndarray,
     step_bytes: Callable[[int], int],
     *,
     backend: str,
@@ -47,7 +76,8 @@ def choose_layout(
     """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
 
     Of a small model a CPU wants a few tens in lockstep, for larger operations; runs rather than clients, since runs of
-    one seed have the same cohort, so that none waits for another. Of a large one it wants one at a time and few
+    one seed have the same cohort, so that none waits for another, and otherwise as many clients as hardly wait for each
+    other, by their `counts` [N]. Of a large one it wants one at a time and few
     examples of it, to stay in its cache. An accelerator wants many of both. `step_bytes(B)` bounds the bytes of one
     model's step with B examples; models in lockstep get half of `memory`, the bytes of a device.
     """
@@ -58,10 +88,13 @@ def choose_layout(
     num_runs = -(-num_runs // run_devices)
 
     small = num_params <= SMALL_MODEL
-    if backend == "cpu":
-        clients, lockstep, examples = (2, 32, batch_size) if small else (1, 1, CACHED_EXAMPLES)
-    else:
+    if backend != "cpu":
         clients, lockstep, examples = cohort_size, 4096 if small else 128, batch_size
+    elif small:
+        lockstep, examples = 32, batch_size
+        clients = max(2, useful_width(counts, cohort_size, batch_size, most=max(1, lockstep // num_runs)))
+    else:
+        clients, lockstep, examples = 1, 1, CACHED_EXAMPLES
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
     lockstep = max(1, min(lockstep, int(SHARE_OF_MEMORY * memory) // step_bytes(micro_batch)))
 
