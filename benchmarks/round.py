@@ -1,81 +1,92 @@
-"""Seconds a round for several client widths, on workload W3.
+"""Seconds a round of each workload, for several numbers of clients in lockstep and sizes of micro-batches.
 
-W3 is 200 clients x 50 vectors of 64, K 20, E 1, B 10, MLP 64-32-10, plain SGD, no losses recorded.
+Prints one JSON line for each workload, width and micro-batch. All of a workload's programs do the same rounds, in turn,
+so that a slow moment hits all alike. With `--rule arfl` each client's loss is computed before it trains, as ARFL needs
+it: the difference to `fedavg` is what that costs. `flops_per_second` counts the products of real examples only, for
+training and, with arfl, for the losses.
 
-Prints one JSON line a width: compile seconds, and median and minimum seconds a round of a chunk of rounds.
+`--convolutions` measures instead W1's client step with other convolutions and pools than fedsim's.
+
+Memory: `program_bytes` is one program's arguments, results and temporaries by the compiler's account;
+`process_peak_bytes_so_far` is the most that the process had in use until then, earlier lines included.
 """
 
 import argparse
-import json
-import platform
-import statistics
-import sys
-import time
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+import convolutions
+import measure
+import workloads
+from workloads import Workload
 
-import fedsim
-from fedsim.models import MLP
+from fedsim.errors import FedsimError
 
-NUM_CLIENTS, EXAMPLES, FEATURES, COHORT, BATCH, CLASSES = 200, 50, 64, 20, 10, 10
+SHORT = ["W1", "W2", "W3", "W4", "W5"]
+WIDTHS, CONVOLUTION_WIDTHS = [1, 2, 4, 8, 0], [1, 4, 0]  # 0: the whole cohort
+LONG = ["cifar10", "femnist", "shakespeare"]
 
 
 def main() -> None:
-    """Parses the arguments and measures each width."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--widths", type=int, nargs="+", default=[1, 2, 4, 8, 20], help="clients in lockstep")
-    parser.add_argument("--aggregator", choices=["fedavg", "arfl"], default="fedavg")
-    parser.add_argument("--rounds", type=int, default=50, help="rounds of a measured call")
-    parser.add_argument("--repeats", type=int, default=9, help="measured calls")
-    options = parser.parse_args()
-    rng = np.random.default_rng(0)
-    y = rng.integers(CLASSES, size=NUM_CLIENTS * EXAMPLES)
-    x = rng.normal(size=(len(y), FEATURES)).astype(np.float32) + np.eye(CLASSES, FEATURES, dtype=np.float32)[y]
-    dataset = fedsim.from_arrays(x, y, np.arange(len(y)) // EXAMPLES, x[:100], y[:100])
-    for width in options.widths:
-        print(json.dumps(measure(dataset, width, options)), flush=True)
-
-
-def measure(dataset: fedsim.FederatedDataset, width: int, options: argparse.Namespace) -> dict:
-    """One measurement: compile time apart from steady time."""
-    rules = {"fedavg": lambda h: fedsim.aggregators.fedavg(), "arfl": lambda h: fedsim.aggregators.arfl(h.lam)}
-    simulation = fedsim.Simulation(
-        task=fedsim.classification(MLP(CLASSES, (32,)), dataset.train.x[0]),
-        aggregator=rules[options.aggregator],
-        cohort_size=COHORT,
-        batch_size=BATCH,
-        max_count=dataset.max_count,
-        client_width=width,
-        record_losses=False,
+    """Parses the arguments and measures each workload."""
+    parser = measure.parser(__doc__, repeats=5)
+    parser.add_argument(
+        "--workloads",
+        nargs="+",
+        choices=SHORT + LONG,
+        default=SHORT,
+        metavar="NAME",
+        help=f"of {', '.join(SHORT)} (default: these) and the paper's, which take long: {', '.join(LONG)}",
     )
-    data = jax.tree.map(jnp.asarray, dataset.train)
-    hparams = fedsim.HParams(jnp.float32(0.1), jnp.float32(1.0))
-    state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
-    started = time.perf_counter()
-    run = jax.jit(lambda s, d, h: simulation.run(s, d, h, options.rounds), donate_argnums=0)
-    compiled = run.lower(state, data, hparams).compile()
-    compile_seconds = time.perf_counter() - started
-    state, _ = jax.block_until_ready(compiled(state, data, hparams))
-    seconds = []
-    for _ in range(options.repeats):
-        started = time.perf_counter()
-        state, _ = jax.block_until_ready(compiled(state, data, hparams))
-        seconds.append((time.perf_counter() - started) / options.rounds)
-    median = statistics.median(seconds)
-    return {
-        "workload": "W3",
-        "aggregator": options.aggregator,
-        "width": width,
-        "compile_seconds": round(compile_seconds, 3),
-        "median_seconds_per_round": round(median, 6),
-        "minimum_seconds_per_round": round(min(seconds), 6),
-        "samples_per_second": round(COHORT * EXAMPLES / median),
-        "device": jax.devices()[0].device_kind,
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
-        "command": " ".join(["benchmarks/round.py", *sys.argv[1:]]),
-    }
+    parser.add_argument(
+        "--widths",
+        type=measure.width,
+        nargs="+",
+        help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K; with --convolutions 1 4 K)',
+    )
+    parser.add_argument(
+        "--micro-batches",
+        type=measure.not_negative,
+        nargs="+",
+        default=[0, 16],
+        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 16)",
+    )
+    parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
+    parser.add_argument(
+        "--rounds", type=measure.positive, help="rounds a call (default: what the fastest does in half a second)"
+    )
+    parser.add_argument("--convolutions", action="store_true", help="compare convolutions on W1's client step")
+    parser.add_argument(
+        "--batches", type=measure.positive, nargs="+", default=[16, 64], help="with --convolutions: batch sizes"
+    )
+    options = parser.parse_args()
+    if options.convolutions:
+        convolutions.compare(options.widths or CONVOLUTION_WIDTHS, options.batches, options.repeats, options.out)
+        return
+    for name in options.workloads:
+        try:
+            workload = workloads.load(name)
+        except FedsimError as error:
+            parser.error(f"{name}: {error}")
+        measure_workload(workload, options)
+
+
+def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
+    """Prints a line for each width and micro-batch."""
+    settings = measure.engine_settings(workload, options.widths or WIDTHS, options.micro_batches)
+    simulations = [workload.simulation(*one, options.rule, record_losses=options.rule == "arfl") for one in settings]
+    timed = measure.time_rounds(workload, simulations, options.rounds, options.repeats)
+    for (width, micro_batch), found in zip(settings, timed, strict=True):
+        measure.line(
+            options.out,
+            benchmark="round",
+            workload=workload.name,
+            rule=options.rule,
+            width=width,
+            micro_batch=micro_batch,
+            cohort_size=workload.cohort_size,
+            batch_size=workload.batch_size,
+            epochs=workload.epochs,
+            **found,
+        )
 
 
 if __name__ == "__main__":

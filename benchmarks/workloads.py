@@ -13,13 +13,16 @@ W1 to W3 are made from a seed; W4 and W5 need the prepared data sets (`fedsim da
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import flax.linen as nn
+import jax
 import numpy as np
 
 import fedsim
-from fedsim import build
-from fedsim.config import DataConfig
+from fedsim import build, memory
+from fedsim.config import ClientConfig, Config, DataConfig, ServerConfig
+from fedsim.layout import Layout, choose_layout
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
 NUM_ROLES, EVERY = 16, 40
@@ -37,8 +40,25 @@ class Workload:
     learning_rate: float
     epochs: int = 1
 
-    def simulation(self, width: int = 0, rule: str = "fedavg", record_losses: bool = False) -> fedsim.Simulation:
-        """The workload as a `Simulation` with `width` clients in lockstep (0: the whole cohort)."""
+    def layout(self, num_runs: int = 1) -> Layout:
+        """What fedsim chooses by itself for `num_runs` runs of the workload on the devices at hand."""
+        task = self.simulation().task
+        params = jax.eval_shape(task.init, jax.random.key(0))
+        return choose_layout(
+            Config(server=ServerConfig(cohort_size=self.cohort_size), client=ClientConfig(batch_size=self.batch_size)),
+            num_runs,
+            sum(leaf.size for leaf in jax.tree.leaves(params)),
+            np.asarray(self.dataset.train.counts),
+            partial(memory.step_bytes, task, self.dataset.train.x[0]),
+            backend=jax.default_backend(),
+            num_devices=jax.device_count(),
+            memory=memory.available(),
+        )
+
+    def simulation(
+        self, width: int = 0, micro_batch: int = 0, rule: str = "fedavg", record_losses: bool = False
+    ) -> fedsim.Simulation:
+        """The workload with `width` clients in lockstep (0: the whole cohort), `micro_batch` examples at a time."""
         rules = {"fedavg": lambda h: fedsim.aggregators.fedavg(), "arfl": lambda h: fedsim.aggregators.arfl(h.lam)}
         return fedsim.Simulation(
             task=fedsim.classification(self.module, self.dataset.train.x[0]),
@@ -48,6 +68,7 @@ class Workload:
             max_count=self.dataset.max_count,
             epochs=self.epochs,
             client_width=width,
+            micro_batch=micro_batch,
             record_losses=record_losses,
         )
 

@@ -37,11 +37,15 @@ for devices in sys.argv[2:]:
 
 
 def run(folder, num_devices, *client_devices):
-    flags = f"--xla_force_host_platform_device_count={num_devices}"
     command = [sys.executable, "-c", RUN, "c.toml", *client_devices]
     (folder / "c.toml").write_text(CONFIG)
     result = subprocess.run(
-        command, cwd=folder, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
 
@@ -60,3 +64,15 @@ def test_eight_devices_are_one(client_devices, table, folders):
     one, eight = folders
     expected = pq.read_table(one / "out-1" / f"{table}.parquet")
     assert pq.read_table(eight / f"out-{client_devices}" / f"{table}.parquet").equals(expected)
+
+
+COUNT = "from fedsim import devices; devices.one_per_core(); import jax; print(jax.device_count())"
+
+
+@pytest.mark.parametrize(("environment", "expected"), [({}, None), ({"JAX_NUM_CPU_DEVICES": "3"}, 3)])
+def test_a_device_for_each_core_unless_chosen(environment, expected):
+    """Also where jax has started already: nothing happens."""
+    inherited = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    command = [sys.executable, "-c", f"{COUNT}; devices.one_per_core()"]
+    done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == (expected or min(8, len(os.sched_getaffinity(0))))

@@ -43,8 +43,9 @@ def test_small_models_on_a_cpu_run_in_lockstep():
 
 
 def test_large_models_on_a_cpu_run_one_by_one_a_few_examples_at_a_time():
-    assert layout(15, 10**6) == Layout(1, 1, 16)
+    assert layout(15, 10**6) == Layout(1, 1, 8)
     assert layout(15, 10**6, batch_size=10) == Layout(1, 1, 0)
+    assert layout(15, 10**6, batch_size=20) == Layout(1, 1, 10)  # in equal parts
 
 
 def test_an_accelerator_runs_all_clients_and_many_runs():
@@ -96,7 +97,8 @@ def test_what_is_asked_for_is_kept():
 
 def test_devices_take_runs_unless_they_share_cohorts():
     assert layout(64, num_devices=8) == Layout(2, 8, run_devices=8)
-    assert layout(3, num_devices=8) == Layout(2, 1, run_devices=3)
+    assert layout(3, num_devices=8) == Layout(2, 1, run_devices=3, client_devices=2)
+    assert layout(1, num_devices=64, counts=EQUAL) == Layout(1, 1, client_devices=10)
     assert layout(64, num_devices=8, client_devices=4) == Layout(2, 16, run_devices=2, client_devices=4)
     with pytest.raises(ConfigError, match=r"engine\.client_devices: 3, but the number of devices is 2"):
         layout(num_devices=2, client_devices=3)

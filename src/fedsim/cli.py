@@ -168,9 +168,10 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     experiment = load(options.config, overrides)
     path = options.out or Path("runs") / f"{experiment.base.name}-{experiment.digest()}"
 
-    from fedsim import console, report
+    from fedsim import console, devices, report
     from fedsim.experiment import make_plan, run
 
+    devices.one_per_core()
     plan = make_plan(experiment)
     if options.dry_run:
         console.show_plan(plan, path)

@@ -139,7 +139,7 @@ class EngineConfig:
     client_width: Annotated[Width, "clients of a run that train in lockstep (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a program that train in lockstep, or auto"] = "auto"
     micro_batch: Annotated[Width, "examples of a batch whose gradient is computed at a time (1 to B), or auto"] = "auto"
-    client_devices: Annotated[AtLeast1, "devices that share the cohort of a run; all others take other runs"] = 1
+    client_devices: Annotated[Width, "devices that share a run's cohort, or auto; the others take other runs"] = "auto"
     precision: Annotated[
         Literal["float32", "bfloat16"], "of the model's computations; parameters and sums are float32 always"
     ] = "float32"

@@ -13,7 +13,7 @@ from fedsim.config import Config
 from fedsim.errors import ConfigError
 
 SMALL_MODEL = 50_000  # parameters
-CACHED_EXAMPLES = 16  # whose patches stay in a core's cache, for the paper's convolutional networks
+CACHED_EXAMPLES = 8  # whose patches stay in a core's cache, for the paper's convolutional networks
 LEAST_SHARE, NUM_COHORTS = 0.95, 64
 SHARE_OF_MEMORY = 0.5  # for the models in lockstep; the rest is for data, states and records
 
@@ -75,17 +75,20 @@ def choose_layout(
 ) -> Layout:
     """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
 
-    Of a small model a CPU wants a few tens in lockstep, for larger operations; runs rather than clients, since runs of
-    one seed have the same cohort, so that none waits for another, and otherwise as many clients as hardly wait for each
-    other, by their `counts` [N]. Of a large one it wants one at a time and few
-    examples of it, to stay in its cache. An accelerator wants many of both. `step_bytes(B)` bounds the bytes of one
-    model's step with B examples; models in lockstep get half of `memory`, the bytes of a device.
+    Devices take runs of their own as far as there are any, and otherwise share the cohorts. Of a small model a CPU
+    wants a few tens in lockstep, for larger operations: runs rather than clients, since runs of one seed have the same
+    cohort, so that none waits for another, and otherwise as many clients as hardly wait for each other, by their
+    `counts` [N]. Of a large one it wants one at a time and few examples of it, to stay in its cache. An accelerator
+    wants many of both. `step_bytes(B)` bounds the bytes of one model's step with B examples; models in lockstep get
+    half of `memory`, the bytes of a device.
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
-    if engine.client_devices > num_devices:
-        raise ConfigError(f"engine.client_devices: {engine.client_devices}, but the number of devices is {num_devices}")
-    run_devices = min(num_devices // engine.client_devices, num_runs)
-    num_runs = -(-num_runs // run_devices)
+    shared = min(max(1, num_devices // num_runs), cohort_size)
+    client_devices = shared if engine.client_devices == "auto" else engine.client_devices
+    if client_devices > num_devices:
+        raise ConfigError(f"engine.client_devices: {client_devices}, but the number of devices is {num_devices}")
+    run_devices = min(num_devices // client_devices, num_runs)
+    num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
 
     small = num_params <= SMALL_MODEL
     if backend != "cpu":
@@ -94,7 +97,7 @@ def choose_layout(
         lockstep, examples = 32, batch_size
         clients = max(2, useful_width(counts, cohort_size, batch_size, most=max(1, lockstep // num_runs)))
     else:
-        clients, lockstep, examples = 1, 1, CACHED_EXAMPLES
+        clients, lockstep, examples = 1, 1, -(-batch_size // max(1, batch_size // CACHED_EXAMPLES))
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
     lockstep = max(1, min(lockstep, int(SHARE_OF_MEMORY * memory) // step_bytes(micro_batch)))
 
@@ -106,5 +109,5 @@ def choose_layout(
         run_width=fullest if engine.run_width == "auto" else min(engine.run_width, num_runs),
         micro_batch=0 if micro_batch == batch_size else micro_batch,
         run_devices=run_devices,
-        client_devices=engine.client_devices,
+        client_devices=client_devices,
     )

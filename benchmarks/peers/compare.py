@@ -1,0 +1,278 @@
+"""fedsim and its peers on the same workloads, side by side in one run: one table of ratios.
+
+For each workload:
+
+1. CHECK: every system runs round 0 from the same parameters, with the same clients and batches. A peer whose update
+   differs from fedsim's by more than a thousandth of its length is not timed, and the command exits with 1.
+2. TIME: in each pass fedsim and then every peer run as fresh processes. A process warms up (workers, compiling, first
+   round: `first_round_seconds`; importing and loading data are not in it), then times calls of several rounds, each
+   from the initial parameters and the first round on. fedsim draws its cohorts and shuffles each client's examples as
+   it always does. Peers are told the same cohorts and take examples in the stored order, which is in their favour.
+
+Prints one JSON line a workload and system, and at the end a Markdown table: seconds a round of the peer, divided by
+fedsim's. Environments that are missing are made from `requirements/`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import exchange
+import jax
+import jax.numpy as jnp
+import numpy as np
+import platformdirs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import workloads
+
+import fedsim
+from fedsim.client import num_batches, random_order
+from fedsim.cohort import sample_cohort
+
+HERE = Path(__file__).resolve().parent
+TOLERANCE = 1e-3  # of the length of round 0's update
+NUM_ROUNDS = {"W1": 1, "W2": 2, "W3": 150, "W4": 2, "W5": 1}  # of a timed call
+OTHER_ROUNDS = {("W3", "fedsim"): 1000, ("W3", "flwr"): 5}  # W3's rounds are all of one size
+
+
+class Peer(NamedTuple):
+    """What runs a workload beside fedsim."""
+
+    environment: str
+    script: str
+    workloads: tuple[str, ...]
+
+
+ALL = ("W1", "W2", "W3", "W4", "W5")
+PEERS = {
+    "torch_loop": Peer("torch", "torch_loop.py", ALL),
+    "torch_vmap": Peer("torch", "torch_vmap.py", ("W1", "W2", "W3")),
+    "fedjax": Peer("fedjax", "fedjax_round.py", ALL),
+    "pfl": Peer("pfl", "pfl_round.py", ALL),
+    "flwr": Peer("flwr", "flwr_round.py", ALL),
+}
+
+
+class RunError(Exception):
+    """A system's process failed."""
+
+
+def main() -> int:
+    """Parses the arguments, compares on each workload, prints the table; 1 if a peer failed or disagreed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workloads", nargs="+", choices=ALL, default=list(ALL), metavar="W")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), metavar="PEER", help=", ".join(PEERS))
+    parser.add_argument("--passes", type=int, default=3, help="times that every system is started and timed")
+    parser.add_argument("--calls", type=int, default=3, help="timed calls in each pass")
+    parser.add_argument("--rounds", type=int, help="rounds of a timed call (default: what it chooses)")
+    parser.add_argument("--width", type=int, help="fedsim's clients in lockstep (default: what it chooses)")
+    parser.add_argument("--out", type=Path, help="write the JSON lines there, too")
+    environments = Path(platformdirs.user_cache_dir("fedsim")) / "peers"
+    parser.add_argument("--envs", type=Path, default=environments, help=f"the peers' environments ({environments})")
+    options = parser.parse_args()
+
+    pythons = {name: environment(name, options.envs) for name in {PEERS[peer].environment for peer in options.peers}}
+    failures: list[str] = []
+    lines: list[dict[str, Any]] = []
+    for name in options.workloads:
+        with tempfile.TemporaryDirectory() as folder:
+            export(workloads.load(name), Path(folder), options.rounds or NUM_ROUNDS[name])
+            for line in compare(name, Path(folder), pythons, options, failures):
+                lines.append(line)
+                print(json.dumps(line), flush=True)
+                if options.out:
+                    options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(f"\n{table(lines)}")
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def environment(name: str, folder: Path) -> Path:
+    """The Python of the environment `name` below `folder`, made if it is missing or was made from other versions."""
+    requirements, home = HERE / "requirements" / f"{name}.txt", folder / name
+    python, made_from = home / "bin" / "python", home / "requirements.txt"
+    if not made_from.is_file() or made_from.read_text() != requirements.read_text():
+        say(f"making the environment {home}")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]
+        subprocess.run(install, check=True, stdout=sys.stderr)
+        made_from.write_text(requirements.read_text())
+    return python
+
+
+def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
+    """Writes what the peers need: data, initial parameters, the cohorts of `rounds` rounds, round 0's batches."""
+    train = workload.dataset.train
+    simulation = workload.simulation()
+    state = jax.jit(simulation.init)(jax.random.key(0), jax.tree.map(jnp.asarray, train), fedsim.HParams())
+    counts = train._replace(x=None, y=None)
+
+    def clients(r: int) -> tuple[np.ndarray, jax.Array]:
+        cohort_key, clients_key, _, _ = jax.random.split(jax.random.fold_in(state.key, r), 4)
+        return np.asarray(sample_cohort(cohort_key, counts, workload.cohort_size).client_id), clients_key
+
+    cohorts = [clients(r)[0] for r in range(rounds)]
+    batch_size = min(workload.batch_size, workload.dataset.max_count)
+    num_slots = num_batches(workload.dataset.max_count, batch_size) * batch_size
+    order = []
+    for client in cohorts[0]:
+        key = jax.random.fold_in(jax.random.fold_in(clients(0)[1], client), 0)  # the client's, in its epoch 0
+        count = train.counts[client]
+        order.append(np.asarray(random_order(jax.random.split(key)[0], count, num_slots))[:count])
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state.params)
+    settings = {
+        "workload": workload.name,
+        "model": type(workload.module).__name__,
+        "module": {k: v for k, v in asdict(workload.module).items() if isinstance(v, int | float | tuple)},
+        "batch_size": batch_size,
+        "learning_rate": workload.learning_rate,
+        "num_classes": workload.module.num_classes,
+        "leaves": [(peers_name([key.key for key in path]), leaf.shape) for path, leaf in leaves],
+    }
+    (folder / "settings.json").write_text(json.dumps(settings, indent=2))
+    np.savez(
+        folder / "data.npz",
+        x=train.x,
+        y=train.y,
+        offsets=train.offsets,
+        counts=train.counts,
+        cohorts=np.stack(cohorts),
+        params=np.concatenate([np.ravel(leaf) for _, leaf in leaves]),
+        order=np.concatenate(order),
+    )
+
+
+def peers_name(path: list[str]) -> str:
+    """The parameter's name for the peers: a convolution is "Conv_0" whatever its class is called."""
+    return "/".join([re.sub(r"^Conv[A-Za-z]*_", "Conv_", path[0]), *path[1:]])
+
+
+def compare(
+    name: str, folder: Path, pythons: dict[str, Path], options: argparse.Namespace, failures: list[str]
+) -> list[dict[str, Any]]:
+    """Checks and times fedsim and the peers on the workload in `folder`: a JSON line each. Adds to `failures`."""
+    width = [] if options.width is None else ["--width", str(options.width)]
+    commands = {"fedsim": [sys.executable, HERE / "fedsim_round.py", folder, *width]}
+    for peer in options.peers:
+        if name in PEERS[peer].workloads:
+            commands[peer] = [pythons[PEERS[peer].environment], HERE / PEERS[peer].script, folder]
+    work = exchange.load(folder)
+
+    say(f"{name}: fedsim runs round 0")
+    run(commands["fedsim"] + ["--check"])
+    checks: dict[str, float | None] = {"fedsim": None}
+    for peer in list(commands)[1:]:
+        say(f"{name}: {peer} runs round 0")
+        try:
+            run(commands[peer] + ["--check"])
+            checks[peer] = distance(work, peer)
+        except RunError as error:
+            failures.append(f"{name}: {peer} failed, and is not timed: {error}")
+            continue
+        if not checks[peer] < TOLERANCE:
+            failures.append(f"{name}: {peer} disagrees with fedsim by {checks[peer]:.2e}, and is not timed")
+
+    results: dict[str, list[dict[str, Any]]] = {
+        system: [] for system, check in checks.items() if check is None or check < TOLERANCE
+    }
+    for number in range(options.passes):
+        for system, result in results.items():
+            say(f"{name}: pass {number + 1} of {options.passes}, {system}")
+            timed = ["--rounds", str(num_rounds(name, system, options)), "--calls", str(options.calls)]
+            try:
+                result.append(run(commands[system] + timed))
+            except RunError as error:
+                failures.append(f"{name}: {system} failed in pass {number + 1}: {error}")
+    return [
+        line(work, system, num_rounds(name, system, options), result, checks[system])
+        for system, result in results.items()
+        if result
+    ]
+
+
+def num_rounds(name: str, system: str, options: argparse.Namespace) -> int:
+    """The rounds of a timed call."""
+    return options.rounds or OTHER_ROUNDS.get((name, system), NUM_ROUNDS[name])
+
+
+def line(
+    work: exchange.Work, system: str, rounds: int, results: list[dict[str, Any]], check: float | None
+) -> dict[str, Any]:
+    """The JSON line of one system on one workload, from its results in each pass."""
+    seconds = [s for result in results for s in result["seconds_per_round"]]
+    samples = np.mean([work.counts[work.cohort(r)].sum() for r in range(rounds)])
+    median = statistics.median(seconds)
+    return {
+        "workload": work.settings["workload"],
+        "system": system,
+        "check": check,
+        "first_round_seconds": [round(result["first_round_seconds"], 3) for result in results],
+        "median_seconds_per_round": round(median, 6),
+        "minimum_seconds_per_round": round(min(seconds), 6),
+        "samples_per_second": round(float(samples) / median),
+        "rounds": rounds,
+        "seconds_per_round": [round(s, 6) for s in seconds],
+        "device": processor(),
+        "cpu_count": os.cpu_count(),
+        "versions": results[0]["versions"],
+        "command": shlex.join(["benchmarks/peers/compare.py", *sys.argv[1:]]),
+    }
+
+
+def distance(work: exchange.Work, peer: str) -> float:
+    """How far the peer's parameters are from fedsim's after round 0, relative to the length of fedsim's update."""
+    before = exchange.flatten(work.params, work.settings["leaves"]).astype(np.float64)
+    fedsim = np.load(exchange.params_file(work.folder, "fedsim"))
+    theirs = np.load(exchange.params_file(work.folder, peer))
+    return float(np.linalg.norm(theirs - fedsim) / np.linalg.norm(fedsim - before))
+
+
+def run(command: list[Any]) -> dict[str, Any]:
+    """The JSON line that `command` prints last. Raises `RunError` with the end of its stderr if it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RunError(done.stderr[-3000:])
+    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Seconds a round of each peer divided by fedsim's, medians, as Markdown."""
+    median = {(line["workload"], line["system"]): line["median_seconds_per_round"] for line in lines}
+    names = list(dict.fromkeys(name for name, _ in median))
+    peers = [peer for peer in PEERS if any(system == peer for _, system in median)]
+    head = ["a round, seconds / fedsim's", "fedsim", *peers]
+    rows = [[":---"] + ["---:"] * (len(peers) + 1)]
+    for name in names:
+        fedsim = median[name, "fedsim"]
+        ratios = [f"{median[name, peer] / fedsim:.2f}" if (name, peer) in median else "" for peer in peers]
+        rows.append([name, f"{fedsim:.3g} s", *ratios])
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, *rows])
+
+
+def processor() -> str:
+    """The processor's name."""
+    info = Path("/proc/cpuinfo")
+    named = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.is_file() else []
+    return named[0].split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
+
+
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""A workload run by fedsim, laid out as `fedsim run` does it: `rounds` rounds are one compiled call.
+
+Prints one JSON line. `first_round_seconds` is compiling and the first round.
+"""
+
+import sys
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import exchange
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import workloads
+
+import fedsim
+from fedsim import devices
+from fedsim.sweep import CLIENTS, RUNS, Programs, RunInputs, make_mesh
+
+
+def main() -> None:
+    """Checks or times fedsim on the workload in the folder."""
+    parser = exchange.parser(__doc__)
+    parser.add_argument("--width", type=int, help="clients in lockstep (default: what fedsim chooses by itself)")
+    options = parser.parse_args()
+    work = exchange.load(options.folder)
+    devices.one_per_core()
+    workload = workloads.load(work.settings["workload"])
+    layout = workload.layout()
+    mesh = make_mesh(layout)
+    place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
+    simulation = replace(
+        workload.simulation(options.width or layout.client_width, layout.micro_batch),
+        client_axis=None if layout.client_devices == 1 else CLIENTS,
+    )
+    programs = Programs(simulation, layout.run_width, options.rounds, mesh=mesh)
+    hparams = fedsim.HParams(jnp.full(1, workload.learning_rate, jnp.float32), jnp.ones(1, jnp.float32))
+    unchanged = fedsim.ClientData(None, None, None, None, None)
+    inputs = place(RunInputs(jax.random.key(0)[None], hparams, unchanged), P(RUNS))
+    data = place(workload.dataset.train, P())
+
+    started = time.perf_counter()
+    states = jax.jit(programs.init)(data, inputs)
+    num_rounds = place(jnp.int32([1, options.rounds]), P())
+    compiled = jax.jit(programs.chunk).lower(states, data, inputs, num_rounds[0]).compile()
+    after, _ = jax.block_until_ready(compiled(states, data, inputs, num_rounds[0]))
+    first = time.perf_counter() - started
+
+    if options.check:
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(after.params)]  # of the only run
+        np.save(exchange.params_file(options.folder, "fedsim"), np.concatenate(leaves))
+    call = lambda: jax.block_until_ready(compiled(states, data, inputs, num_rounds[1]))
+    seconds = [] if options.check else exchange.timed(call, options.rounds, options.calls)
+    versions = {package: version(package) for package in ("fedsim", "jax", "jaxlib", "flax")}
+    exchange.print_line("fedsim", first, seconds, versions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""A sweep of S runs, which differ in seed and learning rate, in three ways, with and without start and compiling.
+
+- `together`: one process and one program, `fedsim.sweep.map_runs` over the runs.
+- `in_turn`: one process; a run is compiled once and called S times.
+- `processes`: a process for each run, as many at a time as there are CPUs, each on its own; nothing compiled is kept.
+
+Total seconds go from the start of the first process to the end of the last, imports, data and compiling included.
+Steady seconds are those in which compiled code ran; for `processes`, their sum over the number of processes at a time.
+Prints one JSON line for each workload, S and way. `total_ratio` and `steady_ratio` are a way's seconds over those of
+`together`.
+
+Workloads: `W3` of `workloads.py` with 200 rounds a run, and `cnn`, the CIFAR-10 CNN on 20 clients x 50 images, K 5,
+B 10, with 10 rounds. What runs in lockstep is what fedsim chooses for S runs and, in the other ways, for one.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import measure
+import workloads
+from workloads import Workload
+
+from fedsim.config import ClientConfig, Config, ServerConfig
+from fedsim.layout import Layout, choose_layout
+from fedsim.models import Cifar10CNN
+from fedsim.sweep import map_runs
+from fedsim.types import Array, ClientData, HParams, PyTree
+
+WAYS = ("together", "in_turn", "processes")
+REPEATED = 4  # up to so many processes are measured more than once
+
+
+class Settings(NamedTuple):
+    """How a workload's runs are trained."""
+
+    load: Callable[[], Workload]
+    num_rounds: int
+
+
+class Seconds(NamedTuple):
+    """What one way took."""
+
+    total: float
+    steady: float
+    compiling: float
+
+
+SETTINGS = {
+    "W3": Settings(lambda: workloads.load("W3"), 200),
+    "cnn": Settings(lambda: Workload("cnn", workloads.images(20, 50), Cifar10CNN(10), 5, 10, 0.01), 10),
+}
+
+
+def main() -> None:
+    """Parses the arguments and measures each workload; or, with `--alone`, trains the runs of one process."""
+    parser = measure.parser(__doc__, repeats=3)
+    parser.add_argument("--workloads", nargs="+", choices=list(SETTINGS), default=list(SETTINGS), help="default: both")
+    parser.add_argument(
+        "--runs", type=measure.positive, nargs="+", default=[1, 4, 16, 64], help="S (default 1 4 16 64)"
+    )
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="default: all")
+    parser.add_argument("--rounds", type=measure.positive, help="rounds a run (default: the workload's)")
+    parser.add_argument(
+        "--at-a-time",
+        type=measure.positive,
+        default=len(measure.cpus()) or 1,
+        help="processes, on equal shares of the CPUs (default: CPUs)",
+    )
+    parser.add_argument(
+        "--most-seconds",
+        type=measure.positive,
+        default=360,
+        help="leave S processes out if fewer of them show that they will take longer (default %(default)s)",
+    )
+    parser.add_argument(
+        "--alone",
+        choices=["together", "in_turn"],
+        help="train S runs of one workload in this process, and print the seconds compiling and running",
+    )
+    parser.add_argument("--first-run", type=measure.not_negative, default=0, help="with --alone: number of the first")
+    options = parser.parse_args()
+    if options.alone and (len(options.workloads) != 1 or len(options.runs) != 1):
+        parser.error("--alone: give one of --workloads and one of --runs")
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share an accelerator
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    for name in options.workloads:
+        if options.alone:
+            alone(SETTINGS[name], options)
+        else:
+            measure_workload(name, options)
+
+
+def measure_workload(name: str, options: argparse.Namespace) -> None:
+    """Prints a line for each number of runs and way."""
+    seconds_a_process = 0.0
+    for num_runs in options.runs:
+        found: dict[str, list[Seconds]] = {way: [] for way in options.ways}
+        for repeat in range(options.repeats):
+            for way in options.ways:
+                if way != "processes":
+                    found[way].append(in_one_process(name, way, num_runs, options))
+                elif (repeat == 0 or num_runs <= REPEATED) and seconds_a_process * num_runs <= options.most_seconds:
+                    found[way].append(in_processes(name, num_runs, options))
+                    seconds_a_process = found[way][-1].total / num_runs
+        medians = {way: _median(calls) if calls else None for way, calls in found.items()}
+        for way in options.ways:
+            _print(name, num_runs, way, medians, len(found[way]), options)
+
+
+def _median(calls: list[Seconds]) -> Seconds:
+    return Seconds(*(statistics.median(values) for values in zip(*calls, strict=True)))
+
+
+def _print(
+    name: str,
+    num_runs: int,
+    way: str,
+    medians: dict[str, Seconds | None],
+    num_calls: int,
+    options: argparse.Namespace,
+) -> None:
+    settings, mine, together = SETTINGS[name], medians[way], medians.get("together")
+    found: dict[str, Any] = {"not_measured": f"would have taken more than {options.most_seconds} s"}
+    if mine is not None:
+        found = {
+            "calls": num_calls,
+            "total_seconds": mine.total,
+            "compile_seconds": mine.compiling,
+            "steady_seconds": mine.steady,
+        }
+        if together is not None:
+            found |= {"total_ratio": mine.total / together.total, "steady_ratio": mine.steady / together.steady}
+    if way == "processes":
+        found["processes_at_a_time"] = min(options.at_a_time, num_runs)
+    chosen = layout(settings.load(), num_runs if way == "together" else 1)
+    measure.line(
+        options.out,
+        benchmark="sweep",
+        workload=name,
+        runs=num_runs,
+        rounds=options.rounds or settings.num_rounds,
+        way=way,
+        client_width=chosen.client_width,
+        run_width=chosen.run_width,
+        micro_batch=chosen.micro_batch,
+        **found,
+    )
+
+
+def in_one_process(name: str, way: str, num_runs: int, options: argparse.Namespace) -> Seconds:
+    """All runs in a process of their own."""
+    started = time.perf_counter()
+    compiling, running = _result(_start(name, way, num_runs, 0, options))
+    return Seconds(time.perf_counter() - started, running, compiling)
+
+
+def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Seconds:
+    """Each run in a process of its own, `options.at_a_time` at a time; the compiling is that of the median process."""
+    started = time.perf_counter()
+    places, cpus = range(min(options.at_a_time, num_runs)), measure.cpus()
+    waiting = iter(range(num_runs))
+    active = {place: _start(name, "in_turn", 1, next(waiting), options, cpus[place :: len(places)]) for place in places}
+    results = []
+    while active:
+        for place, process in list(active.items()):
+            if process.poll() is None:
+                continue
+            results.append(_result(active.pop(place)))
+            if (run := next(waiting, None)) is not None:
+                active[place] = _start(name, "in_turn", 1, run, options, cpus[place :: len(places)])
+        time.sleep(0.005)
+    total = time.perf_counter() - started
+    compiling, running = zip(*results, strict=True)
+    return Seconds(total, sum(running) / len(places), statistics.median(compiling))
+
+
+def _start(
+    name: str, way: str, num_runs: int, first_run: int, options: argparse.Namespace, cpus: Sequence[int] = ()
+) -> subprocess.Popen[str]:
+    """A process of `--alone`, on `cpus` if any are given."""
+    rounds = options.rounds or SETTINGS[name].num_rounds
+    words = {"workloads": name, "runs": num_runs, "alone": way, "first-run": first_run, "rounds": rounds}
+    arguments = [word for option, value in words.items() for word in (f"--{option}", str(value))]
+    process = subprocess.Popen([sys.executable, Path(__file__), *arguments], stdout=subprocess.PIPE, text=True)
+    if cpus:
+        os.sched_setaffinity(process.pid, cpus)
+    return process
+
+
+def _result(process: subprocess.Popen[str]) -> tuple[float, float]:
+    """The seconds compiling and running of a process of `--alone`, when it has ended."""
+    text, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"a process ended with {process.returncode}")
+    result = json.loads(text)
+    return result["compile_seconds"], result["steady_seconds"]
+
+
+def alone(settings: Settings, options: argparse.Namespace) -> None:
+    """Trains the runs of this process and prints its seconds."""
+    workload, (num_runs,), together = settings.load(), options.runs, options.alone == "together"
+    chosen = layout(workload, num_runs if together else 1)
+    simulation = workload.simulation(chosen.client_width, chosen.micro_batch)
+    num_rounds = options.rounds or settings.num_rounds
+    data = jax.tree.map(jnp.asarray, workload.dataset.train)
+    seeds = range(options.first_run, options.first_run + num_runs)
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in seeds], jnp.float32)
+
+    def one(run: tuple[Array, Array], data: ClientData) -> PyTree:
+        key, rate = run
+        hparams = HParams(rate, jnp.float32(1.0))
+        return simulation.run(simulation.init(key, data, hparams), data, hparams, num_rounds)
+
+    if together:
+        train = lambda runs, data: map_runs(lambda run: one(run, data), runs, chosen.run_width)
+        calls = [(keys, rates)]
+    else:
+        train, calls = one, [(keys[i], rates[i]) for i in range(num_runs)]
+    program = measure.compile_program(train, calls[0], data)
+    running = sum(measure.seconds_of(program, call, data) for call in calls)
+    print(json.dumps({"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": running}))
+
+
+def layout(workload: Workload, num_runs: int) -> Layout:
+    """How fedsim lays out `num_runs` runs of the workload on one device with memory enough."""
+    config = Config(
+        server=ServerConfig(cohort_size=workload.cohort_size), client=ClientConfig(batch_size=workload.batch_size)
+    )
+    params = jax.eval_shape(workload.simulation().task.init, jax.random.key(0))
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
+    counts, backend = workload.dataset.train.counts, jax.default_backend()
+    return choose_layout(config, num_runs, num_params, counts, lambda batch: 1, backend=backend, memory=2**40)
+
+
+if __name__ == "__main__":
+    main()
