@@ -16,19 +16,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import flops
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
 import fedsim
-from fedsim.types import ClientData, HParams, PyTree, RoundRecord, ServerState
+from fedsim.sweep import CLIENTS
+from fedsim.types import ClientData, HParams, RoundRecord, ServerState
 
 VERSIONED = ("jax", "jaxlib", "flax")
 MAX_ROUNDS = 1000  # of a call whose number of rounds is chosen by time
@@ -107,12 +110,14 @@ class Rounds:
     state: ServerState
     data: ClientData
     hparams: HParams
+    sharding: NamedSharding | None  # None: a single device
 
     def __call__(self, num_rounds: int) -> tuple[float, RoundRecord]:
         """The seconds of `num_rounds` rounds, and their records."""
         args = jax.block_until_ready((jax.tree.map(jnp.copy, self.state), self.data, self.hparams))
+        rounds = jax.device_put(jnp.int32(num_rounds), self.sharding)
         started = time.perf_counter()
-        _, records = jax.block_until_ready(self.program.call(*args, jnp.int32(num_rounds)))
+        _, records = jax.block_until_ready(self.program.call(*args, rounds))
         return time.perf_counter() - started, records
 
 
@@ -131,11 +136,20 @@ def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = Non
 def compile_rounds(
     simulation: fedsim.Simulation, data: ClientData, learning_rate: float, max_rounds: int = MAX_ROUNDS
 ) -> Rounds:
-    """Up to `max_rounds` rounds of `simulation` on `data` as one call; making the initial state is no part of it."""
+    """Up to `max_rounds` rounds of `simulation` on `data` as one call. The initial state is not part of what is timed.
+
+    With the simulation's `client_axis` all devices share its cohorts.
+    """
     hparams = HParams(jnp.float32(learning_rate), jnp.float32(1.0))
-    state = jax.jit(simulation.init)(jax.random.key(0), data, hparams)
+    state = jax.jit(replace(simulation, client_axis=None).init)(jax.random.key(0), data, hparams)
     run = lambda s, d, h, n: simulation.run(s, d, h, max_rounds, n)
-    return Rounds(compile_program(run, state, data, hparams, jnp.int32(1), donate=0), state, data, hparams)
+    sharding = None
+    if simulation.client_axis is not None:
+        mesh = jax.make_mesh((jax.device_count(),), (CLIENTS,), axis_types=(jax.sharding.AxisType.Auto,))
+        run = jax.shard_map(run, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+        sharding = NamedSharding(mesh, P())
+    state, data, hparams, one = jax.device_put((state, data, hparams, jnp.int32(1)), sharding)
+    return Rounds(compile_program(run, state, data, hparams, one, donate=0), state, data, hparams, sharding)
 
 
 def seconds_of(program: Program, *args: Any) -> float:
@@ -252,54 +266,7 @@ def example_flops(workload: Workload) -> tuple[float, float]:
     batch = jnp.asarray(train.x[: workload.batch_size]), jnp.asarray(train.y[: workload.batch_size])
     size = len(batch[0])
     args = jax.eval_shape(task.init, jax.random.key(0)), *batch, jnp.ones(size, bool)
-    return flops(jax.grad(task.loss), *args, jax.random.key(0)) / size, flops(task.metrics, *args) / size
-
-
-def flops(fn: Callable[..., PyTree], *args: Any) -> int:
-    """FLOPs of the matrix products and convolutions in `fn(*args)`; a scan's as often as it goes round.
-
-    What the result does not depend on is not counted. Raises `ValueError` where a loop's length is not static.
-    """
-    jaxpr = jax.make_jaxpr(fn)(*args).jaxpr
-    return _jaxpr_flops(jaxpr, [True] * len(jaxpr.outvars))
-
-
-def _jaxpr_flops(jaxpr: Jaxpr, wanted: Sequence[bool]) -> int:
-    needed = {v for v, w in zip(jaxpr.outvars, wanted, strict=True) if w and isinstance(v, Var)}
-    total = 0
-    for eqn in reversed(jaxpr.eqns):
-        outputs = [v in needed for v in eqn.outvars]
-        if any(outputs):
-            needed.update(v for v in eqn.invars if isinstance(v, Var))
-            total += _eqn_flops(eqn, outputs)
-    return total
-
-
-def _eqn_flops(eqn: JaxprEqn, wanted: Sequence[bool]) -> int:
-    name, params = eqn.primitive.name, eqn.params
-    if name == "dot_general":
-        (contracted, _), _ = params["dimension_numbers"]
-        left = eqn.invars[0].aval.shape
-        return 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
-    if name == "conv_general_dilated":
-        kernel, spec = eqn.invars[1].aval.shape, params["dimension_numbers"].rhs_spec
-        return 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[axis] for axis in spec[1:])
-    inner = [_inner_flops(jaxpr, wanted if name != "scan" else None) for jaxpr in _jaxprs(params)]
-    if name == "while" and any(inner):
-        raise ValueError("a while loop has no length to count")
-    if name == "cond":
-        return max(inner)
-    return sum(inner) * (params["length"] if name == "scan" else 1)
-
-
-def _inner_flops(jaxpr: Jaxpr, wanted: Sequence[bool] | None) -> int:
-    same = wanted is not None and len(wanted) == len(jaxpr.outvars)
-    return _jaxpr_flops(jaxpr, wanted if same else [True] * len(jaxpr.outvars))
-
-
-def _jaxprs(params: dict[str, Any]) -> list[Jaxpr]:
-    flat = [one for value in params.values() for one in (value if isinstance(value, tuple | list) else [value])]
-    return [one.jaxpr if isinstance(one, ClosedJaxpr) else one for one in flat if isinstance(one, ClosedJaxpr | Jaxpr)]
+    return flops.count(jax.grad(task.loss), *args, jax.random.key(0)) / size, flops.count(task.metrics, *args) / size
 
 
 def line(out: Path | None, **measured: Any) -> None:

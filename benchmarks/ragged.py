@@ -41,8 +41,8 @@ def main() -> None:
         "--micro-batches",
         type=measure.not_negative,
         nargs="+",
-        default=[0, 16],
-        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 16)",
+        default=[0, 8],
+        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
     )
     parser.add_argument(
         "--cohorts", type=measure.positive, default=1000, help="rounds whose cohorts are counted (default %(default)s)"

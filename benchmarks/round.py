@@ -12,13 +12,17 @@ Memory: `program_bytes` is one program's arguments, results and temporaries by t
 """
 
 import argparse
+from dataclasses import replace
 
 import convolutions
+import jax
 import measure
 import workloads
 from workloads import Workload
 
+from fedsim import devices
 from fedsim.errors import FedsimError
+from fedsim.sweep import CLIENTS
 
 SHORT = ["W1", "W2", "W3", "W4", "W5"]
 WIDTHS, CONVOLUTION_WIDTHS = [1, 2, 4, 8, 0], [1, 4, 0]  # 0: the whole cohort
@@ -27,7 +31,7 @@ LONG = ["cifar10", "femnist", "shakespeare"]
 
 def main() -> None:
     """Parses the arguments and measures each workload."""
-    parser = measure.parser(__doc__, repeats=5)
+    parser = measure.parser(__doc__, repeats=3)
     parser.add_argument(
         "--workloads",
         nargs="+",
@@ -46,8 +50,15 @@ def main() -> None:
         "--micro-batches",
         type=measure.not_negative,
         nargs="+",
-        default=[0, 16],
-        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 16)",
+        default=[0, 8],
+        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
+    )
+    parser.add_argument(
+        "--devices",
+        nargs="+",
+        choices=["one", "all"],
+        default=["one", "all"],
+        help="one device spreads each operation over the cores; all: each trains clients of its own (default: both)",
     )
     parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
     parser.add_argument(
@@ -58,6 +69,7 @@ def main() -> None:
         "--batches", type=measure.positive, nargs="+", default=[16, 64], help="with --convolutions: batch sizes"
     )
     options = parser.parse_args()
+    devices.one_per_core()
     if options.convolutions:
         convolutions.compare(options.widths or CONVOLUTION_WIDTHS, options.batches, options.repeats, options.out)
         return
@@ -71,10 +83,15 @@ def main() -> None:
 
 def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
     """Prints a line for each width and micro-batch."""
-    settings = measure.engine_settings(workload, options.widths or WIDTHS, options.micro_batches)
-    simulations = [workload.simulation(*one, options.rule, record_losses=options.rule == "arfl") for one in settings]
+    engine = measure.engine_settings(workload, options.widths or WIDTHS, options.micro_batches)
+    axes = [CLIENTS if which == "all" else None for which in options.devices]
+    settings = [(*one, axis) for one in engine for axis in axes]
+    simulations = [
+        replace(workload.simulation(width, micro_batch, options.rule, options.rule == "arfl"), client_axis=axis)
+        for width, micro_batch, axis in settings
+    ]
     timed = measure.time_rounds(workload, simulations, options.rounds, options.repeats)
-    for (width, micro_batch), found in zip(settings, timed, strict=True):
+    for (width, micro_batch, axis), found in zip(settings, timed, strict=True):
         measure.line(
             options.out,
             benchmark="round",
@@ -82,6 +99,7 @@ def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
             rule=options.rule,
             width=width,
             micro_batch=micro_batch,
+            client_devices=1 if axis is None else jax.device_count(),
             cohort_size=workload.cohort_size,
             batch_size=workload.batch_size,
             epochs=workload.epochs,

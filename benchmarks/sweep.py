@@ -1,6 +1,6 @@
 """A sweep of S runs, which differ in seed and learning rate, in three ways, with and without start and compiling.
 
-- `together`: one process and one program, `fedsim.sweep.map_runs` over the runs.
+- `together`: one process and one program, as `fedsim run` compiles a sweep.
 - `in_turn`: one process; a run is compiled once and called S times.
 - `processes`: a process for each run, as many at a time as there are CPUs, each on its own; nothing compiled is kept.
 
@@ -10,7 +10,7 @@ Prints one JSON line for each workload, S and way. `total_ratio` and `steady_rat
 `together`.
 
 Workloads: `W3` of `workloads.py` with 200 rounds a run, and `cnn`, the CIFAR-10 CNN on 20 clients x 50 images, K 5,
-B 10, with 10 rounds. What runs in lockstep is what fedsim chooses for S runs and, in the other ways, for one.
+B 10, with 10 rounds. The layout (lockstep, devices) is what fedsim chooses for S runs and, in the other ways, for one.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +29,13 @@ import jax
 import jax.numpy as jnp
 import measure
 import workloads
+from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
-from fedsim.config import ClientConfig, Config, ServerConfig
-from fedsim.layout import Layout, choose_layout
+from fedsim import devices
 from fedsim.models import Cifar10CNN
-from fedsim.sweep import map_runs
-from fedsim.types import Array, ClientData, HParams, PyTree
+from fedsim.sweep import RUNS, RunInputs
+from fedsim.types import ClientData, PyTree
 
 WAYS = ("together", "in_turn", "processes")
 REPEATED = 4  # up to so many processes are measured more than once
@@ -53,6 +54,7 @@ class Seconds(NamedTuple):
     total: float
     steady: float
     compiling: float
+    layout: dict[str, int]  # of each process
 
 
 SETTINGS = {
@@ -118,7 +120,8 @@ def measure_workload(name: str, options: argparse.Namespace) -> None:
 
 
 def _median(calls: list[Seconds]) -> Seconds:
-    return Seconds(*(statistics.median(values) for values in zip(*calls, strict=True)))
+    *seconds, layouts = zip(*calls, strict=True)
+    return Seconds(*map(statistics.median, seconds), layout=layouts[0])
 
 
 def _print(
@@ -137,12 +140,12 @@ def _print(
             "total_seconds": mine.total,
             "compile_seconds": mine.compiling,
             "steady_seconds": mine.steady,
+            "layout": mine.layout,
         }
         if together is not None:
             found |= {"total_ratio": mine.total / together.total, "steady_ratio": mine.steady / together.steady}
     if way == "processes":
         found["processes_at_a_time"] = min(options.at_a_time, num_runs)
-    chosen = layout(settings.load(), num_runs if way == "together" else 1)
     measure.line(
         options.out,
         benchmark="sweep",
@@ -150,9 +153,6 @@ def _print(
         runs=num_runs,
         rounds=options.rounds or settings.num_rounds,
         way=way,
-        client_width=chosen.client_width,
-        run_width=chosen.run_width,
-        micro_batch=chosen.micro_batch,
         **found,
     )
 
@@ -160,8 +160,8 @@ def _print(
 def in_one_process(name: str, way: str, num_runs: int, options: argparse.Namespace) -> Seconds:
     """All runs in a process of their own."""
     started = time.perf_counter()
-    compiling, running = _result(_start(name, way, num_runs, 0, options))
-    return Seconds(time.perf_counter() - started, running, compiling)
+    compiling, running, layout = _result(_start(name, way, num_runs, 0, options))
+    return Seconds(time.perf_counter() - started, running, compiling, layout)
 
 
 def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Seconds:
@@ -180,8 +180,8 @@ def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Secon
                 active[place] = _start(name, "in_turn", 1, run, options, cpus[place :: len(places)])
         time.sleep(0.005)
     total = time.perf_counter() - started
-    compiling, running = zip(*results, strict=True)
-    return Seconds(total, sum(running) / len(places), statistics.median(compiling))
+    compiling, running, layouts = zip(*results, strict=True)
+    return Seconds(total, sum(running) / len(places), statistics.median(compiling), layouts[0])
 
 
 def _start(
@@ -197,50 +197,37 @@ def _start(
     return process
 
 
-def _result(process: subprocess.Popen[str]) -> tuple[float, float]:
-    """The seconds compiling and running of a process of `--alone`, when it has ended."""
+def _result(process: subprocess.Popen[str]) -> tuple[float, float, dict[str, int]]:
+    """The seconds compiling and running of a process of `--alone`, and its layout, when it has ended."""
     text, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"a process ended with {process.returncode}")
     result = json.loads(text)
-    return result["compile_seconds"], result["steady_seconds"]
+    return result["compile_seconds"], result["steady_seconds"], result["layout"]
 
 
 def alone(settings: Settings, options: argparse.Namespace) -> None:
     """Trains the runs of this process and prints its seconds."""
+    devices.one_per_core()
     workload, (num_runs,), together = settings.load(), options.runs, options.alone == "together"
-    chosen = layout(workload, num_runs if together else 1)
-    simulation = workload.simulation(chosen.client_width, chosen.micro_batch)
     num_rounds = options.rounds or settings.num_rounds
-    data = jax.tree.map(jnp.asarray, workload.dataset.train)
+    layout = workload.layout(num_runs if together else 1)
+    programs, place = workload.programs(layout, num_rounds)
     seeds = range(options.first_run, options.first_run + num_runs)
-    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
-    rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in seeds], jnp.float32)
+    padded = [*seeds, *[seeds[-1]] * (-num_runs % layout.run_devices)] if together else seeds
+    keys = jnp.stack([jax.random.key(seed) for seed in padded])
+    rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in padded], jnp.float32)
+    runs = workloads.run_inputs(keys, rates)
+    calls = [runs] if together else [jax.tree.map(lambda a, i=i: a[i : i + 1], runs) for i in range(num_runs)]
+    calls, data = [place(call, P(RUNS)) for call in calls], place(workload.dataset.train, P())
 
-    def one(run: tuple[Array, Array], data: ClientData) -> PyTree:
-        key, rate = run
-        hparams = HParams(rate, jnp.float32(1.0))
-        return simulation.run(simulation.init(key, data, hparams), data, hparams, num_rounds)
+    def train(inputs: RunInputs, data: ClientData) -> PyTree:
+        return programs.chunk(programs.init(data, inputs), data, inputs, jnp.int32(num_rounds))
 
-    if together:
-        train = lambda runs, data: map_runs(lambda run: one(run, data), runs, chosen.run_width)
-        calls = [(keys, rates)]
-    else:
-        train, calls = one, [(keys[i], rates[i]) for i in range(num_runs)]
     program = measure.compile_program(train, calls[0], data)
     running = sum(measure.seconds_of(program, call, data) for call in calls)
-    print(json.dumps({"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": running}))
-
-
-def layout(workload: Workload, num_runs: int) -> Layout:
-    """How fedsim lays out `num_runs` runs of the workload on one device with memory enough."""
-    config = Config(
-        server=ServerConfig(cohort_size=workload.cohort_size), client=ClientConfig(batch_size=workload.batch_size)
-    )
-    params = jax.eval_shape(workload.simulation().task.init, jax.random.key(0))
-    num_params = sum(leaf.size for leaf in jax.tree.leaves(params))
-    counts, backend = workload.dataset.train.counts, jax.default_backend()
-    return choose_layout(config, num_runs, num_params, counts, lambda batch: 1, backend=backend, memory=2**40)
+    result = {"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": running}
+    print(json.dumps(result | {"layout": asdict(layout)}))
 
 
 if __name__ == "__main__":

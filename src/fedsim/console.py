@@ -106,13 +106,17 @@ def describe(plan: Plan, group: Group) -> str:
 
 def show_plan(plan: Plan, path: Path) -> None:
     """What would run: a line a group."""
-    table = Table(caption="A group is one compiled program.", caption_justify="left", caption_style="")
-    for name in ("group", "aggregator", "data", "runs", "rounds", "clients in lockstep", "runs in lockstep"):
+    caption = "A group is one compiled program. In lockstep: clients of a run x runs, on each device."
+    table = Table(caption=caption, caption_justify="left", caption_style="")
+    for name in ("group", "aggregator", "data", "runs", "rounds", "in lockstep", "examples at a time", "devices"):
         table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
     for number, group in enumerate(plan.groups):
         config = plan.runs[group.runs[0]]
         cells = [number + 1, config.server.aggregator, config.data.name, len(group.runs), config.server.num_rounds]
-        table.add_row(*map(str, [*cells, group.layout.client_width, group.layout.run_width]))
+        layout = group.layout
+        lockstep = f"{layout.client_width} x {layout.run_width}"
+        examples = layout.micro_batch or config.client.batch_size
+        table.add_row(*map(str, [*cells, lockstep, examples, layout.run_devices * layout.client_devices]))
     console = _console()
     console.print(table)
     console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)

@@ -122,7 +122,7 @@ class Simulation:
     def _losses(self, params: PyTree, data: ClientData, clients: Client) -> Array:
         loss_batch = min(self.max_count, self.micro_batch or max(32, self.batch_size))
         loss = lambda client: client_loss(self.task, params, data, client, loss_batch)
-        return map_clients(loss, clients, self._width(clients), self.client_axis)
+        return map_clients(loss, clients, self.client_width or self.cohort_size, self.client_axis)
 
     def _updates(self, params: PyTree, data: ClientData, clients: Client, key: Array, hparams: HParams) -> PyTree:
         def update(client: Client) -> PyTree:
@@ -139,10 +139,7 @@ class Simulation:
                 micro_batch=self.micro_batch,
             )
 
-        return map_clients(update, clients, self._width(clients), self.client_axis)
-
-    def _width(self, clients: Client) -> int:
-        return self.client_width or clients.client_id.shape[0]
+        return map_clients(update, clients, self.client_width or self.cohort_size, self.client_axis)
 
     def _report(self, data: ClientData, clients: Client, losses: Array, updates: PyTree = ()) -> CohortReport:
         """What the clients send, lies included."""

@@ -1,0 +1,77 @@
+"""Where the time of a round goes: the compiled operations of a workload's round, by their share of the time.
+
+Traces one compiled call of a few rounds with `jax.profiler` and prints a Markdown table. An operation's seconds are
+those of all its executions; where cores or devices work side by side, they add up to more than the call took. Loops are
+left out, their operations counted.
+"""
+
+import argparse
+import collections
+import gzip
+import json
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import measure
+import workloads
+
+from fedsim import devices
+from fedsim.errors import FedsimError
+from fedsim.sweep import CLIENTS
+
+OPERATION = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = (\(?\w+\[[\d,]*\])")
+
+
+def main() -> None:
+    """Parses the arguments, traces and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", nargs="?", choices=list(workloads.WORKLOADS), default="W1", help="(default W1)")
+    parser.add_argument("--rounds", type=measure.positive, default=1, help="rounds of the call (default 1)")
+    parser.add_argument("--top", type=measure.positive, default=15, help="operations to show (default 15)")
+    options = parser.parse_args()
+    devices.one_per_core()
+    try:
+        workload = workloads.load(options.workload)
+    except FedsimError as error:
+        parser.error(str(error))
+    layout = workload.layout()
+    simulation = workload.simulation(layout.client_width, layout.micro_batch)
+    simulation = replace(simulation, client_axis=CLIENTS if layout.client_devices > 1 else None)
+    rounds = measure.compile_rounds(simulation, workload.dataset.train, workload.learning_rate, options.rounds)
+    rounds(options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            seconds, _ = rounds(options.rounds)
+        (trace,) = Path(folder).glob("plugins/profile/*/*.trace.json.gz")
+        with gzip.open(trace) as file:
+            events = json.load(file)["traceEvents"]
+    show(events, shapes(rounds.program.call.as_text()), seconds, options.top)
+
+
+def shapes(program: str) -> dict[str, str]:
+    """The shape of each operation's result, by its name, from the text of a compiled program."""
+    found = (OPERATION.match(line) for line in program.splitlines())
+    return {match[1]: match[2] for match in found if match}
+
+
+def show(events: list[dict], results: dict[str, str], seconds: float, top: int) -> None:
+    """Prints the `top` operations of a trace's `events`, those with a name in `results`."""
+    total: collections.Counter[str] = collections.Counter()
+    calls: collections.Counter[str] = collections.Counter()
+    for event in events:
+        name = event.get("name", "")
+        if event.get("ph") == "X" and name in results and not name.startswith(("while", "call", "conditional")):
+            total[name] += event["dur"] / 1e6
+            calls[name] += 1
+    everything = sum(total.values())
+    print(f"A call of {seconds:.2f} s under the profiler; {everything:.2f} s in operations.\n")
+    print("| operation | result | executions | seconds | share |\n| :--- | :--- | ---: | ---: | ---: |")
+    for name, spent in total.most_common(top):
+        print(f"| {name} | {results[name]} | {calls[name]} | {spent:.3f} | {spent / everything:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
