@@ -17,14 +17,20 @@ from functools import partial
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import fedsim
 from fedsim import build, memory
 from fedsim.config import ClientConfig, Config, DataConfig, ServerConfig
 from fedsim.layout import Layout, choose_layout
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
+from fedsim.sweep import CLIENTS, Programs, RunInputs, make_mesh
+from fedsim.types import Array, PyTree
 
+Placement = Callable[[PyTree, P], PyTree]  # a tree of arrays with a leading axis as the spec says, on the devices
 NUM_ROLES, EVERY = 16, 40
 
 
@@ -55,6 +61,16 @@ class Workload:
             memory=memory.available(),
         )
 
+    def programs(self, layout: Layout, max_rounds: int) -> tuple[Programs, Placement]:
+        """The workload's runs as `fedsim run` compiles them, and what puts arrays on the layout's devices."""
+        mesh = make_mesh(layout)
+        simulation = replace(
+            self.simulation(layout.client_width, layout.micro_batch),
+            client_axis=CLIENTS if layout.client_devices > 1 else None,
+        )
+        place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
+        return Programs(simulation, layout.run_width, max_rounds, mesh=mesh), place
+
     def simulation(
         self, width: int = 0, micro_batch: int = 0, rule: str = "fedavg", record_losses: bool = False
     ) -> fedsim.Simulation:
@@ -71,6 +87,12 @@ class Workload:
             micro_batch=micro_batch,
             record_losses=record_losses,
         )
+
+
+def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
+    """Runs [S] that differ in key and learning rate, all on clean data."""
+    hparams = fedsim.HParams(learning_rates, jnp.ones_like(learning_rates))
+    return RunInputs(keys, hparams, fedsim.ClientData(None, None, None, None, None))
 
 
 def load(name: str) -> Workload:

@@ -13,15 +13,13 @@ import exchange
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import workloads
 
-import fedsim
 from fedsim import devices
-from fedsim.sweep import CLIENTS, RUNS, Programs, RunInputs, make_mesh
+from fedsim.sweep import RUNS
 
 
 def main() -> None:
@@ -33,16 +31,10 @@ def main() -> None:
     devices.one_per_core()
     workload = workloads.load(work.settings["workload"])
     layout = workload.layout()
-    mesh = make_mesh(layout)
-    place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
-    simulation = replace(
-        workload.simulation(options.width or layout.client_width, layout.micro_batch),
-        client_axis=None if layout.client_devices == 1 else CLIENTS,
-    )
-    programs = Programs(simulation, layout.run_width, options.rounds, mesh=mesh)
-    hparams = fedsim.HParams(jnp.full(1, workload.learning_rate, jnp.float32), jnp.ones(1, jnp.float32))
-    unchanged = fedsim.ClientData(None, None, None, None, None)
-    inputs = place(RunInputs(jax.random.key(0)[None], hparams, unchanged), P(RUNS))
+    if options.width:
+        layout = replace(layout, client_width=options.width)
+    programs, place = workload.programs(layout, options.rounds)
+    inputs = place(workloads.run_inputs(jax.random.key(0)[None], jnp.full(1, workload.learning_rate)), P(RUNS))
     data = place(workload.dataset.train, P())
 
     started = time.perf_counter()

@@ -34,7 +34,8 @@ def by_size(data: ClientData, client_ids: Array) -> Client:
 def map_clients(client_fn: Callable[[Client], PyTree], clients: Client, width: int, axis: str | None = None) -> PyTree:
     """`client_fn` over `clients` [K] (largest first) in waves of `width`; the results are stacked [K, ...].
 
-    `axis` names the devices of a mesh (inside `shard_map`) to which the waves are dealt in turn; all get all results.
+    `axis` names the devices of a mesh (inside `shard_map`) to which the waves are dealt, in turns that go to and fro so
+    that each device has as much to do; all get all results.
     """
     num_clients = clients.client_id.shape[0]
     num_devices = 1 if axis is None else jax.lax.axis_size(axis)
@@ -45,10 +46,12 @@ def map_clients(client_fn: Callable[[Client], PyTree], clients: Client, width: i
     shape = (num_turns, num_devices, width)
     padding = math.prod(shape) - num_clients  # clients of count 0 at the end, in the wave of the smallest
     waves = jax.tree.map(lambda a: jnp.pad(a, (0, padding)).reshape(shape), clients)
-    device = 0 if axis is None else jax.lax.axis_index(axis)
-    results = jax.lax.map(jax.vmap(client_fn), jax.tree.map(lambda a: a[:, device], waves))
-    if axis is not None:
-        results = jax.lax.all_gather(results, axis, axis=1)  # [turns, devices, width, ...]
-    else:
-        results = jax.tree.map(lambda a: a[:, None], results)
-    return jax.tree.map(lambda a: a.reshape(math.prod(shape), *a.shape[3:])[:num_clients], results)
+    turns, device = jnp.arange(num_turns), 0 if axis is None else jax.lax.axis_index(axis)
+    place = jnp.where(turns % 2 == 0, device, num_devices - 1 - device)  # of each turn's wave
+    results = jax.lax.map(jax.vmap(client_fn), jax.tree.map(lambda a: a[turns, place], waves))
+    if axis is not None:  # [turns, width, ...] to [turns, devices, width, ...]
+        results = jax.lax.all_gather(results, axis, axis=1)
+        results = jax.tree.map(lambda a: a.at[1::2].set(a[1::2, ::-1]), results)
+    return jax.tree.map(
+        lambda a: a.reshape(math.prod(shape), *a.shape[2 + (axis is not None) :])[:num_clients], results
+    )

@@ -70,25 +70,22 @@ def _recurrence_backward(saved: Saved, gradient: Array) -> tuple[Array, Array]:
     gates, cells, outputs, kernel = saved
     transposed = jax.lax.optimization_barrier(kernel.T)  # once; else at every position, inside the loop
     before = lambda a: jnp.concatenate([jnp.zeros_like(a[:1]), a[:-1]])
+    # What the gradients of cell and output are multiplied by on their way to the gates, at all positions at once.
+    i, f, g, o = jnp.split(gates, GATES, axis=-1)
+    tanh = jnp.tanh(cells)
+    slopes = [g * i * (1 - i), before(cells) * f * (1 - f), i * (1 - g**2), tanh * o * (1 - o)]
+    factors = jnp.concatenate(slopes, axis=-1), o * (1 - tanh**2), f
 
     def step(carry: tuple[Array, Array], at: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
         cell_gradient, h_gradient = carry
-        gates_t, cell, cell_before, from_above = at
-        i, f, g, o = jnp.split(gates_t, GATES, axis=-1)
+        to_gates, to_cell, to_cell_before, from_above = at
         h_gradient = h_gradient + from_above
-        tanh = jnp.tanh(cell)
-        cell_gradient = cell_gradient + h_gradient * o * (1 - tanh**2)
-        parts = [
-            cell_gradient * g * i * (1 - i),
-            cell_gradient * cell_before * f * (1 - f),
-            cell_gradient * i * (1 - g**2),
-            h_gradient * tanh * o * (1 - o),
-        ]
-        z_gradient = jnp.concatenate(parts, axis=-1)
-        return (cell_gradient * f, z_gradient @ transposed), z_gradient
+        cell_gradient = cell_gradient + h_gradient * to_cell
+        z_gradient = to_gates * jnp.concatenate([*[cell_gradient] * 3, h_gradient], axis=-1)
+        return (cell_gradient * to_cell_before, z_gradient @ transposed), z_gradient
 
     zero = jnp.zeros_like(cells[0])
-    _, z_gradient = jax.lax.scan(step, (zero, zero), (gates, cells, before(cells), gradient), reverse=True)
+    _, z_gradient = jax.lax.scan(step, (zero, zero), (*factors, gradient), reverse=True)
     return z_gradient, jax.lax.dot_general(before(outputs), z_gradient, (((0, 1), (0, 1)), ((), ())))
 
 
