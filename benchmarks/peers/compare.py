@@ -228,8 +228,19 @@ def line(
         "device": processor(),
         "cpu_count": os.cpu_count(),
         "versions": results[0]["versions"],
-        "command": shlex.join(["benchmarks/peers/compare.py", *sys.argv[1:]]),
+        "command": command(),
     }
+
+
+def command() -> str:
+    """The command line, without the places of environments and output."""
+    words, kept = iter(sys.argv[1:]), []
+    for word in words:
+        if word in ("--envs", "--out"):
+            next(words, None)
+        else:
+            kept.append(word)
+    return shlex.join(["python", "benchmarks/peers/compare.py", *kept])
 
 
 def distance(work: exchange.Work, peer: str) -> float:
