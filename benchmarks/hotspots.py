@@ -20,7 +20,6 @@ import workloads
 
 from fedsim import devices
 from fedsim.errors import FedsimError
-from fedsim.sweep import CLIENTS
 
 OPERATION = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = (\(?\w+\[[\d,]*\])")
 
@@ -39,7 +38,7 @@ def main() -> None:
         parser.error(str(error))
     layout = workload.layout()
     simulation = workload.simulation(layout.client_width, layout.micro_batch)
-    simulation = replace(simulation, client_axis=CLIENTS if layout.client_devices > 1 else None)
+    simulation = replace(simulation, client_axis=layout.client_axis)
     rounds = measure.compile_rounds(simulation, workload.dataset.train, workload.learning_rate, options.rounds)
     rounds(options.rounds)
     with tempfile.TemporaryDirectory() as folder:

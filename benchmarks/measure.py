@@ -30,7 +30,7 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
 import fedsim
-from fedsim.sweep import CLIENTS
+from fedsim.layout import CLIENTS
 from fedsim.types import ClientData, HParams, RoundRecord, ServerState
 
 VERSIONED = ("jax", "jaxlib", "flax")
@@ -45,6 +45,17 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     made.add_argument("--repeats", type=positive, default=repeats, help="measured calls of each (default %(default)s)")
     made.add_argument("--out", type=_file, help="file to which the printed lines are appended")
     return made
+
+
+def add_micro_batches(parser: argparse.ArgumentParser) -> None:
+    """Gives `parser` the option `--micro-batches`."""
+    parser.add_argument(
+        "--micro-batches",
+        type=not_negative,
+        nargs="+",
+        default=[0, 8],
+        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
+    )
 
 
 def positive(text: str) -> int:

@@ -37,13 +37,7 @@ def main() -> None:
     parser.add_argument(
         "--widths", type=measure.width, nargs="+", default=[1, 2, 4, 8, 0], help='clients in lockstep; "K": all'
     )
-    parser.add_argument(
-        "--micro-batches",
-        type=measure.not_negative,
-        nargs="+",
-        default=[0, 8],
-        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
-    )
+    measure.add_micro_batches(parser)
     parser.add_argument(
         "--cohorts", type=measure.positive, default=1000, help="rounds whose cohorts are counted (default %(default)s)"
     )

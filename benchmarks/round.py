@@ -22,7 +22,7 @@ from workloads import Workload
 
 from fedsim import devices
 from fedsim.errors import FedsimError
-from fedsim.sweep import CLIENTS
+from fedsim.layout import CLIENTS
 
 SHORT = ["W1", "W2", "W3", "W4", "W5"]
 WIDTHS, CONVOLUTION_WIDTHS = [1, 2, 4, 8, 0], [1, 4, 0]  # 0: the whole cohort
@@ -46,13 +46,7 @@ def main() -> None:
         nargs="+",
         help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K; with --convolutions 1 4 K)',
     )
-    parser.add_argument(
-        "--micro-batches",
-        type=measure.not_negative,
-        nargs="+",
-        default=[0, 8],
-        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
-    )
+    measure.add_micro_batches(parser)
     parser.add_argument(
         "--devices",
         nargs="+",

@@ -33,8 +33,9 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
 from fedsim import devices
+from fedsim.layout import RUNS
 from fedsim.models import Cifar10CNN
-from fedsim.sweep import RUNS, RunInputs
+from fedsim.sweep import RunInputs
 from fedsim.types import ClientData, PyTree
 
 WAYS = ("together", "in_turn", "processes")

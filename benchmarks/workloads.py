@@ -27,7 +27,7 @@ from fedsim import build, memory
 from fedsim.config import ClientConfig, Config, DataConfig, ServerConfig
 from fedsim.layout import Layout, choose_layout
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
-from fedsim.sweep import CLIENTS, Programs, RunInputs, make_mesh
+from fedsim.sweep import Programs, RunInputs, make_mesh
 from fedsim.types import Array, PyTree
 
 Placement = Callable[[PyTree, P], PyTree]  # a tree of arrays with a leading axis as the spec says, on the devices
@@ -64,10 +64,7 @@ class Workload:
     def programs(self, layout: Layout, max_rounds: int) -> tuple[Programs, Placement]:
         """The workload's runs as `fedsim run` compiles them, and what puts arrays on the layout's devices."""
         mesh = make_mesh(layout)
-        simulation = replace(
-            self.simulation(layout.client_width, layout.micro_batch),
-            client_axis=CLIENTS if layout.client_devices > 1 else None,
-        )
+        simulation = replace(self.simulation(layout.client_width, layout.micro_batch), client_axis=layout.client_axis)
         place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
         return Programs(simulation, layout.run_width, max_rounds, mesh=mesh), place
 

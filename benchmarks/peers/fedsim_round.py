@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import workloads
 
 from fedsim import devices
-from fedsim.sweep import RUNS
+from fedsim.layout import RUNS
 
 
 def main() -> None:

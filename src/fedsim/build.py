@@ -24,7 +24,6 @@ from fedsim.keys import lookup
 from fedsim.layout import Layout
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.simulate import Simulation
-from fedsim.sweep import CLIENTS
 from fedsim.task import AUGMENTATIONS, classification
 from fedsim.types import Aggregator, Array, FederatedDataset, HParams, Task
 
@@ -151,6 +150,6 @@ def simulation(config: Config, dataset: FederatedDataset, layout: Layout | None 
         dropout_rate=config.client.dropout_rate,
         client_width=layout.client_width,
         micro_batch=layout.micro_batch,
-        client_axis=CLIENTS if layout.client_devices > 1 else None,
+        client_axis=layout.client_axis,
         record_losses=config.record.losses,
     )

@@ -14,9 +14,9 @@ from jax.sharding import PartitionSpec as P
 from fedsim import build, memory
 from fedsim.config import Config
 from fedsim.errors import ConfigError
-from fedsim.layout import Layout
+from fedsim.layout import RUNS, Layout
 from fedsim.rows import client_rows, round_rows
-from fedsim.sweep import RUNS, Group, Programs, make_mesh, prepare
+from fedsim.sweep import Group, Programs, make_mesh, prepare
 from fedsim.types import ClientData, FederatedDataset, RoundRecord
 
 SECONDS = ("seconds_compiling", "seconds_running")

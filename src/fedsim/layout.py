@@ -12,6 +12,7 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.errors import ConfigError
 
+RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
 SMALL_MODEL = 50_000  # parameters
 CACHED_EXAMPLES = 8  # whose patches stay in a core's cache, for the paper's convolutional networks
 LEAST_SHARE, NUM_COHORTS = 0.95, 64
@@ -27,6 +28,11 @@ class Layout:
     micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
     run_devices: int = 1  # devices that the runs of a group are spread over
     client_devices: int = 1  # devices that the cohort of each run is spread over
+
+    @property
+    def client_axis(self) -> str | None:
+        """The axis of the devices that share a cohort; None: each run is on a single device."""
+        return CLIENTS if self.client_devices > 1 else None
 
     def narrower(self) -> Iterator["Layout"]:
         """Layouts that need less memory, one after another: half the runs in lockstep each time, then the clients."""

@@ -20,11 +20,9 @@ from jax.sharding import PartitionSpec as P
 from fedsim.config import Config, CorruptionConfig, num_corrupted
 from fedsim.corruption import CHANGES, CORRUPTIONS, corrupt
 from fedsim.evaluate import evaluate, evaluate_clients
-from fedsim.layout import Layout
+from fedsim.layout import CLIENTS, RUNS, Layout
 from fedsim.simulate import Simulation
 from fedsim.types import Array, ClientData, HParams, Metrics, PyTree, RoundRecord, ServerState
-
-RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
 
 
 @dataclass(frozen=True)
