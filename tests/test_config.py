@@ -86,6 +86,10 @@ def check(text):
         ("[[sweep]]\nseed = [0, 'a']", "seed: expected `int`, got `str`"),
         ("[sweep]\nseed = [0]", "sweep: write [[sweep]], with double brackets, above each block"),
         ("[[sweep]]\nseed = [1]\n[[sweep]]\nserver.cohort_size = [1, 50]", "server.cohort_size: 50 clients a round"),
+        ("[budget.small]\nsede = 1", "unknown key sede; did you mean seed?"),
+        ("[budget]\nseed = 1", "budget: write [budget.NAME], for example [budget.small], and its keys below"),
+        ("[budget.paper]\nseed = 1", "budget: write [budget.NAME]"),
+        ("[budget.small]\nsweep = 1", "budget.small.sweep: write [[budget.small.sweep]], with double brackets"),
         ("seed = = 1", "not valid TOML: Invalid value"),
     ],
 )
@@ -143,6 +147,36 @@ def test_list_keys_in_a_sweep():
     assert [r.model.hidden_sizes for r in runs] == [(8,), (8, 8)]
     runs = parse("[[sweep]]\nmodel.hidden_sizes = [8, 8]\nseed = [0, 1]").runs()
     assert [r.model.hidden_sizes for r in runs] == [(8, 8), (8, 8)]
+
+
+def test_a_budget_wins_over_the_file_and_overrides_win_over_both():
+    text = """
+    seed = 7
+    [server]
+    num_rounds = 2000
+    [budget.small]
+    server.num_rounds = 20
+    seed = 0
+    [budget.tiny]
+    sweep = [{ arfl.lam = [1.0, 2.0] }]
+    [[sweep]]
+    seed = [1, 2, 3]
+    client.epochs = [1, 2]
+    """
+    of = lambda runs: [(run.server.num_rounds, run.seed, run.client.epochs, run.arfl.lam) for run in runs]
+    whole = parse(text, name="file")
+    assert of(whole.runs()) == [(2000, seed, epochs, 1.0) for seed in (1, 2, 3) for epochs in (1, 2)]
+    assert parse(text, name="file", budget="paper") == whole
+    small = parse(text, name="file", budget="small")
+    assert small.base.name == "file-small"
+    assert of(small.runs()) == [(20, 0, epochs, 1.0) for epochs in (1, 2)]
+    assert of(parse(text, budget="tiny").runs()) == [(2000, 7, 1, lam) for lam in (1.0, 2.0)]
+    assert of(parse(text, {"seed": "5", "sweep.client.epochs": ["3"]}, budget="small").runs()) == [(20, 5, 3, 1.0)]
+    assert small.digest() != whole.digest()
+    with pytest.raises(ConfigError, match=r'--budget: no "smal"; did you mean small\?'):
+        parse(text, budget="smal")
+    with pytest.raises(ConfigError, match=r'--budget: no "small"; there are none here'):
+        parse("", budget="small")
 
 
 def test_overrides_win_over_file_and_sweep():

@@ -158,3 +158,15 @@ def test_noisy_text_permutes_a_half_of_each_window():
     assert changed.mean() > 36  # a random permutation of 40 has one fixed point on average
     assert len({row.tobytes() for row in x[20:]}) == 20
     np.testing.assert_array_equal(noisy.y, data.y)
+
+
+def test_a_shift_moves_all_examples_of_a_client_alike(data):
+    """Over many clients the moves have twice the inputs' standard deviation."""
+    many = make_dataset(counts=(3,) * 400, num_features=5).train
+    after = np.asarray(corrupt(CORRUPTIONS["shift"], KEY, many, 400).x)
+    moves = (after - many.x).reshape(400, 3, 5)
+    np.testing.assert_allclose(moves, np.broadcast_to(moves[:, :1], moves.shape), atol=1e-5)
+    assert moves[:, 0].std() / many.x.std() == pytest.approx(2, rel=0.05)
+    some = corrupt(CORRUPTIONS["shift"], KEY, data, NUM)
+    moved = [np.any(a != b) for a, b in zip(parts(some.x), parts(data.x), strict=True)]
+    assert moved == np.asarray(some.corrupted).tolist()

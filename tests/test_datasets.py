@@ -6,10 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim.datasets import digits
+from fedsim import build
+from fedsim.config import DataConfig
+from fedsim.datasets import digits, plane
 from fedsim.datasets.partition import dirichlet, iid, natural
 from fedsim.datasets.raw import RawDataset, check, divide
-from fedsim.errors import DataError
+from fedsim.errors import ConfigError, DataError
 
 
 def raw_of(y, client_ids=None) -> RawDataset:
@@ -118,3 +120,27 @@ def test_own_arrays_are_checked(change, message):
     assert fedsim.from_arrays(**arrays).num_clients == 2
     with pytest.raises(DataError, match=message):
         fedsim.from_arrays(**(arrays | change))
+
+
+def test_a_line_separates_the_plane():
+    raw = plane.load(0)
+    for x, y in ((raw.x, raw.y), (raw.x_test, raw.y_test)):
+        np.testing.assert_array_equal(x.sum(axis=1) > 0, y == 1)
+    dataset = build.dataset(DataConfig(name="plane", partition="natural"))
+    assert dataset.train.counts.tolist() == [60, 60, 60]
+    assert dataset.num_test_clients == 3
+
+
+def test_examples_are_drawn_before_they_are_divided():
+    """Distinct images of the whole set, as many as asked for; another seed, others."""
+    whole = {image.tobytes() for image in digits.load(0).x}
+    drawn = build.dataset(DataConfig(num_train=300, num_test=50))
+    images = [image.tobytes() for image in drawn.train.x]
+    assert (len(images), len(drawn.y_test)) == (300, 50)
+    assert len(drawn.train.counts) == 20
+    assert set(images) <= whole
+    assert set(images) != {image.tobytes() for image in build.dataset(DataConfig(num_train=300, seed=1)).train.x}
+    with pytest.raises(DataError, match=r"data.num_train: digits has only 1\d\d\d examples"):
+        build.dataset(DataConfig(num_train=10_000))
+    with pytest.raises(ConfigError, match=r"data.num_test: has no effect with data.partition = .natural."):
+        build.dataset(DataConfig(name="plane", partition="natural", num_test=5))

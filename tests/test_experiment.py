@@ -286,6 +286,49 @@ def test_rows_of_evaluated_rounds_only_or_none(tmp_path):
     assert counts == {"evaluated": 2 * 3, "none": 0}
 
 
+DIVERGING = """
+[data]
+num_clients = 4
+[model]
+hidden_sizes = [4]
+[server]
+cohort_size = 4
+num_rounds = 4
+eval_every = 2
+[record]
+models = true
+[[sweep]]
+client.learning_rate = [0.1, 1e25]
+"""
+
+
+def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
+    plan = make_plan(parse(DIVERGING))
+    assert len(plan.groups) == 1
+    folder = run(plan, tmp_path / "both", Progress())
+    rows = folder.read("rounds").to_pylist()
+    assert [row["diverged"] for row in rows] == [False, False, False, False, True, True]
+    alone = run(make_plan(parse(DIVERGING, {"client.learning_rate": "0.1"})), tmp_path / "alone", Progress())
+    for mixed, single in zip(rows, alone.read("rounds").to_pylist(), strict=False):
+        assert mixed["test_loss"] == pytest.approx(single["test_loss"], rel=1e-5)
+
+
+def test_models_are_kept(tmp_path):
+    """The model that is kept has the accuracy of the last row."""
+    plan = make_plan(parse(DIVERGING, {"client.learning_rate": "0.1"}))
+    folder = run(plan, tmp_path / "run", Progress())
+    model = folder.read_model(0)
+    assert set(model) == {f"Dense_{i}/{name}" for i in (0, 1) for name in ("kernel", "bias")}
+    dataset = plan.datasets[plan.runs[0].data]
+    hidden = dataset.x_test.reshape(len(dataset.y_test), -1) / 255 @ model["Dense_0/kernel"]
+    hidden = np.maximum(hidden + model["Dense_0/bias"], 0)
+    logits = hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]
+    accuracy = np.mean(np.argmax(logits, axis=1) == dataset.y_test)
+    assert folder.read("rounds")["test_accuracy"][-1].as_py() == pytest.approx(accuracy, abs=1e-6)
+    with pytest.raises(RunFolderError, match="record"):
+        folder.read_model(1)
+
+
 def test_command_line_run_and_report(config_file, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["run", str(config_file), "--dry-run"]) == 0

@@ -43,6 +43,7 @@ def folder(tmp_path) -> RunFolder:
             i / 10,
             0.5,
             run / 2,
+            False,
         )
         for run in range(2)
         for i, t in enumerate(ROUND_NUMBERS)
@@ -50,7 +51,7 @@ def folder(tmp_path) -> RunFolder:
     # In the second half corrupted clients get less than by their counts, but for client 3 of the second run.
     late = {0: [0.3, 0.1, 0.5, 0.1], 1: [0.3, 0.0, 0.2, 0.5]}
     clients = [
-        (run, t, client, (10, 10, 20, 20)[client], 1.0, None, w, client in (1, 3))
+        (run, t, client, (10, 10, 20, 20)[client], 1.0, None, w, client in (1, 3), None)
         for run in range(2)
         for t in (10, 50)
         for client, w in enumerate(late[run] if t == 50 else [0.0, 0.5, 0.0, 0.5])
@@ -127,7 +128,8 @@ def test_clients_without_a_valid_report_have_no_weight():
         valid=np.asarray([[[False, True]]]),
     )
     counts, corrupted = np.asarray([[5, 6, 7]]), np.asarray([[False, False, True]])
-    rows = client_rows([4], 9, records, np.asarray([[0.5, 0.3, 0.2]]), counts, corrupted, last_only=False)
+    metrics = Metrics(np.asarray([5.0]), np.asarray([7]), np.asarray([10]))
+    rows = client_rows([4], 9, records, metrics, np.asarray([[0.5, 0.3, 0.2]]), counts, corrupted, last_only=False)
     assert rows["client_id"].tolist() == [2, 0, 1]
     assert rows["run"].tolist() == [4, 4, 4]
     assert rows["round"].tolist() == [9, 9, 9]

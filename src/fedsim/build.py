@@ -16,7 +16,7 @@ from fedsim.aggregators import AGGREGATORS
 from fedsim.attacks import ATTACKS
 from fedsim.config import Config, DataConfig, ModelConfig, check_clients, num_corrupted
 from fedsim.corruption import CORRUPTIONS
-from fedsim.datasets import arrays, digits, leaf, prepared, sampling
+from fedsim.datasets import arrays, digits, leaf, plane, prepared, sampling
 from fedsim.datasets.partition import dirichlet, iid, natural, natural_test
 from fedsim.datasets.raw import RawDataset, check, divide
 from fedsim.errors import ConfigError
@@ -36,6 +36,7 @@ def _tfds(name: str) -> RawDataset:
 
 DATASETS: dict[str, Callable[[DataConfig], RawDataset]] = {
     "digits": lambda config: digits.load(config.seed),
+    "plane": lambda config: plane.load(config.seed),
     "cifar10": lambda config: prepared.load("cifar10"),
     "femnist": lambda config: prepared.load("femnist"),
     "shakespeare": lambda config: prepared.load("shakespeare"),
@@ -80,6 +81,8 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
     if config.corruption.kind == "noisy" and dataset.train.x.dtype not in (np.uint8, np.int8, np.float32):
         dtype = dataset.train.x.dtype
         raise ConfigError(f'corruption.kind: "noisy" is for images and texts; {dataset.name} has {dtype} inputs')
+    if config.corruption.kind == "shift" and dataset.train.x.dtype != np.float32:
+        raise ConfigError(f'corruption.kind: "shift" is for float inputs; {dataset.name} has {dataset.train.x.dtype}')
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(f"client.augmentation: for images; an input of {dataset.name} is {dataset.train.x.shape[1:]}")
     if config.corruption.fraction > 0 and num_corrupted(config, dataset.num_clients) == 0:
@@ -102,8 +105,11 @@ def dataset(config: DataConfig) -> FederatedDataset:
     is_natural = config.partition == "natural"
     if not is_natural and (keys := sampling.asked(config)):
         raise ConfigError(f'data.{keys[0]}: has an effect with data.partition = "natural" only')
+    if is_natural and (keys := sampling.asked(config, sampling.DRAWN_KEYS)):
+        raise ConfigError(f'data.{keys[0]}: has no effect with data.partition = "natural"; use data.max_examples')
     raw = lookup("data.name", config.name, DATASETS)(config)
-    raw = check(sampling.sample(raw, config, np.random.default_rng([config.seed, 2])))
+    sample = sampling.sample if is_natural else sampling.draw_examples
+    raw = check(sample(raw, config, np.random.default_rng([config.seed, 2])))
     rng = np.random.default_rng([config.seed, 1])
     owner = lookup("data.partition", config.partition, PARTITIONS)(raw, rng, config)
     return divide(raw, owner, natural_test(raw) if is_natural else None)

@@ -98,10 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
         epilog=RUN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="fedsim run [--out DIR] [--dry-run] [--force] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
         allow_abbrev=False,
     )
     run.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file")
+    run.add_argument("--budget", metavar="NAME", help="use its [budget.NAME], such as small (default: paper)")
     run.add_argument(
         "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
     )
@@ -165,7 +166,7 @@ def values_end(argument: str) -> bool:
 def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.configfile import load
 
-    experiment = load(options.config, overrides)
+    experiment = load(options.config, overrides, options.budget)
     path = options.out or Path("runs") / f"{experiment.base.name}-{experiment.digest()}"
 
     from fedsim import console, devices, report

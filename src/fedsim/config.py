@@ -23,9 +23,9 @@ Width = AtLeast1 | Literal["auto"]
 class DataConfig:
     """The data set, and how it is divided among clients."""
 
-    name: Annotated[str, "digits, cifar10, femnist, shakespeare, tfds, leaf or arrays (the last two: your own)"] = (
-        "digits"
-    )
+    name: Annotated[
+        str, "digits, plane, cifar10, femnist, shakespeare, tfds, leaf or arrays (your own: the last two)"
+    ] = "digits"
     path: Annotated[str, "leaf: a folder in LEAF's format, with train/ and test/; arrays: an .npz file"] = ""
     tfds_name: Annotated[str, "tfds: one of its image sets, such as mnist or emnist/letters"] = ""
     num_clients: Annotated[AtLeast1, "number of clients N"] = 20
@@ -41,6 +41,10 @@ class DataConfig:
     test_fraction: Annotated[
         InsideOne | None, "natural: split each client's examples anew; default: as they come, or 0.2 if unsplit"
     ] = None
+    num_train: Annotated[AtLeast1 | None, "not natural: training examples to keep, drawn at random; default: all"] = (
+        None
+    )
+    num_test: Annotated[AtLeast1 | None, "not natural: test examples to keep, drawn at random; default: all"] = None
     max_examples: Annotated[AtLeast1 | None, "natural: most training examples of a client, evenly spaced"] = None
     max_test_examples: Annotated[AtLeast1 | None, "natural: most test examples of a client, evenly spaced"] = None
     seed: Annotated[AtLeast0, "of the splits, samples and partition; the same for all runs, whatever their seed"] = 0
@@ -50,7 +54,7 @@ class DataConfig:
 class CorruptionConfig:
     """What happens to the training data of some clients."""
 
-    kind: Annotated[str, "none, shuffling, flipping, noisy, collusion or exclude"] = "none"
+    kind: Annotated[str, "none, shuffling, flipping, noisy, shift, collusion or exclude"] = "none"
     fraction: Annotated[Share, "share of the clients that is corrupted"] = 0.0
     clients: Annotated[tuple[AtLeast0, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
 
@@ -151,6 +155,7 @@ class RecordConfig:
 
     losses: Annotated[bool, "record the clients' losses, and judge clients by them; false can save a pass"] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
+    models: Annotated[bool, "keep each run's model after its last round, as models/RUN.npz"] = False
 
 
 @dataclass(frozen=True)

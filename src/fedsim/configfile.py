@@ -6,16 +6,17 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from fedsim.config import Config, canonical
 from fedsim.errors import ConfigError
-from fedsim.keys import KEYS, check_key, did_you_mean, flatten, nearest, toml, unflatten
+from fedsim.keys import KEYS, check_key, did_you_mean, flatten, lookup, nearest, toml, unflatten
 
 MAX_RUNS = 100_000
+PAPER = "paper"  # the budget of a configuration as it stands
 SECTIONS = {key.rpartition(".")[0] for key in KEYS} - {""}
 Block = dict[str, list[Any]]  # dotted key -> values
 
@@ -58,8 +59,8 @@ class Experiment:
         return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
 
 
-def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """The experiment in the file `path`; `overrides` as in `parse`. A `ConfigError` names the file."""
+def load(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
+    """The experiment in the file `path`; `overrides` and `budget` as in `parse`. A `ConfigError` names the file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -71,32 +72,38 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Experiment:
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip(".-")[:100]
     try:
-        return parse(text, overrides, name or "fedsim")
+        return parse(text, overrides, name or "fedsim", budget)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse(text: str, overrides: Mapping[str, Any] | None = None, name: str = "fedsim") -> Experiment:
+def parse(
+    text: str, overrides: Mapping[str, Any] | None = None, name: str = "fedsim", budget: str | None = None
+) -> Experiment:
     """The experiment in TOML `text`. Of `overrides`, "key" fixes a key (in the sweep too), "sweep.key" sweeps over it.
 
-    Values of overrides are strings as on a command line, or lists of them for "sweep.key".
+    Values of overrides are strings as on a command line, or lists of them for "sweep.key". A `budget` is a table
+    [budget.NAME] of the text: its keys win over those of the text, its [[budget.NAME.sweep]] replaces the sweep, and
+    the experiment's name gets "-NAME" at its end. "paper", and None, are the text without them.
     """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
-    tables = document.pop("sweep", [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ConfigError("sweep: write [[sweep]], with double brackets, above each block")
+    budgets = _budgets(document.pop("budget", {}))
+    blocks = _blocks(document.pop("sweep", []), "sweep") or []
     values = {"name": name} | dict(_walk(document))
-    blocks = [{key: _axis(key, value) for key, value in _walk(table)} for table in tables]
+    if budget not in (None, PAPER):
+        fixed, own_blocks = lookup("--budget", budget, budgets)
+        values |= {"name": f"{values['name']}-{budget}"} | fixed
+        blocks = [_without(block, fixed) for block in blocks] if own_blocks is None else own_blocks
 
     for key, given in (overrides or {}).items():
         target = key.removeprefix("sweep.")
         check_key(target)
         if target == key:
             values[key] = value_of(key, given)
-            blocks = [{k: v for k, v in block.items() if k != key} for block in blocks]
+            blocks = [_without(block, [key]) for block in blocks]
         else:
             axis = [value_of(target, one) for one in given]
             blocks = [block | {target: axis} for block in blocks or [{}]]
@@ -105,6 +112,28 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, name: str = "fe
     if num_points > MAX_RUNS:
         raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
     return Experiment(unflatten(values), tuple(blocks))
+
+
+def _blocks(tables: Any, name: str) -> list[Block] | None:
+    """The blocks of a sweep called `name`; None where there is no sweep."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(f"{name}: write [[{name}]], with double brackets, above each block")
+    return [{key: _axis(key, value) for key, value in _walk(table)} for table in tables] or None
+
+
+def _budgets(tables: Any) -> dict[str, tuple[dict[str, Any], list[Block] | None]]:
+    """The keys that each budget fixes, and its sweep; all are checked, whichever is asked for."""
+    budgets = {}
+    for name, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
+        if not isinstance(table, dict) or name == PAPER:
+            raise ConfigError("budget: write [budget.NAME], for example [budget.small], and its keys below")
+        blocks = _blocks(table.pop("sweep", []), f"budget.{name}.sweep")
+        budgets[name] = dict(_walk(table)), blocks
+    return budgets
+
+
+def _without(block: Block, keys: Iterable[str]) -> Block:
+    return {key: values for key, values in block.items() if key not in keys}
 
 
 def value_of(key: str, text: str) -> Any:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from fedsim.types import Array, ClientData
 
 NOISE_STD = 0.7  # of the Gaussian noise on pixels in [0, 1]
+SHIFT = 2.0  # standard deviation of a shift, in those of the inputs
 
 
 def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> Array:
@@ -88,6 +89,16 @@ def noisy_texts(key: Array, x: Array) -> Array:
     return jax.lax.map(one, (jax.random.split(key, x.shape[0]), x), batch_size=4096)
 
 
+def shift(key: Array, data: ClientData, corrupted: Array) -> ClientData:
+    """All float inputs of a corrupted client are moved by one vector, drawn for each client.
+
+    Its elements are normal, with twice the standard deviation of the inputs (the paper's introductory example).
+    """
+    moves = SHIFT * jnp.std(data.x) * jax.random.normal(key, (corrupted.size, *data.x.shape[1:]))
+    moves = jnp.where(corrupted.reshape(-1, *[1] * (data.x.ndim - 1)), moves, 0)
+    return data._replace(x=(data.x + moves[owners(data)]).astype(data.x.dtype))
+
+
 def exclude(key: Array, data: ClientData, corrupted: Array) -> ClientData:
     """Corrupted clients are out of the game: training with the benign clients only."""
     del key
@@ -101,6 +112,7 @@ CORRUPTIONS: dict[str, Corruption] = {
     "shuffling": shuffling,
     "flipping": flipping,
     "noisy": noisy,
+    "shift": shift,
     "collusion": collusion,
     "exclude": exclude,
 }
@@ -111,6 +123,7 @@ CHANGES: dict[str, frozenset[str]] = {
     "shuffling": frozenset({"y"}),
     "flipping": frozenset({"y"}),
     "noisy": frozenset({"x"}),
+    "shift": frozenset({"x"}),
     "collusion": frozenset({"y"}),
     "exclude": frozenset({"counts"}),
 }

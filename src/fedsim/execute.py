@@ -17,7 +17,7 @@ from fedsim.errors import ConfigError
 from fedsim.layout import RUNS, Layout
 from fedsim.rows import client_rows, round_rows
 from fedsim.sweep import Group, Programs, make_mesh, prepare
-from fedsim.types import ClientData, FederatedDataset, RoundRecord
+from fedsim.types import ClientData, FederatedDataset, PyTree, RoundRecord
 
 SECONDS = ("seconds_compiling", "seconds_running")
 
@@ -27,10 +27,12 @@ def run_group(
     dataset: FederatedDataset,
     group: Group,
     write: Callable[[int, dict[str, dict[str, Any]]], None],
+    write_model: Callable[[int, PyTree], None],
     show_status: Callable[[str], None],
     show_rounds: Callable[[int], None],
 ) -> dict[str, float]:
-    """Compiles and runs one group, whose runs are `configs`; `write(round, rows)` gets its rows.
+    """Compiles and runs one group, whose runs are `configs`; `write(round, rows)` gets its rows and,
+    where `record.models` asks for them, `write_model(run, params)` the models after the last round.
 
     Raises `ConfigError` where the programs do not fit into memory. Returns the seconds compiling and running.
     """
@@ -78,7 +80,7 @@ def run_group(
         rows = {"rounds": round_rows(configs, group.runs, done, metrics, records, corrupted)}
         if records is not None and config.record.clients != "none":
             last_only = config.record.clients == "evaluated"
-            rows["clients"] = client_rows(group.runs, done, records, alpha, counts, corrupted, last_only)
+            rows["clients"] = client_rows(group.runs, done, records, metrics, alpha, counts, corrupted, last_only)
         write(done, rows)
         if done == config.server.num_rounds:
             break
@@ -87,6 +89,10 @@ def run_group(
         records = jax.tree.map(lambda a, n=num_rounds: a[:num_runs, :n], jax.device_get(on_device))
         done += num_rounds
         show_rounds(num_rounds * num_runs)
+    if config.record.models:
+        params = jax.device_get(states.params)
+        for slot, run in enumerate(group.runs):
+            write_model(run, jax.tree.map(lambda a, slot=slot: a[slot], params))
     return dict(zip(SECONDS, (seconds_compiling, time.perf_counter() - started), strict=True))
 
 

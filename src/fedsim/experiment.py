@@ -102,6 +102,7 @@ def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunF
             plan.datasets[configs[0].data],
             group,
             write=partial(folder.write_part, number),
+            write_model=folder.write_model,
             show_status=partial(progress.group, plan, group),
             show_rounds=progress.rounds,
         )

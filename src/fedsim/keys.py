@@ -104,7 +104,8 @@ def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
     """`table[name]`, or a `ConfigError` that names the choices."""
     if name in table:
         return table[name]
-    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or "; choose from " + ", ".join(table)}')
+    choices = "; choose from " + ", ".join(table) if table else "; there are none here"
+    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or choices}')
 
 
 def reference() -> str:

@@ -37,6 +37,7 @@ def round_rows(
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
         metrics = jax.tree.map(lambda field: np.sum(field, axis=1), metrics)
+    test_loss = metrics.loss_sum / metrics.num_examples
     return {
         "run": runs,
         "aggregator": [c.server.aggregator for c in configs],
@@ -46,11 +47,12 @@ def round_rows(
         "seed": [c.seed for c in configs],
         "round": [round_] * num_runs,
         "test_accuracy": metrics.num_correct / metrics.num_examples,
-        "test_loss": metrics.loss_sum / metrics.num_examples,
+        "test_loss": test_loss,
         "corrupted_weight": weight,
         "accuracy_p10": percentiles[:, 0],
         "accuracy_p50": percentiles[:, 1],
         "accuracy_p90": percentiles[:, 2],
+        "diverged": ~np.isfinite(test_loss) | (np.isnan(weight) if records is not None else False),
     }
 
 
@@ -63,6 +65,7 @@ def client_rows(
     runs: Sequence[int],
     last_round: int,
     records: RoundRecord,
+    metrics: Metrics,
     alpha: np.ndarray | None,
     counts: np.ndarray,
     corrupted: np.ndarray,
@@ -70,8 +73,8 @@ def client_rows(
 ) -> Columns:
     """One row a run [S], round and client of the cohort; in `last_round`, where there is `alpha` [S, N], all clients.
 
-    `records` [S, rounds, K] end with `last_round`; `counts` and `corrupted` [S, N]. With `last_only` the rounds before
-    it are left out.
+    `records` [S, rounds, K] end with `last_round`; `metrics` are those after it, [S] or client by client [S, C];
+    `counts` and `corrupted` [S, N]. With `last_only` the rounds before it are left out.
     """
     if last_only:
         records = RoundRecord(*(field[:, -1:] for field in records))
@@ -83,6 +86,12 @@ def client_rows(
     if alpha is not None:
         alphas[:, -1] = alpha[np.arange(num_runs)[:, None], client_ids[:, -1]]
     weights = np.where(records.valid, records.weights, np.nan)
+    accuracy = np.full(corrupted.shape, np.nan, np.float32)
+    if np.ndim(metrics.num_correct) == 2:  # clients from N on are not in training
+        num_correct, num_examples = (
+            np.asarray(field)[:, : corrupted.shape[1]] for field in (metrics.num_correct, metrics.num_examples)
+        )
+        np.divide(num_correct, num_examples, out=accuracy, where=num_examples > 0)
     parts: list[tuple[Any, ...]] = [(index, round_numbers, client_ids, records.losses, alphas, weights)]
     if alpha is not None:
         in_cohort = np.zeros(alpha.shape, bool)
@@ -101,4 +110,5 @@ def client_rows(
         "alpha": alpha_,
         "weight": weight,
         "corrupted": corrupted[run, client_id],
+        "test_accuracy": np.where(round_ == last_round, accuracy[run, client_id], np.nan),
     }

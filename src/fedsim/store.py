@@ -3,6 +3,7 @@
     config.toml       the experiment with every key resolved; running it gives the same results
     manifest.json     status, plan (groups, widths), versions, device, seconds
     parts/            rows of one group between two evaluations; written once, never changed
+    models/           a model a run, if `record.models` asks for them
     rounds.parquet    all parts joined: one row a run and evaluated round
     clients.parquet   one row a run, round and client of its cohort
     summary.csv       one row a cell: mean and deviation over seeds (`fedsim report`)
@@ -17,10 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedsim.errors import RunFolderError
+from fedsim.types import PyTree
 
 ROUNDS = pa.schema(
     [
@@ -37,6 +41,7 @@ ROUNDS = pa.schema(
         ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
         ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
         ("accuracy_p90", pa.float64()),
+        ("diverged", pa.bool_()),  # the test loss is not finite, or nobody had a weight since the row before
     ]
 )
 CLIENTS = pa.schema(
@@ -49,6 +54,7 @@ CLIENTS = pa.schema(
         ("alpha", pa.float32()),  # weight among all clients after the round; null: not kept, or round not evaluated
         ("weight", pa.float32()),  # share in the round; null: not in the cohort, or no valid report
         ("corrupted", pa.bool_()),
+        ("test_accuracy", pa.float32()),  # on its own test examples; null: has none, or round not evaluated
     ]
 )
 SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS}
@@ -118,6 +124,21 @@ class RunFolder:
             path = self.parts / f"{group:05}-{round_:08}-{kind}.parquet"
             _write_table(path, pa.table(fields, schema=SCHEMAS[kind]))
 
+    def write_model(self, run: int, params: PyTree) -> None:
+        """Writes a run's parameters as models/<run>.npz, an array a path such as "Dense_0/kernel"."""
+        flat, _ = jax.tree.flatten_with_path(params)
+        arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+        _atomically(self.path / "models" / f"{run:05}.npz", lambda path: _save(path, arrays))
+
+    def read_model(self, run: int) -> dict[str, np.ndarray]:
+        """The parameters that `write_model` wrote, by path; `RunFolderError` where there are none."""
+        path = self.path / "models" / f"{run:05}.npz"
+        try:
+            with np.load(path) as file:
+                return dict(file)
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path}: cannot be read: {error}; was it run with record.models?") from None
+
     def join(self) -> None:
         """Joins the parts into rounds.parquet and clients.parquet, ordered by run, round and client."""
         for kind, schema in SCHEMAS.items():
@@ -129,6 +150,11 @@ class RunFolder:
     def read(self, kind: str) -> pa.Table:
         """The joined rows; `RunFolderError` where they are missing or broken."""
         return _read_table(self.path / f"{kind}.parquet", SCHEMAS[kind])
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def _read_table(path: Path, schema: pa.Schema) -> pa.Table:

@@ -11,16 +11,35 @@ from fedsim.config import DataConfig
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
-KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
+NATURAL_KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
+DRAWN_KEYS = ("num_train", "num_test")  # where clients are not natural
 DEFAULT_TEST_FRACTION = 0.2
 NOBODY = -1  # the client of a test example that belongs to none
 
 Pools = dict[int, np.ndarray]  # positions of each client's examples; test examples come behind the training examples
 
 
-def asked(config: DataConfig) -> list[str]:
-    """The keys of `config` that ask for less than everything, or for another split."""
-    return [key for key in KEYS if getattr(config, key) != getattr(DataConfig(), key)]
+def asked(config: DataConfig, keys: tuple[str, ...] = NATURAL_KEYS) -> list[str]:
+    """Those of `keys` by which `config` asks for less than everything, or for another split."""
+    return [key for key in keys if getattr(config, key) != getattr(DataConfig(), key)]
+
+
+def draw_examples(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
+    """`raw` with `num_train` and `num_test` of its examples, drawn at random before they are divided among clients."""
+    train = _drawn(raw.name, "num_train", config.num_train, len(raw.y), rng)
+    test = _drawn(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
+    client_ids = None if raw.client_ids is None else raw.client_ids[train]
+    test_client_ids = None if raw.test_client_ids is None else raw.test_client_ids[test]
+    x, y, x_test, y_test = raw.x[train], raw.y[train], raw.x_test[test], raw.y_test[test]
+    return replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=client_ids, test_client_ids=test_client_ids)
+
+
+def _drawn(name: str, key: str, number: int | None, available: int, rng: np.random.Generator) -> np.ndarray | slice:
+    if number is None:
+        return slice(None)
+    if number > available:
+        raise DataError(f"data.{key}: {name} has only {available} examples; ask for that many or fewer")
+    return np.sort(rng.permutation(available)[:number])
 
 
 def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
