@@ -256,7 +256,7 @@ def test_summary_by_hand(folder):
     """Mean and deviation of the final accuracy, recomputed from the rows."""
     rows = [r for r in folder.read("rounds").to_pylist() if r["aggregator"] == "arfl" and r["fraction"] == 0.5]
     final = [100 * r["test_accuracy"] for r in rows if r["round"] == 5]
-    line = next(r for r in cells.summary(cells.read(folder)) if r["aggregator"] == "arfl" and r["fraction"] == 0.5)
+    line = next(r for r in report.summary(cells.read(folder)) if r["aggregator"] == "arfl" and r["fraction"] == 0.5)
     assert 100 * line["final_accuracy_mean"] == pytest.approx(np.mean(final))
     assert 100 * line["final_accuracy_std"] == pytest.approx(np.std(final, ddof=1))
     assert line["num_runs"] == 2
@@ -265,7 +265,7 @@ def test_summary_by_hand(folder):
 
 
 def test_auc_of_weights_that_ignore_corruption_is_a_half(folder):
-    lines = cells.summary(cells.read(folder))
+    lines = report.summary(cells.read(folder))
     fedavg = next(r for r in lines if r["aggregator"] == "fedavg" and r["fraction"] == 0.5)
     assert fedavg["weight_auc_mean"] == pytest.approx(0.5)
     assert all(r["weight_auc_mean"] is None for r in lines if r["corruption"] == "none")
@@ -273,7 +273,7 @@ def test_auc_of_weights_that_ignore_corruption_is_a_half(folder):
 
 def test_figures_are_drawn(folder):
     figures = {p.stem: p.stat().st_size for p in (folder.path / "figures").glob("*.png")}
-    assert set(figures) == {"accuracy", "corrupted_weight", "client_weights"}
+    assert set(figures) == {"accuracy", "loss", "corrupted_weight", "client_weights"}
     assert min(figures.values()) > 10_000
 
 

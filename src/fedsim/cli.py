@@ -185,7 +185,7 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
             print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
             return 130
     try:
-        console.show_results(report.make(folder), folder)
+        console.show_results(report.terminal(report.accuracy_tables(report.make(folder))), folder)
     except KeyboardInterrupt:
         print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
         return 130
@@ -206,7 +206,7 @@ def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
     del overrides
     folder = RunFolder(options.run)
-    console.show_results(report.make(folder), folder)
+    console.show_results(report.terminal(report.accuracy_tables(report.make(folder))), folder)
     return 0
 
 

@@ -1,17 +1,31 @@
 """Tables and figures, from run folders only."""
 
-from rich.console import Group
-
-from fedsim.report.cells import as_csv, read, summary
+from fedsim.report import style
+from fedsim.report.cells import Results, read
 from fedsim.report.figures import figures
-from fedsim.report.table import accuracy_table
+from fedsim.report.latex import latex
+from fedsim.report.render import markdown, terminal
+from fedsim.report.summary import as_csv, summary
+from fedsim.report.table import accuracy_tables
 from fedsim.store import RunFolder
 
+__all__ = ["Results", "accuracy_tables", "figures", "latex", "make", "markdown", "read", "summary", "terminal", "write"]
 
-def make(folder: RunFolder) -> Group:
-    """Writes summary.csv and figures/ into a complete run folder; returns its table."""
+
+def make(folder: RunFolder) -> Results:
+    """Writes summary.csv, tables and figures into a complete run folder; returns what it read."""
     results = read(folder)
-    folder.write_text("summary.csv", as_csv(summary(results)))
-    for name, figure in figures(results):
-        folder.write_figure(name, figure)
-    return accuracy_table(results)
+    write(results, folder)
+    return results
+
+
+def write(results: Results, out: RunFolder) -> None:
+    """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`."""
+    out.write_text("summary.csv", as_csv(summary(results)))
+    tables = accuracy_tables(results)
+    out.write_text("table.md", markdown(tables))
+    out.write_text("table.tex", latex(tables))
+    drawn = figures(results)
+    with style.context():
+        for name, figure in drawn.items():
+            out.write_figure(name, figure)

@@ -1,7 +1,5 @@
-"""The cells of an experiment: runs that differ in their seed alone, and what is told of each."""
+"""The cells of an experiment: runs that differ in their seed alone, read from one run folder or several."""
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedsim.errors import RunFolderError
-from fedsim.store import RunFolder
+from fedsim.report.settings import Run, Settings, configuration, data_set, identity, settings
+from fedsim.store import CLIENTS, RunFolder
 
-AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "arfl.lam", "seed")  # columns of their own
-LAST = 5  # evaluations
-REACHED = 0.9  # of the final accuracy
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
 
@@ -23,122 +19,105 @@ PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 class Cell:
     """Runs that differ in their seed alone. Arrays: S runs, T evaluations."""
 
+    data: str  # name of the data set
     aggregator: str
     corruption: str
     fraction: float
     lam: float | None
-    settings: str  # whatever else the experiment sweeps, "key=value", separated by ", "
-    seeds: tuple[int, ...]
-    runs: tuple[int, ...]
+    settings: Settings  # whatever else varies, (key, value)
+    seeds: tuple[int, ...]  # [S]
+    runs: tuple[int, ...]  # [S] positions in `Results.runs`
     rounds: np.ndarray  # [T]
-    accuracy: np.ndarray  # [S, T]
+    accuracy: np.ndarray  # [S, T] 0 to 1
+    loss: np.ndarray  # [S, T] nats, NaN where null
     corrupted_weight: np.ndarray  # [S, T], NaN where null
     percentiles: np.ndarray  # [3, S, T] of the accuracy over clients, NaN where null
+    diverged: np.ndarray  # [S, T] bool
+
+    @property
+    def num_diverged(self) -> int:
+        """Runs that are diverged at the end."""
+        return int(self.diverged[:, -1].sum())
 
 
 @dataclass(frozen=True)
 class Results:
-    """A run folder, read."""
+    """Run folders, read."""
 
-    folder: RunFolder
-    manifest: dict[str, Any]
+    folders: tuple[RunFolder, ...]
+    manifests: tuple[dict[str, Any], ...]
+    runs: tuple[Run, ...]  # the configuration of each run by dotted key
     cells: list[Cell]
-    clients: pa.Table
+    clients: pa.Table  # clients.parquet of all folders; `run` is a position in `runs`
+    num_repeated: int  # runs that were left out, because a folder before had them
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The first folder's."""
+        return self.manifests[0]
 
 
-def read(folder: RunFolder) -> Results:
-    """Reads a complete run folder; `RunFolderError` where it is incomplete or broken."""
-    manifest = folder.read_manifest()
-    table = folder.read("rounds")
+def read(*folders: RunFolder) -> Results:
+    """Reads complete run folders as if they were one; of a run that several have, the first folder's counts.
+
+    `RunFolderError` where one is incomplete or broken.
+    """
+    manifests = tuple(folder.read_manifest() for folder in folders)
+    positions: dict[tuple[Any, ...], int] = {}
+    runs: list[Run] = []
+    rounds, clients = [], []
+    for folder, manifest in zip(folders, manifests, strict=True):
+        new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is there already
+        for run, config in enumerate(map(configuration, manifest["runs"])):
+            if positions.setdefault(identity(config), len(runs)) == len(runs):
+                new[run] = len(runs)
+                runs.append(config)
+        table = folder.read("rounds")
+        if missing := set(range(len(new))) - set(table["run"].to_pylist()):
+            raise RunFolderError(
+                f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
+            )
+        rounds.append(_renumbered(table, new))
+        clients.append(_renumbered(folder.read("clients"), new))
+    table = pa.concat_tables(rounds)
     rows = {name: table[name].to_numpy() for name in table.column_names}
-    if missing := set(range(len(manifest["runs"]))) - set(rows["run"].tolist()):
-        raise RunFolderError(f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force")
-    varied = [key for key in manifest["runs"][0] if len({str(run[key]) for run in manifest["runs"]}) > 1]
-    others = [key for key in varied if key not in AXES]
-    members: dict[tuple[str, str, float, float | None, str], list[int]] = {}
-    for run, config in enumerate(manifest["runs"]):
-        settings = ", ".join(f"{key}={config[key]}" for key in others)
-        first = np.searchsorted(rows["run"], run)
+    # Folders from before the column existed have nulls there.
+    rows["diverged"] = pc.coalesce(table["diverged"], table["test_loss"].is_null()).to_numpy()
+    num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - len(runs)
+    return Results(folders, manifests, tuple(runs), _cells(runs, rows), pa.concat_tables(clients), num_repeated)
+
+
+def _renumbered(table: pa.Table, new: np.ndarray) -> pa.Table:
+    """Rows with `run` replaced by `new[run]`, without those where that is -1."""
+    run = new[table["run"].to_numpy()]
+    table = table.set_column(0, CLIENTS.field("run"), pa.array(run, pa.int32()))
+    return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
+
+
+def _cells(runs: list[Run], rows: dict[str, np.ndarray]) -> list[Cell]:
+    edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
+    members: dict[tuple[Any, ...], list[int]] = {}
+    for run, (config, others) in enumerate(zip(runs, settings(runs), strict=True)):
+        first = edges[run]
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
         axes = (str(rows["aggregator"][first]), str(rows["corruption"][first]), float(rows["fraction"][first]), lam)
-        members.setdefault((*axes, settings), []).append(run)
-    cells = [_cell(key, runs, rows) for key, runs in members.items()]
-    return Results(folder, manifest, cells, folder.read("clients"))
+        members.setdefault((data_set(config), *axes, others), []).append(run)
+    return [_cell(key, chosen, rows, edges) for key, chosen in members.items()]
 
 
-def _cell(key: tuple[str, str, float, float | None, str], runs: list[int], rows: dict[str, np.ndarray]) -> Cell:
-    slices = [slice(*np.searchsorted(rows["run"], [run, run + 1])) for run in runs]
+def _cell(key: tuple[Any, ...], runs: list[int], rows: dict[str, np.ndarray], edges: np.ndarray) -> Cell:
+    slices = [slice(edges[run], edges[run + 1]) for run in runs]
     stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
+    accuracy, loss, weight = (stacked(name) for name in ("test_accuracy", "test_loss", "corrupted_weight"))
+    percentiles, diverged = np.stack([stacked(name) for name in PERCENTILES]), stacked("diverged").astype(bool)
     seeds = tuple(int(rows["seed"][part.start]) for part in slices)
     rounds = rows["round"][slices[0]]
-    percentiles = np.stack([stacked(name) for name in PERCENTILES])
-    return Cell(*key, seeds, tuple(runs), rounds, stacked("test_accuracy"), stacked("corrupted_weight"), percentiles)
+    return Cell(*key, seeds, tuple(runs), rounds, accuracy, loss, weight, percentiles, diverged)
 
 
-def summary(results: Results) -> list[dict[str, Any]]:
-    """One row a cell; None where there is nothing to say. Standard deviations over the seeds, ddof 1."""
-    return [_summary_row(cell, results.clients) for cell in results.cells]
-
-
-def _summary_row(cell: Cell, clients: pa.Table) -> dict[str, Any]:
-    final, last = cell.accuracy[:, -1], cell.accuracy[:, -LAST:].mean(axis=1)
-    reached = [int(cell.rounds[np.argmax(run >= REACHED * run[-1])]) for run in cell.accuracy]
-    by_client = dict(zip(PERCENTILES, cell.percentiles[:, :, -1], strict=True))
-    aucs = [auc for run in cell.runs if (auc := weight_auc(clients, run)) is not None]
-    return {
-        "aggregator": cell.aggregator,
-        "corruption": cell.corruption,
-        "fraction": cell.fraction,
-        "lam": cell.lam,
-        "settings": cell.settings,
-        "num_runs": len(cell.runs),
-        "final_accuracy_mean": final.mean(),
-        "final_accuracy_std": std(final),
-        "last5_accuracy_mean": last.mean(),
-        "last5_accuracy_std": std(last),
-        "rounds_to_90_mean": np.mean(reached),
-        "weight_auc_mean": np.mean(aucs) if aucs else None,
-        **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in by_client.items()},
-    }
-
-
-def std(values: np.ndarray) -> float | None:
-    """Standard deviation with ddof 1; None of a single value."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
-
-
-def weight_auc(clients: pa.Table, run: int) -> float | None:
-    """How well the weights of `run` tell corrupted from benign clients, over the second half of its rounds.
-
-    The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
-    corrupted one's (area under the ROC curve; 1/2: not at all). None where either kind is missing.
-    """
-    from sklearn.metrics import roc_auc_score
-
-    first, last = np.searchsorted(clients["run"].to_numpy(), [run, run + 1])
-    part = clients.slice(first, last - first)
-    part = part.filter(pc.and_(part["weight"].is_valid(), pc.greater(part["count"], 0)))
-    rounds, count, weight = (part[name].to_numpy() for name in ("round", "count", "weight"))
-    if len(rounds) == 0:
-        return None
-    _, in_round = np.unique(rounds, return_inverse=True)
-    fedavg = count / np.bincount(in_round, weights=count)[in_round]
-    given = np.bincount(in_round, weights=weight)[in_round]
-    late = (rounds > rounds.max() / 2) & (given > 0)
-    benign = ~part["corrupted"].to_numpy()[late]
-    if benign.all() or not benign.any():
-        return None
-    return float(roc_auc_score(benign, np.round(weight / fedavg, 5)[late]))
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """The summary as CSV; numbers with six digits, empty for None."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-    return text.getvalue()
+def data_sets(cells: list[Cell]) -> list[str]:
+    """The data sets of the cells, as they come."""
+    return list(dict.fromkeys(cell.data for cell in cells))
 
 
 def scenarios(cells: list[Cell]) -> list[tuple[str, float]]:

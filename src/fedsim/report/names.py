@@ -1,32 +1,59 @@
 """How things are called in tables and figures."""
 
-from fedsim.report.cells import Cell, in_scenario, scenarios
+from collections.abc import Collection
+
+from fedsim.report.cells import Cell
+from fedsim.report.settings import text
 
 AGGREGATORS = {"fedavg": "FedAvg", "rfa": "RFA", "multi_krum": "Multi-Krum", "cfl": "CFL", "arfl": "ARFL"}
+DATA_SETS = {"digits": "Digits", "cifar10": "CIFAR-10", "femnist": "FEMNIST", "shakespeare": "Shakespeare"}
+
+
+def aggregator_name(aggregator: str) -> str:
+    """For example "Multi-Krum"."""
+    return AGGREGATORS.get(aggregator, aggregator)
+
+
+def data_name(data: str) -> str:
+    """For example "CIFAR-10"."""
+    return DATA_SETS.get(data, data)
 
 
 def scenario_name(scenario: tuple[str, float]) -> str:
     """For example "Clean", or "Shuffling 30 %"."""
+    return " ".join(part for part in scenario_parts(scenario) if part)
+
+
+def scenario_parts(scenario: tuple[str, float]) -> tuple[str, str]:
+    """For example ("Clean", ""), or ("Shuffling", "30 %")."""
     kind, fraction = scenario
-    if kind == "none":
-        return f"Attack {100 * fraction:.3g} %" if fraction else "Clean"
-    return f"{kind.capitalize()} {100 * fraction:.3g} %"
+    if kind == "none" and not fraction:
+        return "Clean", ""
+    return "Attack" if kind == "none" else kind.capitalize(), f"{100 * fraction:.3g} %"
 
 
-def row_names(cells: list[Cell]) -> dict[int, str]:
-    """The row of each cell (by its position): the rule, with lambda and settings where these tell cells apart.
+def row_names(cells: list[Cell], without: Collection[str] = ()) -> list[str]:
+    """The row of each cell: the rule, with lambda and settings where these tell cells apart.
 
-    A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row.
+    A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row. The keys in `without` are left
+    out.
     """
-    several = set()
-    for scenario in scenarios(cells):
-        seen: dict[tuple[str, str], set[float | None]] = {}
-        for cell in in_scenario(cells, scenario):
-            seen.setdefault((cell.aggregator, cell.settings), set()).add(cell.lam)
-        several |= {key for key, lams in seen.items() if len(lams) > 1}
-    names = {}
-    for position, cell in enumerate(cells):
-        lam = f"λ = {cell.lam:g} M" if (cell.aggregator, cell.settings) in several else ""
-        label = AGGREGATORS.get(cell.aggregator, cell.aggregator)
-        names[position] = ", ".join(part for part in (label, lam, cell.settings) if part)
+    kept = [tuple((key, value) for key, value in cell.settings if key not in without) for cell in cells]
+    lams: dict[tuple[object, ...], set[float | None]] = {}
+    for cell, settings in zip(cells, kept, strict=True):
+        place = (cell.aggregator, settings, cell.data, cell.corruption, cell.fraction)
+        lams.setdefault(place, set()).add(cell.lam)
+    several = set() if "arfl.lam" in without else {place[:2] for place, found in lams.items() if len(found) > 1}
+    names = []
+    for cell, settings in zip(cells, kept, strict=True):
+        lam = f"λ = {cell.lam:g} M" if (cell.aggregator, settings) in several else ""
+        names.append(", ".join(part for part in (aggregator_name(cell.aggregator), lam, text(settings)) if part))
     return names
+
+
+def ordered_rows(cells: list[Cell], names: list[str]) -> list[str]:
+    """The different `names`, the cells' rows: rules in the paper's order, ARFL last; of a rule, as they come."""
+    known = [rule for rule in AGGREGATORS if rule != "arfl"]
+    rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
+    ranks = {name: rank.get(cell.aggregator, len(known)) for cell, name in zip(cells, names, strict=True)}
+    return sorted(ranks, key=lambda name: ranks[name])

@@ -1,0 +1,35 @@
+"""How well a rule's weights tell corrupted from benign clients."""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def weight_auc(clients: pa.Table) -> float | None:
+    """How well the weights of one run tell corrupted from benign clients, over the second half of its rounds.
+
+    The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
+    corrupted one's (area under the ROC curve; 1/2: not at all). None where either kind is missing.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["count"], 0)))
+    rounds, count, weight = (part[name].to_numpy() for name in ("round", "count", "weight"))
+    if len(rounds) == 0:
+        return None
+    _, in_round = np.unique(rounds, return_inverse=True)
+    fedavg = count / np.bincount(in_round, weights=count)[in_round]
+    given = np.bincount(in_round, weights=weight)[in_round]
+    late = (rounds > rounds.max() / 2) & (given > 0)
+    benign = ~part["corrupted"].to_numpy()[late]
+    if benign.all() or not benign.any():
+        return None
+    return float(roc_auc_score(benign, np.round(weight / fedavg, 5)[late]))
+
+
+def by_run(clients: pa.Table, num_runs: int) -> list[pa.Table]:
+    """The rows of each run, of a table that is sorted by run."""
+    edges = np.searchsorted(clients["run"].to_numpy(), np.arange(num_runs + 1))
+    return [clients.slice(first, last - first) for first, last in pairwise(edges)]

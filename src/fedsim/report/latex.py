@@ -1,0 +1,87 @@
+"""Tables in LaTeX (booktabs), laid out as the paper's Table 2: a block a data set, fractions below kinds."""
+
+from itertools import groupby
+
+from fedsim.report.render import heading
+from fedsim.report.table import Column, Entry, Row, Table
+
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "λ": r"$\lambda$",
+    "α": r"$\alpha$",
+    "†": r"$\dagger$",
+    "–": "--",
+}
+
+
+def latex(tables: list[Table], label: str = "tab:accuracy") -> str:
+    """One `table*` with a tabular a data set; needs the package booktabs."""
+    captions = list(dict.fromkeys(f"{table.title}: {table.subtitle}." for table in tables))
+    if len(captions) > 1:
+        captions = [f"{heading(table, tables)}: {table.subtitle}." for table in tables]
+    blocks = [line for table in tables for line in _tabular(table)]
+    head = [
+        "% needs \\usepackage{booktabs}",
+        r"\begin{table*}[t]",
+        r"  \centering",
+        f"  \\caption{{{escape(' '.join(captions))}}}",
+        f"  \\label{{{label}}}",
+    ]
+    return "\n".join([*head, *blocks, r"\end{table*}"]) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` so that LaTeX shows it as it stands."""
+    return "".join(ESCAPES.get(character, character) for character in text)
+
+
+def _tabular(table: Table) -> list[str]:
+    groups = [(name, len(list(columns))) for name, columns in groupby(table.columns, key=lambda column: column.group)]
+    first = [f"\\textbf{{{escape(table.data)}}}", *(_group(name, width) for name, width in groups)]
+    lines = [f"  \\begin{{tabular}}{{l{'c' * len(table.columns)}}}", r"    \toprule", _line(first)]
+    if any(column.name for column in table.columns):
+        starts = [2 + sum(width for _, width in groups[:position]) for position in range(len(groups))]
+        rules = [f"\\cmidrule(lr){{{s}-{s + width - 1}}}" for s, (_, width) in zip(starts, groups, strict=True)]
+        lines += ["    " + " ".join(rules), _line(["Corrupted", *map(_part, table.columns)])]
+    lines.append(r"    \midrule")
+    for position, row in enumerate(table.rows):
+        if position and _is_arfl(row) and not _is_arfl(table.rows[position - 1]):
+            lines.append(r"    \midrule")
+        lines.append(_line([escape(row.name), *(_number(entry, table.signed) for entry in row.entries)]))
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    return lines + [f"  \\par\\smallskip {escape(note)}" for note in table.notes] + [r"  \par\medskip"]
+
+
+def _line(cells: list[str]) -> str:
+    return "    " + " & ".join(cells) + r" \\"
+
+
+def _group(name: str, width: int) -> str:
+    text = f"\\textbf{{{escape(name)}}}"
+    return text if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{text}}}"
+
+
+def _part(column: Column) -> str:
+    return escape(column.name).replace(" ", r"\,") or "--"
+
+
+def _number(entry: Entry | None, signed: bool) -> str:
+    """For example $\\mathbf{95.32 \\pm 0.57}$."""
+    if entry is None:
+        return ""
+    text = f"{entry.mean:{'+' * signed}.2f}" + (f" \\pm {entry.spread:.2f}" if entry.spread is not None else "")
+    text = f"\\mathbf{{{text}}}" if entry.bold else text
+    return f"${text}^{{\\dagger}}$" if entry.num_diverged else f"${text}$"
+
+
+def _is_arfl(row: Row) -> bool:
+    return row.aggregator == "arfl"

@@ -1,0 +1,81 @@
+"""One style for all figures: fonts, sizes, colours, lines, panels, legends. Draw and save inside `context()`."""
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles say the same again.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colours: 35 lines before two are alike
+MAX_LINES = len(COLOURS) * len(LINES)
+MAX_PANELS = 12
+BAND: dict[str, Any] = {"alpha": 0.12, "linewidth": 0}
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.handlelength": 2.8,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 3.5,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": "figure",
+    "pdf.fonttype": 42,  # TrueType, which publishers ask for
+}
+
+
+def context() -> AbstractContextManager[None]:
+    """matplotlib with this style, whatever the user's own is."""
+    from matplotlib import style
+
+    return style.context(STYLE, after_reset=True)  # type: ignore[arg-type]
+
+
+def line(position: int) -> dict[str, Any]:
+    """Colour and line style of the row at `position`."""
+    return {"color": COLOURS[position % len(COLOURS)], "linestyle": LINES[position % len(LINES)]}
+
+
+def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:
+    """A figure with `number` panels in rows of four; they share their vertical axis if `share_y`."""
+    from matplotlib.figure import Figure
+
+    columns = min(number, 4)
+    rows = -(-number // columns)
+    figure = Figure(figsize=(0.9 + 3.1 * columns, 0.7 + 2.7 * rows))
+    grid = figure.subplots(rows, columns, sharey=share_y, squeeze=False).ravel().tolist()
+    for panel in grid[number:]:
+        panel.set_axis_off()
+    return figure, grid[:number]
+
+
+def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str, Any], note: str = "") -> "Figure":
+    """The vertical axes' label, a legend below, and above a note on what is not shown."""
+    for panel in panels:
+        if panel.get_subplotspec().is_first_col():  # type: ignore[union-attr]
+            panel.set_ylabel(label)
+    characters = 10 * figure.get_size_inches()[0]
+    columns = max(1, min(len(handles), 5, int(characters // (8 + max(map(len, handles), default=0)))))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
+    if note:
+        figure.suptitle(note, x=0.995, horizontalalignment="right", fontsize="small", color="0.35")
+    return figure
+
+
+def cut(shown: int, number: int, what: str) -> str:
+    """For example "12 of 30 panels"; empty where all are shown."""
+    return f"{shown} of {number} {what}" if shown < number else ""

@@ -1,0 +1,67 @@
+"""What is told of each cell: a row of summary.csv."""
+
+import csv
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fedsim.report.auc import by_run, weight_auc
+from fedsim.report.cells import PERCENTILES, Cell, Results
+from fedsim.report.settings import text
+
+LAST = 5  # evaluations
+REACHED = 0.9  # of the final accuracy
+
+
+def summary(results: Results) -> list[dict[str, Any]]:
+    """One row a cell; None where there is nothing to say. Standard deviations over the seeds, ddof 1."""
+    clients = by_run(results.clients, len(results.runs))
+    return [_row(cell, [clients[run] for run in cell.runs]) for cell in results.cells]
+
+
+def _row(cell: Cell, clients: list[pa.Table]) -> dict[str, Any]:
+    final, last = cell.accuracy[:, -1], cell.accuracy[:, -LAST:].mean(axis=1)
+    reached = [int(cell.rounds[np.argmax(run >= REACHED * run[-1])]) for run in cell.accuracy]
+    by_client = dict(zip(PERCENTILES, cell.percentiles[:, :, -1], strict=True))
+    aucs = [auc for run in clients if (auc := weight_auc(run)) is not None]
+    return {
+        "data": cell.data,
+        "aggregator": cell.aggregator,
+        "corruption": cell.corruption,
+        "fraction": cell.fraction,
+        "lam": cell.lam,
+        "settings": text(cell.settings),
+        "num_runs": len(cell.runs),
+        "num_diverged": cell.num_diverged,
+        "final_accuracy_mean": mean(final),
+        "final_accuracy_std": std(final),
+        "last5_accuracy_mean": mean(last),
+        "last5_accuracy_std": std(last),
+        "rounds_to_90_mean": np.mean(reached),
+        "weight_auc_mean": np.mean(aucs) if aucs else None,
+        **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in by_client.items()},
+    }
+
+
+def mean(values: np.ndarray) -> float | None:
+    """The mean of the numbers among `values`; None where there is none."""
+    numbers = values[np.isfinite(values)]
+    return float(numbers.mean()) if len(numbers) else None
+
+
+def std(values: np.ndarray) -> float | None:
+    """Standard deviation, ddof 1, of the numbers among `values`; None of fewer than two."""
+    numbers = values[np.isfinite(values)]
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Rows with the same keys as CSV; numbers with six digits, empty for None."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    return file.getvalue()
