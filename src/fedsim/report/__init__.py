@@ -4,24 +4,43 @@ from fedsim.report import style
 from fedsim.report.cells import Results, read
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
+from fedsim.report.paired import REFERENCE, differences, paired_rows, paired_tables
 from fedsim.report.render import markdown, terminal
 from fedsim.report.summary import as_csv, summary
 from fedsim.report.table import accuracy_tables
 from fedsim.store import RunFolder
 
-__all__ = ["Results", "accuracy_tables", "figures", "latex", "make", "markdown", "read", "summary", "terminal", "write"]
+__all__ = [
+    "Results",
+    "accuracy_tables",
+    "differences",
+    "figures",
+    "latex",
+    "make",
+    "markdown",
+    "paired_tables",
+    "read",
+    "summary",
+    "terminal",
+    "write",
+]
 
 
 def make(folder: RunFolder) -> Results:
-    """Writes summary.csv, tables and figures into a complete run folder; returns what it read."""
+    """Writes summary.csv, paired.csv, tables and figures into a complete run folder; returns what it read."""
     results = read(folder)
     write(results, folder)
     return results
 
 
-def write(results: Results, out: RunFolder) -> None:
-    """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`."""
+def write(results: Results, out: RunFolder, to: str = REFERENCE) -> None:
+    """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`.
+
+    And paired.csv, the differences to rule `to`, where that and another rule were run.
+    """
     out.write_text("summary.csv", as_csv(summary(results)))
+    if any(cell.aggregator == to for cell in results.cells) and (found := differences(results, to)):
+        out.write_text("paired.csv", as_csv(paired_rows(found)))
     tables = accuracy_tables(results)
     out.write_text("table.md", markdown(tables))
     out.write_text("table.tex", latex(tables))

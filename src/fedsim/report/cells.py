@@ -12,6 +12,7 @@ from fedsim.errors import RunFolderError
 from fedsim.report.settings import Run, Settings, configuration, data_set, identity, settings
 from fedsim.store import CLIENTS, RunFolder
 
+Key = tuple[str, str, str, float, float | None, Settings]  # the first fields of a cell, which tell cells apart
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
 
@@ -96,7 +97,7 @@ def _renumbered(table: pa.Table, new: np.ndarray) -> pa.Table:
 
 def _cells(runs: list[Run], rows: dict[str, np.ndarray]) -> list[Cell]:
     edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
-    members: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[Key, list[int]] = {}
     for run, (config, others) in enumerate(zip(runs, settings(runs), strict=True)):
         first = edges[run]
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
@@ -105,7 +106,7 @@ def _cells(runs: list[Run], rows: dict[str, np.ndarray]) -> list[Cell]:
     return [_cell(key, chosen, rows, edges) for key, chosen in members.items()]
 
 
-def _cell(key: tuple[Any, ...], runs: list[int], rows: dict[str, np.ndarray], edges: np.ndarray) -> Cell:
+def _cell(key: Key, runs: list[int], rows: dict[str, np.ndarray], edges: np.ndarray) -> Cell:
     slices = [slice(edges[run], edges[run + 1]) for run in runs]
     stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
     accuracy, loss, weight = (stacked(name) for name in ("test_accuracy", "test_loss", "corrupted_weight"))

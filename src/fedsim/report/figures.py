@@ -6,7 +6,8 @@ import numpy as np
 
 from fedsim.report import curves, style
 from fedsim.report.cells import Results
-from fedsim.report.weights import client_weights
+from fedsim.report.swept import final_accuracy
+from fedsim.report.weights import client_weights, weights_over_lam
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,4 +21,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
             drawn["corrupted_weight"] = curves.corrupted_weight(results)
         if (weights := client_weights(results)) is not None:
             drawn["client_weights"] = weights
+        drawn |= final_accuracy(results)
+        if (over_lam := weights_over_lam(results)) is not None:
+            drawn["weights_over_lam"] = over_lam
     return drawn

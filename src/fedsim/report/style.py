@@ -42,7 +42,7 @@ def context() -> AbstractContextManager[None]:
     """matplotlib with this style, whatever the user's own is."""
     from matplotlib import style
 
-    return style.context(STYLE, after_reset=True)  # type: ignore[arg-type]
+    return style.context(STYLE, after_reset=True)
 
 
 def line(position: int) -> dict[str, Any]:

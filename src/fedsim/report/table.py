@@ -1,6 +1,6 @@
 """Tables as plain data: what the renderers (`render.py`, `latex.py`) show."""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fedsim.report.cells import Cell, Results, data_sets, scenarios
@@ -28,7 +28,8 @@ class Entry:
     mean: float
     spread: float | None = None  # what stands after ±; None: one seed
     bold: bool = False
-    num_diverged: int = 0  # runs that had diverged at the end: the entry gets a dagger
+    num_runs: int = 1
+    num_diverged: int = 0  # of these, diverged at the end: the entry gets a dagger
 
 
 @dataclass(frozen=True)
@@ -60,52 +61,55 @@ def accuracy_tables(results: Results) -> list[Table]:
 
 def _accuracy(results: Results, data: str) -> Table:
     names = row_names(results.cells)
-    chosen = [(cell, name) for cell, name in zip(results.cells, names, strict=True) if cell.data == data]
-    table = tabulate([cell for cell, _ in chosen], [name for _, name in chosen], _entry)
-    seeds = {len(cell.runs) for cell, _ in chosen}
+    chosen = [(name, cell, _entry(cell)) for name, cell in zip(names, results.cells, strict=True) if cell.data == data]
+    seeds = {len(cell.runs) for _, cell, _ in chosen}
     number = f"{max(seeds)} seeds" if len(seeds) == 1 else f"up to {max(seeds)} seeds"
     over = f"mean ± standard deviation over {number}" if max(seeds) > 1 else "one seed"
-    lengths = {int(cell.rounds[-1]) for cell, _ in chosen}
-    when = f"{lengths.pop()} rounds" if len(lengths) == 1 else "the last round"
-    notes = table.notes
+    title = f"Test accuracy (%) {after(cell for _, cell, _ in chosen)}"
+    table = tabulate(title, f"{over}; best in bold", chosen)
     if results.num_repeated:
-        notes += (f"{results.num_repeated} runs are in several folders; the first one's count.",)
-    table = replace(table, title=f"Test accuracy (%) after {when}", subtitle=f"{over}; best in bold", notes=notes)
+        note = f"{results.num_repeated} runs are in several folders; the first folder's count."
+        table = replace(table, notes=(*table.notes, note))
     return _best_in_bold(table)
+
+
+def after(cells: Iterable[Cell]) -> str:
+    """For example "after 100 rounds"."""
+    lengths = {int(cell.rounds[-1]) for cell in cells}
+    return f"after {lengths.pop()} rounds" if len(lengths) == 1 else "after the last round"
 
 
 def _entry(cell: Cell) -> Entry | None:
     final = 100 * cell.accuracy[:, -1]
     middle = mean(final)
-    return None if middle is None else Entry(middle, std(final), num_diverged=cell.num_diverged)
+    return None if middle is None else Entry(middle, std(final), False, len(cell.runs), cell.num_diverged)
 
 
-def tabulate(cells: list[Cell], names: list[str], entry: Callable[[Cell], Entry | None]) -> Table:
-    """The cells of one data set as a table without titles: rows are their `names`, columns their scenarios."""
-    columns = scenarios(cells)
-    found = {(n, (cell.corruption, cell.fraction)): cell for cell, n in zip(cells, names, strict=True)}
-    rules = {name: cell.aggregator for cell, name in zip(cells, names, strict=True)}
-    entries = {place: entry(cell) for place, cell in found.items()}
-    rows = tuple(
-        Row(name, tuple(entries.get((name, column)) for column in columns), rules[name])
-        for name in ordered_rows(cells, names)
-    )
+def tabulate(title: str, subtitle: str, named: Sequence[tuple[str, Cell, Entry | None]]) -> Table:
+    """A table of (row's name, cell, entry) of one data set: a column a scenario; a note tells what diverged."""
+    cells = [cell for _, cell, _ in named]
+    places = scenarios(cells)
+    columns = tuple(Column(*scenario_parts(place)) for place in places)
+    entries = {(name, (cell.corruption, cell.fraction)): entry for name, cell, entry in named}
+    rules = {name: cell.aggregator for name, cell, _ in named}
+    order = ordered_rows(cells, [name for name, _, _ in named])
+    rows = tuple(Row(name, tuple(entries.get((name, place)) for place in places), rules[name]) for name in order)
     told = [
-        f"{name}, {Column(*scenario_parts(column)).label}: {e.num_diverged} of {len(found[name, column].runs)}"
-        for (name, column), e in entries.items()
-        if e is not None and e.num_diverged
+        f"{row.name}, {column.label}: {entry.num_diverged} of {entry.num_runs}"
+        for row in rows
+        for column, entry in zip(columns, row.entries, strict=True)
+        if entry is not None and entry.num_diverged
     ]
     notes = (f"† diverged runs: {'; '.join(told)}.",) if told else ()
-    headings = tuple(Column(*scenario_parts(column)) for column in columns)
-    return Table(data_name(cells[0].data), "", "", headings, rows, notes)
+    return Table(data_name(cells[0].data), title, subtitle, columns, rows, notes)
 
 
 def _best_in_bold(table: Table) -> Table:
     """The greatest mean of each column in bold, and whatever is shown as the same number."""
-    rows = [list(row.entries) for row in table.rows]
-    for column in range(len(table.columns)):
-        shown = [round(entries[column].mean, 2) for entries in rows if entries[column] is not None]  # type: ignore[union-attr]
-        for entries in rows:
-            if (e := entries[column]) is not None:
-                entries[column] = replace(e, bold=round(e.mean, 2) == max(shown))
-    return replace(table, rows=tuple(replace(row, entries=tuple(e)) for row, e in zip(table.rows, rows, strict=True)))
+    best = [
+        max((round(row.entries[column].mean, 2) for row in table.rows if row.entries[column]), default=0.0)  # type: ignore[union-attr]
+        for column in range(len(table.columns))
+    ]
+    bold = lambda entry, mean: entry and replace(entry, bold=round(entry.mean, 2) == mean)
+    rows = (replace(row, entries=tuple(map(bold, row.entries, best))) for row in table.rows)
+    return replace(table, rows=tuple(rows))
