@@ -1,7 +1,6 @@
 """Experiments end to end: rows, determinism, interruption, report, and the command line."""
 
 import json
-import shutil
 from pathlib import Path
 
 import chex
@@ -15,10 +14,11 @@ from fedsim import build, report
 from fedsim.cli import main, split_overrides
 from fedsim.configfile import parse
 from fedsim.errors import ConfigError, RunFolderError
-from fedsim.experiment import Progress, make_plan, run
+from fedsim.experiment import Progress, run
 from fedsim.layout import Layout
+from fedsim.plan import make_plan
 from fedsim.report import cells
-from fedsim.store import CLIENTS, ROUNDS, RunFolder
+from fedsim.store import CLIENTS, ROUNDS
 from fedsim.sweep import Programs, group_runs, map_runs, prepare
 
 SMALL = """
@@ -145,64 +145,6 @@ def test_resolved_config_gives_the_same_results(folder, plan):
     again = make_plan(parse((folder.path / "config.toml").read_text()))
     assert again.runs == plan.runs
     assert again.groups == plan.groups
-
-
-def test_interruption_leaves_an_incomplete_folder_and_is_continued(folder, plan, tmp_path):
-    class Stop(Progress):
-        """Interrupts in the second group."""
-
-        def __init__(self):
-            self.calls = 0
-
-        def rounds(self, num_rounds):
-            self.calls += 1
-            if self.calls == 5:
-                raise KeyboardInterrupt
-
-    path = tmp_path / "cut"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop())
-    cut = RunFolder(path)
-    assert cut.read_manifest()["status"] == "incomplete"
-    assert [group["complete"] for group in cut.read_manifest()["groups"]] == [True, False]
-    with pytest.raises(RunFolderError, match="not complete"):
-        report.make(cut)
-    kept = {p.name: p.stat().st_mtime_ns for p in cut.parts.glob("00000-*")}
-    continued = run(plan, path, Progress())
-    assert {p.name: p.stat().st_mtime_ns for p in cut.parts.glob("00000-*")} == kept
-    assert continued.read_manifest()["status"] == "complete"
-    assert continued.read("clients").equals(folder.read("clients"))
-    assert continued.read("rounds").equals(folder.read("rounds"))
-
-
-def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):
-    """Without its parts a complete folder stays; a missing part of an incomplete one is made again."""
-    path = tmp_path / "kept"
-    shutil.copytree(folder.path, path)
-    kept = RunFolder(path)
-    shutil.rmtree(kept.parts)
-    run(plan, path, Progress())
-    assert kept.read("rounds").equals(folder.read("rounds"))
-    (path / "clients.parquet").unlink()
-    run(plan, path, Progress())  # everything again, as nothing is left to join
-    assert kept.read("clients").equals(folder.read("clients"))
-    kept.write_manifest(kept.read_manifest() | {"status": "incomplete"})
-    next(kept.parts.glob("00001-*")).unlink()
-    run(plan, path, Progress())
-    assert kept.read("rounds").equals(folder.read("rounds"))
-    run(plan, path, Progress(), force=True)
-    assert not (path / "summary.csv").exists()
-    assert not list((path / "figures").iterdir())
-
-
-def test_a_folder_with_something_else_is_left_alone(folder, tmp_path):
-    other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
-    with pytest.raises(RunFolderError, match="holds results with another config"):
-        run(other, folder.path, Progress())
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match="not a run folder"):
-        run(other, tmp_path, Progress())
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_no_rounds_at_all(tmp_path):

@@ -11,8 +11,8 @@ from fedsim.aggregators import AGGREGATORS
 SOURCE = Path(fedsim.__file__).parent
 # Each may import from those before it, never from those after.
 ORDER = (  # noqa: SIM905
-    "errors types devices memory config layout keys configfile datasets corruption models task attacks aggregators "
-    "client cohort evaluate simulate testing sweep build rows store execute experiment report catalogue picture "
+    "errors types claims devices memory config layout keys configfile datasets corruption models task attacks aggregators "
+    "client cohort evaluate simulate testing sweep build rows store plan manifest checkpoint execute experiment report catalogue picture "
     "console cli_data cli"
 ).split()
 UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name

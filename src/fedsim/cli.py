@@ -30,7 +30,7 @@ examples:
   fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
   fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
 
-The same command again continues an interrupted run where its last group of runs was complete.
+The same command again continues an interrupted run from its last checkpoint; started twice, both share the work.
 """
 
 
@@ -107,6 +107,14 @@ def _parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
     )
     run.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
+    run.add_argument(
+        "--checkpoint-seconds",
+        metavar="S",
+        type=float,
+        default=10.0,
+        help="least time between checkpoints (default: 10)",
+    )
+    run.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
     run.add_argument("--force", action="store_true", help="start over where the folder holds results already")
 
     commands.add_parser(
@@ -170,7 +178,8 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     path = options.out or Path("runs") / f"{experiment.base.name}-{experiment.digest()}"
 
     from fedsim import console, devices, report
-    from fedsim.experiment import make_plan, run
+    from fedsim.experiment import run
+    from fedsim.plan import make_plan
 
     devices.one_per_core()
     plan = make_plan(experiment)
@@ -179,7 +188,14 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         return 0
     with console.Bar() as progress:
         try:
-            folder = run(plan, path, progress, options.force)
+            folder = run(
+                plan,
+                path,
+                progress,
+                force=options.force,
+                mix=options.mix,
+                checkpoint_seconds=options.checkpoint_seconds,
+            )
         except KeyboardInterrupt:
             progress.close()
             print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
@@ -213,3 +229,7 @@ def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 def _data(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     del overrides
     return cli_data.run(options)
+
+
+if __name__ == "__main__":
+    entry()

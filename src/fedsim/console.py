@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from fedsim.experiment import Plan, Progress
+from fedsim.experiment import Progress
+from fedsim.plan import Plan
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
 

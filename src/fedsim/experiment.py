@@ -1,38 +1,20 @@
-"""The host's loop over an experiment: plan, compile, chunks, evaluation, writing, progress."""
+"""The host's loop over the groups of an experiment: who runs which, from where, and what is written."""
 
-import platform
-from dataclasses import asdict, dataclass, replace
+import time
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
-
-import fedsim
-from fedsim import build, memory
-from fedsim.config import Config, DataConfig
-from fedsim.configfile import Experiment
-from fedsim.errors import RunFolderError
-from fedsim.execute import SECONDS, run_group
-from fedsim.keys import flatten
-from fedsim.layout import Layout, choose_layout
+from fedsim.checkpoint import Checkpoints
+from fedsim.execute import SECONDS, Output, run_group
+from fedsim.manifest import open_folder, read_group
+from fedsim.plan import Plan
 from fedsim.store import RunFolder
-from fedsim.sweep import Group, group_runs
-from fedsim.types import FederatedDataset
+from fedsim.sweep import Group
+from fedsim.types import ServerState
 
-VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The runs of an experiment and how they are grouped; fixed before the first row is written."""
-
-    experiment: Experiment
-    runs: list[Config]
-    groups: list[Group]
-    datasets: dict[DataConfig, FederatedDataset]
+CHECKPOINT_SECONDS = 10.0
+POLL_SECONDS = 1.0
 
 
 class Progress:
@@ -48,110 +30,94 @@ class Progress:
         """Rounds done, over all runs, since the last call."""
 
 
-def make_plan(experiment: Experiment) -> Plan:
-    """Checks every run, loads the data sets, groups the runs and chooses widths."""
-    for config in experiment.points():
-        build.check_names(config)
-    runs = experiment.runs()
-    datasets = {config: build.dataset(config) for config in {run.data: None for run in runs}}
-    for config in runs:
-        build.check_fit(config, datasets[config.data])
-    groups = []
-    for members in group_runs(runs):
-        config = runs[members[0]]
-        groups.append(Group(members, _layout(config, len(members), datasets[config.data])))
-    return Plan(experiment, runs, groups, datasets)
+def run(
+    plan: Plan,
+    path: Path,
+    progress: Progress,
+    *,
+    force: bool = False,
+    mix: bool = False,
+    wait: bool = True,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> RunFolder:
+    """Runs the plan into the folder `path`, from where an earlier start of it was stopped, with that start's layouts.
 
-
-def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:
-    """The layout of a group on the devices at hand."""
-    return choose_layout(
-        config,
-        num_runs,
-        build.num_params(config, dataset),
-        np.asarray(dataset.train.counts),
-        partial(memory.step_bytes, build.task(config, dataset), dataset.train.x[0]),
-        backend=jax.default_backend(),
-        num_devices=jax.device_count(),
-        memory=memory.available(),
-    )
-
-
-def run(plan: Plan, path: Path, progress: Progress, force: bool = False) -> RunFolder:
-    """Runs the plan into the folder `path`; what an earlier start completed is kept, and so are its layouts.
-
-    `force` starts over. Raises `RunFolderError` where the folder holds something else. The manifest's status is
-    "complete" at the end and "incomplete" before, whatever happens.
+    Processes that are started on the same folder share its groups; with `wait` each returns when all is complete,
+    otherwise when no group is left to begin. `force` starts over; `mix` goes on although versions or device are others
+    than before. At least `checkpoint_seconds` pass between two checkpoints of a group. Raises `RunFolderError` where
+    the folder holds something else. The manifest's status is "complete" at the end and "incomplete" before, whatever
+    happens.
     """
     folder = RunFolder(path)
-    manifest = _open(folder, plan, force)
+    manifest = open_folder(folder, plan, force, mix)
     plan = replace(plan, groups=[read_group(entry) for entry in manifest["plan"]])
     progress.start(plan)
-    if manifest["status"] == "complete" and folder.is_joined():
+    if manifest["status"] == "complete":
         for group in plan.groups:
             _keep(plan, group, progress)
         return folder
-    for number, group in enumerate(plan.groups):
-        entry = manifest["groups"][number]
-        if entry["complete"] and folder.count_parts(number) == entry["num_parts"]:
-            _keep(plan, group, progress)
-            continue
-        configs = [plan.runs[position] for position in group.runs]
-        seconds = run_group(
-            configs,
-            plan.datasets[configs[0].data],
-            group,
-            write=partial(folder.write_part, number),
-            write_model=folder.write_model,
-            show_status=partial(progress.group, plan, group),
-            show_rounds=progress.rounds,
-        )
-        entry |= seconds | {"complete": True, "num_parts": folder.count_parts(number)}
-        folder.write_manifest(manifest)
-    folder.join()
-    totals = {name: sum(entry[name] for entry in manifest["groups"]) for name in SECONDS}
-    folder.write_manifest(manifest | {"status": "complete"} | totals)
+    pending = list(range(len(plan.groups)))
+    while pending:
+        busy = []
+        for number in pending:
+            with folder.claim(number) as is_ours:
+                if not is_ours:
+                    busy.append(number)
+                elif folder.finished(number):
+                    _keep(plan, plan.groups[number], progress)
+                else:
+                    _run_group(plan, number, folder, progress, checkpoint_seconds)
+        if busy and not wait:
+            return folder
+        if busy == pending:
+            progress.group(plan, plan.groups[busy[0]], "another process works on it")
+            time.sleep(POLL_SECONDS)
+        pending = busy
+    _complete(folder)
     return folder
+
+
+def _run_group(plan: Plan, number: int, folder: RunFolder, progress: Progress, checkpoint_seconds: float) -> None:
+    """Runs a group that this process has claimed, from its last checkpoint."""
+    group = plan.groups[number]
+    configs = [plan.runs[position] for position in group.runs]
+    with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
+
+        def restore(shapes: ServerState) -> tuple[int, ServerState] | None:
+            """Goes back to the last checkpoint, if every row before it is there; rows after it are dropped."""
+            latest = checkpoints.latest()
+            if latest is not None:
+                expected = list(range(0, latest + 1, configs[0].server.eval_every))
+                if folder.rounds_written(number)[: len(expected)] == expected:
+                    folder.drop_parts(number, after=latest)
+                    return latest, checkpoints.restore(latest, shapes)
+            folder.drop_parts(number)
+            return None
+
+        output = Output(
+            rows=partial(folder.write_part, number),
+            model=folder.write_model,
+            save=checkpoints.save,
+            restore=restore,
+            status=partial(progress.group, plan, group),
+            progress=progress.rounds,
+        )
+        seconds = run_group(configs, plan.datasets[configs[0].data], group, output)
+    folder.finish(number, seconds)
+
+
+def _complete(folder: RunFolder) -> None:
+    """Joins the parts, once all groups are complete."""
+    with folder.alone():
+        manifest = folder.read_manifest()
+        if manifest["status"] == "complete":
+            return
+        folder.join()
+        entries = [folder.finished(number) or {} for number in range(len(manifest["plan"]))]
+        totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
+        folder.write_manifest(manifest | {"status": "complete"} | totals)
 
 
 def _keep(plan: Plan, group: Group, progress: Progress) -> None:
     progress.group(plan, group, "kept")
     progress.rounds(sum(plan.runs[position].server.num_rounds for position in group.runs))
-
-
-def _open(folder: RunFolder, plan: Plan, force: bool) -> dict[str, Any]:
-    """The manifest to go on with: the folder's own if it is of this very plan, else a new one."""
-    manifest = new_manifest(plan)
-    if folder.is_occupied():
-        found = folder.read_manifest()
-        differs = [key for key in ("config", "versions", "device") if found[key] != manifest[key]]
-        if not force and differs:
-            raise RunFolderError(
-                f"{folder.path}: holds results with another {', '.join(differs)}; choose another --out, or add --force "
-                "to start over"
-            )
-        if not force:
-            return found
-    folder.create(manifest)
-    folder.write_text("config.toml", plan.experiment.dump())
-    return manifest
-
-
-def new_manifest(plan: Plan) -> dict[str, Any]:
-    """The manifest of a plan of which nothing has run."""
-    device = jax.devices()[0]
-    return {
-        "status": "incomplete",
-        "config": plan.experiment.dump(),
-        "versions": {"fedsim": fedsim.__version__, "python": platform.python_version()}
-        | {name: version(name) for name in VERSIONED},
-        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
-        "runs": [flatten(config) for config in plan.runs],
-        "plan": [{"runs": list(group.runs), "layout": asdict(group.layout)} for group in plan.groups],
-        "groups": [{"complete": False} for _ in plan.groups],
-    }
-
-
-def read_group(entry: dict[str, Any]) -> Group:
-    """A group of a manifest's plan."""
-    return Group(tuple(entry["runs"]), Layout(**entry["layout"]))

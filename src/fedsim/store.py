@@ -1,8 +1,11 @@
 """Run folders: where the results of an experiment lie, and how they get there unbroken.
 
     config.toml       the experiment with every key resolved; running it gives the same results
-    manifest.json     status, plan (groups, widths), versions, device, seconds
+    manifest.json     status, plan (groups, widths), versions, device, seconds; the plan is there before the first row
     parts/            rows of one group between two evaluations; written once, never changed
+    checkpoints/      the states of groups that are not complete
+    groups/           a file for each complete group
+    locks/            which process works on which group
     models/           a model a run, if `record.models` asks for them
     rounds.parquet    all parts joined: one row a run and evaluated round
     clients.parquet   one row a run, round and client of its cohort
@@ -14,7 +17,9 @@ Every file is written under another name and then moved, so that what is there i
 
 import json
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedsim.claims import claim
 from fedsim.errors import RunFolderError
 from fedsim.types import PyTree
 
@@ -58,7 +64,7 @@ CLIENTS = pa.schema(
     ]
 )
 SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS}
-MANIFEST_KEYS = {"status", "config", "runs", "plan", "groups", "versions", "device"}
+MANIFEST_KEYS = {"status", "config", "runs", "plan", "versions", "device"}
 
 
 class RunFolder:
@@ -72,26 +78,75 @@ class RunFolder:
         return self.path / "parts"
 
     def is_occupied(self) -> bool:
-        """Whether anything is there."""
-        return self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+        """Whether anything is there but locks."""
+        return self.path.exists() and (not self.path.is_dir() or any(p.name != "locks" for p in self.path.iterdir()))
 
-    def create(self, manifest: dict[str, Any]) -> None:
-        """Makes the folder, or empties it of results; the manifest goes first, so that it never promises too much."""
+    def claim(self, group: int) -> AbstractContextManager[bool]:
+        """Whether this process is now the only one to work on `group`, until the end of the block."""
+        return claim(self.path / "locks" / f"{group:05}.lock")
+
+    def is_claimed(self, group: int) -> bool:
+        """Whether a process works on `group`."""
+        with self.claim(group) as is_ours:
+            return not is_ours
+
+    def alone(self) -> AbstractContextManager[bool]:
+        """Waits until no other process makes or completes the folder."""
+        return claim(self.path / "locks" / "folder.lock", wait=True)
+
+    def checkpoints(self, group: int) -> Path:
+        """Where the checkpoints of a group lie."""
+        return self.path / "checkpoints" / f"{group:05}"
+
+    def make(self) -> None:
+        """Makes the folder, if it is not there."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{self.path}: cannot be made: {error.strerror}; choose another --out") from None
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Empties the folder of results; the manifest goes first, so that it never promises too much."""
+        self.make()
         self.write_manifest(manifest)
         for pattern in ("parts/*.parquet", "*.parquet", "summary.csv", "figures/*.png"):
             for path in self.path.glob(pattern):
                 path.unlink()
+        for name in ("groups", "checkpoints", "models", "log"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def is_joined(self) -> bool:
         """Whether the joined tables are there."""
         return all((self.path / f"{kind}.parquet").exists() for kind in SCHEMAS)
 
-    def count_parts(self, group: int) -> int:
-        """Files that a group has written."""
+    def rounds_written(self, group: int) -> list[int]:
+        """The evaluated rounds that a group has rows of."""
+        return sorted(int(path.name.split("-")[1]) for path in self.parts.glob(f"{group:05}-*-rounds.parquet"))
+
+    def drop_parts(self, group: int, after: int = -1) -> None:
+        """Deletes a group's rows of the rounds after `after`, and what a killed process left half-written."""
+        for path in self.parts.glob(f"{group:05}-*.parquet"):
+            if int(path.name.split("-")[1]) > after:
+                path.unlink()
+        for path in self.parts.glob(f".{group:05}-*"):
+            path.unlink()
+
+    def finish(self, group: int, seconds: dict[str, float]) -> None:
+        """Notes that a group is complete; its checkpoints go."""
+        (self.path / "groups").mkdir(exist_ok=True)
+        entry = seconds | {"num_parts": self._count_parts(group)}
+        self.write_text(f"groups/{group:05}.json", json.dumps(entry, indent=2) + "\n")
+        shutil.rmtree(self.checkpoints(group), ignore_errors=True)
+
+    def finished(self, group: int) -> dict[str, float] | None:
+        """The seconds of a complete group; None where it is not complete, or parts of it are missing."""
+        try:
+            entry: dict[str, float] = json.loads((self.path / "groups" / f"{group:05}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return entry if entry.get("num_parts") == self._count_parts(group) else None
+
+    def _count_parts(self, group: int) -> int:
         return len(list(self.parts.glob(f"{group:05}-*.parquet")))
 
     def read_manifest(self) -> dict[str, Any]:
