@@ -1,0 +1,63 @@
+"""Data heterogeneity (Sec. 5.4, Fig. 4): ARFL's learning curves over Dirichlet partitions, 30 % of clients shuffled."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsim.paper import select
+from fedsim.paper.claims import Claim, claim, not_run
+from fedsim.paper.plots import with_band
+from fedsim.report import style
+from fedsim.report.cells import Cell, Results
+from fedsim.report.names import aggregator_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TEXTS = (
+    ("The larger α, the higher the accuracy at the end (mean of the last five evaluations)", "Fig. 4"),
+    ("The larger α, the less the curve fluctuates (deviation of its steps in the second half)", "Fig. 4"),
+)
+
+
+def over_alpha(results: Results) -> dict[float, Cell]:
+    """ARFL's cells by the Dirichlet partition's alpha, in ascending order."""
+    wanted = {"server.aggregator": "arfl", "data.partition": "dirichlet"}
+    return select.along(results, "data.dirichlet_alpha", wanted)
+
+
+def fluctuation(cell: Cell) -> float:
+    """Standard deviation, in points, of the steps between evaluations in the second half; mean over seeds."""
+    second_half = cell.rounds >= cell.rounds[-1] / 2
+    steps = np.diff(100 * cell.accuracy[:, second_half], axis=1)
+    return float(steps.std(axis=1).mean()) if steps.shape[1] > 1 else float("nan")
+
+
+def claims(results: Results) -> list[Claim]:
+    """A stronger heterogeneity makes curves fluctuate more and end lower."""
+    cells = over_alpha(results)
+    if len(cells) < 2:
+        return [not_run(*text) for text in TEXTS]
+    ends = [select.late(cell) for cell in cells.values()]
+    fluctuations = [fluctuation(cell) for cell in cells.values()]
+    told = lambda values, unit: ", ".join(
+        f"α = {alpha:g}: {value:.2f}{unit}" for alpha, value in zip(cells, values, strict=True)
+    )
+    made = [claim(*TEXTS[0], told(ends, " %"), all(np.diff(ends) > 0))]
+    if np.isnan(fluctuations).any():
+        return [*made, not_run(*TEXTS[1])]
+    return [*made, claim(*TEXTS[1], told(fluctuations, ""), all(np.diff(fluctuations) < 0))]
+
+
+def figures(results: Results) -> dict[str, "Figure"]:
+    """The paper's Fig. 4: a curve for each alpha, the band from the least to the greatest seed."""
+    cells = over_alpha(results)
+    if not cells:
+        return {}
+    figure, (panel,) = style.panels(1)
+    figure.set_size_inches(5.2, 3.8)
+    handles: dict[str, Any] = {}
+    for position, (alpha, cell) in enumerate(cells.items()):
+        handles[f"α = {alpha:g}"] = with_band(panel, cell.rounds, 100 * cell.accuracy.T, style.line(position))
+    style.over_rounds(panel)
+    return {"heterogeneity": style.finish(figure, [panel], f"Test accuracy of {aggregator_name('arfl')} (%)", handles)}

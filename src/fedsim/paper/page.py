@@ -1,0 +1,46 @@
+"""The page of a result: its claims and tables, measured beside published."""
+
+from typing import NamedTuple
+
+from rich.console import Group
+from rich.text import Text
+
+from fedsim.paper import grid
+from fedsim.paper.claims import Claim
+from fedsim.paper.grid import Grid
+from fedsim.paper.results import Result
+from fedsim.report.cells import Results
+
+SOURCE = '"Auto-weighted Robust Federated Learning with Corrupted Data Sources", arXiv 2101.05880'
+
+
+class Page(NamedTuple):
+    """What is made of a run folder, but for its figures."""
+
+    result: Result
+    budget: str
+    results: Results
+    claims: list[Claim]
+    tables: list[Grid]
+
+    @property
+    def heading(self) -> str:
+        """For example "lambda (budget small), Sec. 5.5, Fig. 5: weights and accuracy over lambda"."""
+        return f"{self.result.id} (budget {self.budget}), {self.result.where}: {self.result.what}"
+
+    @property
+    def grids(self) -> list[Grid]:
+        """All as tables of texts, the claims first."""
+        rows = tuple((claim.text, claim.published, claim.measured, claim.verdict) for claim in self.claims)
+        return [Grid("", ("Claim", "Published", "Measured", ""), rows, is_text=True), *self.tables]
+
+
+def terminal(page: Page) -> Group:
+    """The page for a terminal."""
+    return Group(Text(f"\nThe paper's {page.heading}"), *map(grid.terminal, page.grids))
+
+
+def markdown(page: Page) -> str:
+    """The page in Markdown."""
+    parts = [f"# {page.heading}", f"Paper: {SOURCE}. Made by `{page.result.command(page.budget)}`."]
+    return "\n\n".join([*parts, *map(grid.markdown, page.grids)])

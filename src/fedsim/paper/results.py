@@ -1,0 +1,52 @@
+"""The paper's results: what each is, where it stands, the configuration that makes it, and what is published."""
+
+from dataclasses import dataclass
+
+BUDGETS = ("paper", "small")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A table, figure or statement of the paper (or of what it leaves out) that a configuration makes again."""
+
+    id: str  # the configuration's `name`
+    what: str
+    where: str  # in the paper
+    published: str  # in a few words
+
+    @property
+    def config(self) -> str:
+        """The configuration's path in the repository."""
+        return f"configs/paper/{self.id}.toml"
+
+    def command(self, budget: str = "paper") -> str:
+        """The command that makes it."""
+        return f"fedsim run {self.config}" + f" --budget {budget}" * (budget != "paper")
+
+
+RESULTS = {
+    result.id: result
+    for result in (
+        Result("intro", "one corrupted client of three moves a line", "Sec. 3.3, Fig. 1", "a figure"),
+        Result("table2-cifar10", "accuracy of five rules on CIFAR-10", "Sec. 5.2, Table 2", "35 cells"),
+        Result("table2-femnist", "accuracy of five rules on FEMNIST", "Sec. 5.2, Table 2", "35 cells"),
+        Result("table2-shakespeare", "accuracy of five rules on Shakespeare", "Sec. 5.2, Table 2", "35 cells"),
+        Result("convergence", "loss and accuracy over rounds, FEMNIST", "Sec. 5.2, Fig. 2", "a figure"),
+        Result("fraction-femnist", "70 % of FEMNIST's clients corrupted", "Sec. 5.2", "above 79 %"),
+        Result("fraction", "from none to 90 % of the clients corrupted", "Sec. 5.3, Fig. 3", "a figure"),
+        Result("heterogeneity", "learning curves by Dirichlet's alpha", "Sec. 5.4, Fig. 4", "a figure"),
+        Result("lambda", "weights and accuracy over lambda", "Sec. 5.5, Fig. 5", "a figure"),
+        Result("autoweight", "weights over rounds, beside FedAvg's", "Sec. 5.6, Fig. 6, 7", "two figures"),
+        Result("limits", "collusion, false losses, flipped updates", "Sec. 6", "words"),
+        Result("fairness", "the benign client hardest to learn", "Sec. 6", "words"),
+        Result("bound", "terms of the bound and of the objective", "Theorems 1 and 2, Eq. 2", "formulas"),
+    )
+}
+
+
+def of_name(name: str) -> tuple[Result, str] | None:
+    """The result that an experiment's `name` belongs to, and its budget: "lambda-small" is ("lambda", "small")."""
+    if name in RESULTS:
+        return RESULTS[name], "paper"
+    head, _, budget = name.rpartition("-")
+    return (RESULTS[head], budget) if head in RESULTS else None
