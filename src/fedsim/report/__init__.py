@@ -2,6 +2,7 @@
 
 from fedsim.report import style
 from fedsim.report.cells import Results, read
+from fedsim.report.cube import as_xarray
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
 from fedsim.report.paired import REFERENCE, differences, paired_rows, paired_tables
@@ -13,6 +14,7 @@ from fedsim.store import RunFolder
 __all__ = [
     "Results",
     "accuracy_tables",
+    "as_xarray",
     "differences",
     "figures",
     "latex",

@@ -68,7 +68,7 @@ def _over_rounds(
             handles[name] = panel.plot(cell.rounds, values.mean(axis=0), **look)[0]
             panel.fill_between(cell.rounds, values.min(axis=0), values.max(axis=0), color=look["color"], **style.BAND)
         panel.set_title(place_name(place, results.cells))
-        panel.set_xlabel("Round")
+        style.over_rounds(panel)
     handles = {name: handles[name] for name in rows if name in handles}
     cuts = (style.cut(len(shown), len(every), "panels"), style.cut(style.MAX_LINES, len(rows), "rows"))
     return style.finish(figure, panels, label, handles, "; ".join(filter(None, cuts)))

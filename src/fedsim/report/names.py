@@ -52,8 +52,12 @@ def row_names(cells: list[Cell], without: Collection[str] = ()) -> list[str]:
 
 
 def ordered_rows(cells: list[Cell], names: list[str]) -> list[str]:
-    """The different `names`, the cells' rows: rules in the paper's order, ARFL last; of a rule, as they come."""
+    """The different `names`, rules in the paper's order, ARFL last, then settings as they come, then lambda."""
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    ranks = {name: rank.get(cell.aggregator, len(known)) for cell, name in zip(cells, names, strict=True)}
-    return sorted(ranks, key=lambda name: ranks[name])
+    settings = list(dict.fromkeys(cell.settings for cell in cells))
+    place = lambda cell: (rank.get(cell.aggregator, len(known)), settings.index(cell.settings), cell.lam or 0.0)
+    places: dict[str, tuple[int, int, float]] = {}
+    for cell, name in zip(cells, names, strict=True):
+        places.setdefault(name, place(cell))
+    return sorted(places, key=lambda name: places[name])

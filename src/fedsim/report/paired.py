@@ -91,8 +91,10 @@ def paired_tables(results: Results, to: str = REFERENCE) -> list[Table]:
 
 def _table(results: Results, found: list[Difference], to: str) -> Table:
     names = dict(zip(map(id, results.cells), row_names(results.cells), strict=True))
-    several = len({names[id(d.reference)] for d in found}) > 1
-    named = [(names[id(d.cell)] + several * f" − {names[id(d.reference)]}", d.cell, _entry(d)) for d in found]
+    shared = {key for cell in results.cells for key, _ in cell.settings if section(key) != to}
+    references = dict(zip(map(id, results.cells), row_names(results.cells, without=shared), strict=True))
+    several = len({id(d.cell) for d in found}) < len(found)  # references of a cell: name them
+    named = [(names[id(d.cell)] + several * f" − {references[id(d.reference)]}", d.cell, _entry(d)) for d in found]
     numbers = {len(d.seeds) for d in found}
     seeds = f"{max(numbers)} seeds" if len(numbers) == 1 else f"up to {max(numbers)} seeds"
     reference = aggregator_name(to)

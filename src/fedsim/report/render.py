@@ -15,9 +15,9 @@ def terminal(tables: list[Table]) -> Group:
     parts: list[RenderableType] = []
     for table in tables:
         shown = RichTable()
-        shown.add_column("Aggregator")
+        shown.add_column("Aggregator", overflow="fold")
         for column in table.columns:
-            shown.add_column(escape(column.label), justify="right")
+            shown.add_column(escape(column.label), justify="right", no_wrap=True)
         for row in table.rows:
             texts = [(entry, entry_text(entry, table.signed)) for entry in row.entries]
             bold = [f"[bold]{text}[/bold]" if entry and entry.bold else text for entry, text in texts]

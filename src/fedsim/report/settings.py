@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsim.aggregators import AGGREGATORS
 from fedsim.keys import KEYS
 
 Run = dict[str, Any]  # the configuration of a run by dotted key
@@ -41,12 +42,11 @@ def settings(runs: Sequence[Run]) -> list[Settings]:
     """
     keys = [key for key in runs[0] if key not in (*AXES, *IGNORED)]
     keys = [key for key in keys if len({run[key] for run in runs}) > 1]
-    rules = {run["server.aggregator"] for run in runs}
     values: dict[tuple[Any, ...], set[Any]] = {}
     for run in runs:
         for key in keys:
-            values.setdefault(_peers(key, run, rules), set()).add(run[key])
-    told = lambda key, run: _has(key, run, rules) and len(values[_peers(key, run, rules)]) > 1
+            values.setdefault(_peers(key, run), set()).add(run[key])
+    told = lambda key, run: applies(key, run) and len(values[_peers(key, run)]) > 1
     return [tuple((key, run[key]) for key in keys if told(key, run)) for run in runs]
 
 
@@ -65,17 +65,13 @@ def text(chosen: Settings) -> str:
     return ", ".join(f"{key}={value}" for key, value in chosen)
 
 
-def _of_corrupted(key: str) -> bool:
-    return section(key) == "attack" or key == "corruption.clients"
-
-
-def _has(key: str, run: Run, rules: set[str]) -> bool:
-    """Whether `key` says anything about `run`."""
-    if section(key) in rules:
+def applies(key: str, run: Run) -> bool:
+    """Whether `key` says anything about `run`: not of another rule's section, nor of corrupted clients without any."""
+    if section(key) in AGGREGATORS:
         return bool(section(key) == run["server.aggregator"])
-    return is_corrupted(run) or not _of_corrupted(key)
+    return is_corrupted(run) or not (section(key) == "attack" or key == "corruption.clients")
 
 
-def _peers(key: str, run: Run, rules: set[str]) -> tuple[Any, ...]:
+def _peers(key: str, run: Run) -> tuple[Any, ...]:
     """What the runs share among which `key` is looked at."""
-    return key, data_set(run), _has(key, run, rules)
+    return key, data_set(run), applies(key, run)

@@ -1,6 +1,7 @@
 """One style for all figures: fonts, sizes, colours, lines, panels, legends. Draw and save inside `context()`."""
 
 from contextlib import AbstractContextManager
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def line(position: int) -> dict[str, Any]:
 
 
 def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:
-    """A figure with `number` panels in rows of four; they share their vertical axis if `share_y`."""
+    """A figure with `number` panels in rows of at most four; they share their vertical axis if `share_y`."""
     from matplotlib.figure import Figure
 
-    columns = min(number, 4)
-    rows = -(-number // columns)
+    rows = -(-number // 4)
+    columns = -(-number // rows)
     figure = Figure(figsize=(0.9 + 3.1 * columns, 0.7 + 2.7 * rows))
     grid = figure.subplots(rows, columns, sharey=share_y, squeeze=False).ravel().tolist()
     for panel in grid[number:]:
@@ -63,14 +64,25 @@ def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:
     return figure, grid[:number]
 
 
+def over_rounds(panel: "Axes") -> None:
+    """The horizontal axis of a panel over rounds."""
+    from matplotlib.ticker import MaxNLocator
+
+    panel.set_xlabel("Round")
+    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+
+
 def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str, Any], note: str = "") -> "Figure":
     """The vertical axes' label, a legend below, and above a note on what is not shown."""
     for panel in panels:
         if panel.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             panel.set_ylabel(label)
-    characters = 10 * figure.get_size_inches()[0]
-    columns = max(1, min(len(handles), 5, int(characters // (8 + max(map(len, handles), default=0)))))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns)
+    width, height = figure.get_size_inches()
+    labels = ["\n".join(wrap(label, int(12 * width) - 7)) for label in handles]
+    columns = max(1, min(len(handles), 5, int(12 * width // (7 + max(map(len, labels), default=0)))))
+    lines = sum(label.count("\n") for label in labels) + -(-len(labels) // columns)
+    figure.set_size_inches(width, height + 0.19 * (lines - 1))
+    figure.legend(handles.values(), labels, loc="outside lower center", ncols=columns)
     if note:
         figure.suptitle(note, x=0.995, horizontalalignment="right", fontsize="small", color="0.35")
     return figure

@@ -7,7 +7,7 @@ import numpy as np
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results, data_sets
 from fedsim.report.curves import place_name, places
-from fedsim.report.names import data_name, ordered_rows, row_names
+from fedsim.report.names import data_name, ordered_rows, row_names, scenario_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,12 +51,15 @@ def _panels(cells: list[Cell], key: str) -> list[tuple[str, list[Cell]]]:
         place = lambda cell: (cell.data, (cell.corruption, cell.fraction))
         return [(place_name(p, cells), [cell for cell in cells if place(cell) == p]) for p in places(cells)]
     found = []
+    names = dict(zip(map(id, cells), row_names(cells, without=(key,)), strict=True))
     for data in data_sets(cells):
         mine = [cell for cell in cells if cell.data == data]
         for kind in dict.fromkeys(cell.corruption for cell in mine if cell.fraction > 0):
-            title = kind.capitalize() if kind != "none" else "Attack"
+            rows = {names[id(cell)] for cell in mine if cell.corruption == kind and cell.fraction > 0}
+            of_kind = [cell for cell in mine if cell.corruption == kind or cell.fraction == 0]
+            title = scenario_parts((kind, 1.0))[0]
             title = f"{data_name(data)}: {title}" if len(data_sets(cells)) > 1 else title
-            found.append((title, [cell for cell in mine if cell.corruption == kind or cell.fraction == 0]))
+            found.append((title, [cell for cell in of_kind if names[id(cell)] in rows]))
     return found
 
 

@@ -43,7 +43,7 @@ def client_weights(results: Results) -> "Figure | None":
             draw(panel, x, alpha, of_client["corrupted"][0].as_py(), handles)
         scenario = place_name((cell.data, (cell.corruption, cell.fraction)), results.cells)
         panel.set_title(f"{name}\n{scenario}, seed {cell.seeds[0]}")
-        panel.set_xlabel("Round")
+        style.over_rounds(panel)
     panels[0].set_ylim(bottom=0)  # shared by all, once everything is drawn
     return style.finish(figure, panels, LABEL, ordered(handles), joined(cuts))
 
@@ -89,7 +89,7 @@ def weights_over_lam(results: Results) -> "Figure | None":
         panel.set_title(f"{title}, seed {seed}")
         scale_x(panel, list(final), "arfl.lam")
     panels[0].set_ylim(bottom=0)
-    return style.finish(figure, panels, f"Final {LABEL[0].lower()}{LABEL[1:]}", ordered(handles), joined(cuts))
+    return style.finish(figure, panels, "Client's final weight α (%)", ordered(handles), joined(cuts))
 
 
 def _of_one_seed(cells: list[Cell]) -> dict[float, tuple[int, int]]:
