@@ -320,7 +320,7 @@ def test_mistakes_on_the_command_line_are_one_line_and_exit_2(arguments, message
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run"], ["rnu"], ["run", "x.toml", "--dryrun"], ["report"], ["report", "x", "y"]]
+    "arguments", [["run"], ["rnu"], ["run", "x.toml", "--dryrun"], ["report"], ["report", "x", "--format", "html"]]
 )
 def test_wrong_usage_exits_2(arguments, capsys):
     assert main(arguments) == 2

@@ -13,7 +13,7 @@ SOURCE = Path(fedsim.__file__).parent
 ORDER = (  # noqa: SIM905
     "errors types claims devices memory config layout keys configfile datasets corruption models task attacks aggregators "
     "client cohort evaluate simulate testing sweep build rows store plan manifest checkpoint execute experiment report catalogue picture "
-    "console cli_data cli"
+    "console cli_data cli_report cli"
 ).split()
 UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name
 

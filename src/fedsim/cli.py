@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedsim import __version__, cli_data
+from fedsim import __version__, cli_data, cli_report
 from fedsim.errors import ConfigError, FedsimError
 
 WELCOME = """\
@@ -122,12 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         help="print every key of a configuration with its default and meaning",
         description="Prints every key with its default and meaning, as a TOML file to start from.",
     )
-    report = commands.add_parser(
-        "report",
-        help="make table, summary.csv and figures of a run folder again",
-        description="Reads a complete run folder and makes its table, summary.csv and figures again.",
-    )
-    report.add_argument("run", metavar="RUN", type=Path, help="a run folder")
+    cli_report.add_parser(commands)
     cli_data.add_parser(commands)
     return parser
 
@@ -217,13 +212,8 @@ def _config(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
 
 def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
-    from fedsim import console, report
-    from fedsim.store import RunFolder
-
     del overrides
-    folder = RunFolder(options.run)
-    console.show_results(report.terminal(report.accuracy_tables(report.make(folder))), folder)
-    return 0
+    return cli_report.run(options)
 
 
 def _data(options: argparse.Namespace, overrides: dict[str, Any]) -> int:

@@ -134,10 +134,13 @@ def show_datasets(entries: Sequence["Entry"]) -> None:
     _console().print(table)
 
 
-def show_results(table: RenderableType, folder: RunFolder) -> None:
-    """The table, and where everything is."""
+def show_results(table: RenderableType, folder: RunFolder | None) -> None:
+    """The table, and where everything is, if it was written."""
     console = _console()
     console.print(table)
-    figures = sorted((folder.path / "figures").glob("*.png"))
-    for path in [folder.path / "summary.csv", *figures]:
-        console.print(str(path), markup=False)
+    if folder is None:
+        return
+    files = [folder.path / name for name in ("summary.csv", "paired.csv", "table.md", "table.tex")]
+    for path in [*filter(Path.exists, files), *sorted((folder.path / "figures").glob("*.png"))]:
+        beside = " (and .pdf)" if path.suffix == ".png" and path.with_suffix(".pdf").exists() else ""
+        console.print(f"{path}{beside}", markup=False)

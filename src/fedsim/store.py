@@ -109,7 +109,8 @@ class RunFolder:
         """Empties the folder of results; the manifest goes first, so that it never promises too much."""
         self.make()
         self.write_manifest(manifest)
-        for pattern in ("parts/*.parquet", "*.parquet", "summary.csv", "figures/*.png"):
+        reports = ("summary.csv", "paired.csv", "table.*", "figures/*.png", "figures/*.pdf")
+        for pattern in ("parts/*.parquet", "*.parquet", *reports):
             for path in self.path.glob(pattern):
                 path.unlink()
         for name in ("groups", "checkpoints", "models", "log"):
@@ -169,8 +170,11 @@ class RunFolder:
         _atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write_figure(self, name: str, figure: Any) -> None:
-        """Writes a matplotlib figure as figures/<name>.png."""
-        _atomically(self.path / "figures" / f"{name}.png", lambda path: figure.savefig(path, format="png"))
+        """Writes a matplotlib figure as figures/<name>.png and, without a date, as figures/<name>.pdf."""
+        path = self.path / "figures"
+        _atomically(path / f"{name}.png", lambda beside: figure.savefig(beside, format="png"))
+        dateless = {"CreationDate": None}
+        _atomically(path / f"{name}.pdf", lambda beside: figure.savefig(beside, format="pdf", metadata=dateless))
 
     def write_part(self, group: int, round_: int, rows: dict[str, dict[str, Any]]) -> None:
         """The rows of a group up to `round_` as {"rounds": columns, "clients": columns}."""
