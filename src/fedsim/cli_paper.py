@@ -9,6 +9,8 @@ from fedsim.errors import ConfigError
 if TYPE_CHECKING:
     from fedsim.paper.index import Entry
     from fedsim.paper.results import Result
+    from fedsim.report.cells import Results
+    from fedsim.store import RunFolder
 
 EPILOG = """\
 examples:
@@ -56,17 +58,27 @@ def run(options: argparse.Namespace) -> int:
     if id_ is None:
         show(_listing())
     else:
-        show(Text(_details(RESULTS[id_])))
+        print(_details(RESULTS[id_]))
     if found:
         show(_folders(found))
     else:
         where = ", ".join(map(str, options.runs))
-        show(Text(f"No run folder of {'any' if id_ is None else id_} in {where}; --runs DIR looks elsewhere."))
+        print(f"No run folder of {id_ or 'these'} in {where}; --runs DIR looks elsewhere.")
     for entry in found if id_ else ():
         if entry.measured and (page := paper.read_page(entry.folder)) is not None:
             show(Text(f"\n{entry.folder.path}"))
             show(terminal(page))
     return 0
+
+
+def with_page(table: Any, results: "Results", out: "RunFolder | None") -> Any:
+    """`table`, and below it the page of the one folder of `results` if it is a result's; its files go to `out`."""
+    from rich.console import Group
+
+    from fedsim import paper
+
+    page = paper.make(results.folders[0], results, out) if out is not None and len(results.folders) == 1 else None
+    return table if page is None else Group(table, page)
 
 
 def _listing() -> Any:
@@ -82,9 +94,11 @@ def _listing() -> Any:
         table.add_column(name, overflow="fold")
     for result in RESULTS.values():
         table.add_row(result.id, result.what, result.where, result.published)
-    commands = ["To make one, as the paper did or, with other numbers, on two cores:"]
-    for result in RESULTS.values():
-        commands += [f"  {result.command()}", f"  {result.command('small')}"]
+    commands = (
+        "fedsim run configs/paper/RESULT.toml                   makes one as the paper did",
+        "fedsim run configs/paper/RESULT.toml --budget small    on two cores: less data, fewer rounds",
+        "fedsim paper RESULT                                    its configuration, claims and tables",
+    )
     return Group(table, Text("\n".join(commands)))
 
 

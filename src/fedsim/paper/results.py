@@ -27,19 +27,19 @@ class Result:
 RESULTS = {
     result.id: result
     for result in (
-        Result("intro", "one corrupted client of three moves a line", "Sec. 3.3, Fig. 1", "a figure"),
-        Result("table2-cifar10", "accuracy of five rules on CIFAR-10", "Sec. 5.2, Table 2", "35 cells"),
-        Result("table2-femnist", "accuracy of five rules on FEMNIST", "Sec. 5.2, Table 2", "35 cells"),
-        Result("table2-shakespeare", "accuracy of five rules on Shakespeare", "Sec. 5.2, Table 2", "35 cells"),
-        Result("convergence", "loss and accuracy over rounds, FEMNIST", "Sec. 5.2, Fig. 2", "a figure"),
-        Result("fraction-femnist", "70 % of FEMNIST's clients corrupted", "Sec. 5.2", "above 79 %"),
-        Result("fraction", "from none to 90 % of the clients corrupted", "Sec. 5.3, Fig. 3", "a figure"),
-        Result("heterogeneity", "learning curves by Dirichlet's alpha", "Sec. 5.4, Fig. 4", "a figure"),
+        Result("intro", "one corrupted client moves a line", "Sec. 3.3, Fig. 1", "a figure"),
+        Result("table2-cifar10", "five rules on CIFAR-10", "Sec. 5.2, Table 2", "35 cells"),
+        Result("table2-femnist", "five rules on FEMNIST", "Sec. 5.2, Table 2", "35 cells"),
+        Result("table2-shakespeare", "five rules on Shakespeare", "Sec. 5.2, Table 2", "35 cells"),
+        Result("convergence", "curves on FEMNIST, half corrupted", "Sec. 5.2, Fig. 2", "a figure"),
+        Result("fraction-femnist", "FEMNIST, 70 % corrupted", "Sec. 5.2", "above 79 %"),
+        Result("fraction", "from none to 90 % corrupted", "Sec. 5.3, Fig. 3", "a figure"),
+        Result("heterogeneity", "curves by Dirichlet's alpha", "Sec. 5.4, Fig. 4", "a figure"),
         Result("lambda", "weights and accuracy over lambda", "Sec. 5.5, Fig. 5", "a figure"),
-        Result("autoweight", "weights over rounds, beside FedAvg's", "Sec. 5.6, Fig. 6, 7", "two figures"),
-        Result("limits", "collusion, false losses, flipped updates", "Sec. 6", "words"),
+        Result("autoweight", "weights beside FedAvg's", "Sec. 5.6, Fig. 6, 7", "two figures"),
+        Result("limits", "collusion, lies, flipped updates", "Sec. 6", "words"),
         Result("fairness", "the benign client hardest to learn", "Sec. 6", "words"),
-        Result("bound", "terms of the bound and of the objective", "Theorems 1 and 2, Eq. 2", "formulas"),
+        Result("bound", "terms of bound and objective", "Theorems 1 and 2, Eq. 2", "formulas"),
     )
 }
 
