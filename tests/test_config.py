@@ -262,9 +262,9 @@ def test_configurations_that_come_with_fedsim_are_right(path):
 @pytest.mark.parametrize(
     ("name", "learning_rate", "epochs", "batch_size", "cohort_size", "num_rounds"),
     [
-        ("cifar10", 0.01, 5, 64, 20, 2000),
-        ("femnist", 0.01, 20, 64, 32, 2000),
-        ("shakespeare", 0.6, 1, 10, 16, 100),
+        ("table2-cifar10", 0.01, 5, 64, 20, 2000),
+        ("table2-femnist", 0.01, 20, 64, 32, 2000),
+        ("table2-shakespeare", 0.6, 1, 10, 16, 100),
     ],
 )
 def test_presets_have_the_values_of_table_1(name, learning_rate, epochs, batch_size, cohort_size, num_rounds):

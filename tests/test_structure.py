@@ -11,9 +11,9 @@ from fedsim.aggregators import AGGREGATORS
 SOURCE = Path(fedsim.__file__).parent
 # Each may import from those before it, never from those after.
 ORDER = (  # noqa: SIM905
-    "errors types claims devices memory config layout keys configfile datasets corruption models task attacks aggregators "
-    "client cohort evaluate simulate testing sweep build rows store plan manifest checkpoint execute experiment report catalogue picture "
-    "console cli_data cli_report cli"
+    "errors types claims devices memory config layout keys configfile datasets corruption models task attacks "
+    "aggregators client cohort evaluate simulate testing sweep build estimate rows sinks store plan manifest "
+    "checkpoint execute experiment slurm report paper catalogue picture console cli_data cli_paper cli_report cli"
 ).split()
 UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name
 

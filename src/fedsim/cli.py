@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fedsim import __version__, cli_data, cli_report
+from fedsim import __version__, cli_data, cli_paper, cli_report
 from fedsim.errors import ConfigError, FedsimError
 
 WELCOME = """\
@@ -16,6 +16,7 @@ fedsim simulates federated learning with corrupted clients.
 Start here:
   fedsim run configs/quickstart.toml    compare five aggregators on handwritten digits (a minute or two)
   fedsim config                         every key of a configuration, with its default and meaning
+  fedsim paper                          the paper's results: commands, and measured beside published
   fedsim data list                      the data sets, and how to prepare them
   fedsim --help                         all commands
 """
@@ -29,12 +30,13 @@ examples:
   fedsim run configs/quickstart.toml
   fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
   fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
+  fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
 The same command again continues an interrupted run from its last checkpoint; started twice, both share the work.
 """
 
 
-COMMANDS = ("run", "config", "report", "data")
+COMMANDS = ("run", "config", "report", "paper", "data")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +78,12 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] == "run":
         arguments, overrides = split_overrides(arguments)
     options = _parser().parse_args(arguments)
-    return {"run": _run, "config": _config, "report": _report, "data": _data}[options.command](options, overrides)
+    return {"run": _run, "config": _config, "report": _report, "paper": _paper, "data": _data}[options.command](
+        options, overrides
+    )
+
+
+SLURM = "slurm."
 
 
 class Parser(argparse.ArgumentParser):
@@ -114,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         default=10.0,
         help="least time between checkpoints (default: 10)",
     )
+    run.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
     run.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
     run.add_argument("--force", action="store_true", help="start over where the folder holds results already")
 
@@ -123,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints every key with its default and meaning, as a TOML file to start from.",
     )
     cli_report.add_parser(commands)
+    cli_paper.add_parser(commands)
     cli_data.add_parser(commands)
     return parser
 
@@ -146,7 +155,9 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
             continue
         prefix = "sweep." if key.startswith("sweep.") else ""
         target = key.removeprefix(prefix)
-        if target not in KEYS:
+        if target.startswith(SLURM):
+            prefix = ""
+        elif target not in KEYS:
             match = nearest_key(target)
             suggestion = did_you_mean(f"--{prefix}{match.replace('_', '-')}" if match else None)
             raise ConfigError(f"{option}: unknown key {target}{suggestion}")
@@ -169,13 +180,20 @@ def values_end(argument: str) -> bool:
 def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.configfile import load
 
+    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     experiment = load(options.config, overrides, options.budget)
     path = options.out or Path("runs") / f"{experiment.base.name}-{experiment.digest()}"
 
-    from fedsim import console, devices, report
+    from fedsim import console, devices, report, sinks, slurm
     from fedsim.experiment import run
     from fedsim.plan import make_plan
 
+    if jobs and not options.dry_run:
+        for job in slurm.submit(experiment, path, jobs):
+            print(f"job {job}")
+        print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
+        return 0
+    tensorboard = (sinks.TensorBoard(path),) if options.tensorboard else ()
     devices.one_per_core()
     plan = make_plan(experiment)
     if options.dry_run:
@@ -190,13 +208,16 @@ def _run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
                 force=options.force,
                 mix=options.mix,
                 checkpoint_seconds=options.checkpoint_seconds,
+                sinks=tensorboard,
             )
         except KeyboardInterrupt:
             progress.close()
             print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
             return 130
     try:
-        console.show_results(report.terminal(report.accuracy_tables(report.make(folder))), folder)
+        results = report.make(folder)
+        table = report.terminal(report.accuracy_tables(results))
+        console.show_results(cli_paper.with_page(table, results, folder), folder)
     except KeyboardInterrupt:
         print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
         return 130
@@ -214,6 +235,11 @@ def _config(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 def _report(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     del overrides
     return cli_report.run(options)
+
+
+def _paper(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    del overrides
+    return cli_paper.run(options)
 
 
 def _data(options: argparse.Namespace, overrides: dict[str, Any]) -> int:

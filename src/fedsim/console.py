@@ -11,7 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from fedsim.estimate import group_bytes, group_seconds
 from fedsim.experiment import Progress
+from fedsim.memory import gibibytes
 from fedsim.plan import Plan
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
@@ -106,21 +108,48 @@ def describe(plan: Plan, group: Group) -> str:
 
 
 def show_plan(plan: Plan, path: Path) -> None:
-    """What would run: a line a group."""
-    caption = "A group is one compiled program. In lockstep: clients of a run x runs, on each device."
+    """What would run: a line a group, with the memory that it needs at most and about how long it takes here."""
+    caption = (
+        "A group is one compiled program. In lockstep: clients of a run x runs, on each device. Time is without "
+        "compiling, from a few steps just timed."
+    )
     table = Table(caption=caption, caption_justify="left", caption_style="")
-    for name in ("group", "aggregator", "data", "runs", "rounds", "in lockstep", "examples at a time", "devices"):
+    for name in (
+        "group",
+        "aggregator",
+        "data",
+        "runs",
+        "rounds",
+        "in lockstep",
+        "examples at a time",
+        "devices",
+        "memory",
+        "time",
+    ):
         table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
+    seconds = 0.0
     for number, group in enumerate(plan.groups):
-        config = plan.runs[group.runs[0]]
+        configs = [plan.runs[position] for position in group.runs]
+        config, dataset = configs[0], plan.datasets[configs[0].data]
+        needed, takes = group_bytes(configs, dataset, group.layout), group_seconds(configs, dataset, group.layout)
+        seconds += takes
         cells = [number + 1, config.server.aggregator, config.data.name, len(group.runs), config.server.num_rounds]
         layout = group.layout
         lockstep = f"{layout.client_width} x {layout.run_width}"
         examples = layout.micro_batch or config.client.batch_size
-        table.add_row(*map(str, [*cells, lockstep, examples, layout.run_devices * layout.client_devices]))
+        devices = layout.run_devices * layout.client_devices
+        table.add_row(*map(str, [*cells, lockstep, examples, devices, gibibytes(needed), duration(takes)]))
     console = _console()
     console.print(table)
-    console.print(f"{len(plan.runs)} runs in {len(plan.groups)} groups would be written to {path}", markup=False)
+    summary = f"{len(plan.runs)} runs in {len(plan.groups)} groups, about {duration(seconds)}"
+    console.print(f"{summary}, would be written to {path}", markup=False)
+
+
+def duration(seconds: float) -> str:
+    """For example "40 s", "12 min" or "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def show_datasets(entries: Sequence["Entry"]) -> None:

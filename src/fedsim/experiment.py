@@ -1,6 +1,7 @@
 """The host's loop over the groups of an experiment: who runs which, from where, and what is written."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ from fedsim.checkpoint import Checkpoints
 from fedsim.execute import SECONDS, Output, run_group
 from fedsim.manifest import open_folder, read_group
 from fedsim.plan import Plan
+from fedsim.rows import Columns
+from fedsim.sinks import JsonLines, Sink
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
 from fedsim.types import ServerState
@@ -39,12 +42,14 @@ def run(
     mix: bool = False,
     wait: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    sinks: Sequence[Sink] = (),
 ) -> RunFolder:
     """Runs the plan into the folder `path`, from where an earlier start of it was stopped, with that start's layouts.
 
     Processes that are started on the same folder share its groups; with `wait` each returns when all is complete,
     otherwise when no group is left to begin. `force` starts over; `mix` goes on although versions or device are others
-    than before. At least `checkpoint_seconds` pass between two checkpoints of a group. Raises `RunFolderError` where
+    than before. At least `checkpoint_seconds` pass between two checkpoints of a group. `sinks` get the rows as they
+    come, beside the folder's log. Raises `RunFolderError` where
     the folder holds something else. The manifest's status is "complete" at the end and "incomplete" before, whatever
     happens.
     """
@@ -56,6 +61,7 @@ def run(
         for group in plan.groups:
             _keep(plan, group, progress)
         return folder
+    all_sinks = (JsonLines(folder.path), *sinks)
     pending = list(range(len(plan.groups)))
     while pending:
         busy = []
@@ -66,10 +72,10 @@ def run(
                 elif folder.finished(number):
                     _keep(plan, plan.groups[number], progress)
                 else:
-                    _run_group(plan, number, folder, progress, checkpoint_seconds)
-        if busy and not wait:
-            return folder
-        if busy == pending:
+                    _run_group(plan, number, folder, progress, checkpoint_seconds, all_sinks)
+        if busy == pending:  # nothing was left to begin
+            if not wait:
+                return folder
             progress.group(plan, plan.groups[busy[0]], "another process works on it")
             time.sleep(POLL_SECONDS)
         pending = busy
@@ -77,7 +83,14 @@ def run(
     return folder
 
 
-def _run_group(plan: Plan, number: int, folder: RunFolder, progress: Progress, checkpoint_seconds: float) -> None:
+def _run_group(
+    plan: Plan,
+    number: int,
+    folder: RunFolder,
+    progress: Progress,
+    checkpoint_seconds: float,
+    sinks: Sequence[Sink],
+) -> None:
     """Runs a group that this process has claimed, from its last checkpoint."""
     group = plan.groups[number]
     configs = [plan.runs[position] for position in group.runs]
@@ -88,21 +101,32 @@ def _run_group(plan: Plan, number: int, folder: RunFolder, progress: Progress, c
             latest = checkpoints.latest()
             if latest is not None:
                 expected = list(range(0, latest + 1, configs[0].server.eval_every))
-                if folder.rounds_written(number)[: len(expected)] == expected:
-                    folder.drop_parts(number, after=latest)
-                    return latest, checkpoints.restore(latest, shapes)
-            folder.drop_parts(number)
-            return None
+                if folder.rounds_written(number)[: len(expected)] != expected:
+                    latest = None
+            after = -1 if latest is None else latest
+            folder.drop_parts(number, after)
+            for sink in sinks:
+                sink.begin(number, after)
+            return None if latest is None else (latest, checkpoints.restore(latest, shapes))
+
+        def rows(round_: int, tables: dict[str, Columns]) -> None:
+            folder.write_part(number, round_, tables)
+            for sink in sinks:
+                sink.rows(number, tables["rounds"])
 
         output = Output(
-            rows=partial(folder.write_part, number),
+            rows=rows,
             model=folder.write_model,
             save=checkpoints.save,
             restore=restore,
             status=partial(progress.group, plan, group),
             progress=progress.rounds,
         )
-        seconds = run_group(configs, plan.datasets[configs[0].data], group, output)
+        try:
+            seconds = run_group(configs, plan.datasets[configs[0].data], group, output)
+        finally:
+            for sink in sinks:
+                sink.end()
     folder.finish(number, seconds)
 
 

@@ -53,5 +53,5 @@ def available() -> int:
 
 
 def gibibytes(size: int) -> str:
-    """For example "3.1 GiB"."""
-    return f"{size / GIBIBYTE:.1f} GiB"
+    """For example "3.1 GiB", or "20 MiB"."""
+    return f"{size / GIBIBYTE:.1f} GiB" if size >= GIBIBYTE / 10 else f"{size / 2**20:.0f} MiB"

@@ -9,7 +9,8 @@ import numpy as np
 from fedsim import build, memory
 from fedsim.config import Config, DataConfig
 from fedsim.configfile import Experiment
-from fedsim.layout import Layout, choose_layout
+from fedsim.estimate import run_bytes
+from fedsim.layout import SHARE_OF_MEMORY, Layout, choose_layout
 from fedsim.sweep import Group, group_runs
 from fedsim.types import FederatedDataset
 
@@ -35,8 +36,17 @@ def make_plan(experiment: Experiment) -> Plan:
     groups = []
     for members in group_runs(runs):
         config = runs[members[0]]
-        groups.append(Group(members, _layout(config, len(members), datasets[config.data])))
+        dataset = datasets[config.data]
+        for part in _fitting(members, max(run_bytes(runs[i], dataset) for i in members)):
+            groups.append(Group(part, _layout(config, len(part), dataset)))
     return Plan(experiment, runs, groups, datasets)
+
+
+def _fitting(members: tuple[int, ...], bytes_each: int) -> list[tuple[int, ...]]:
+    """`members` in as few, equal parts as let each part's runs fit into half of the memory."""
+    available = memory.available() * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+    most = max(1, int(SHARE_OF_MEMORY * available) // bytes_each)
+    return [tuple(part.tolist()) for part in np.array_split(members, -(-len(members) // most))]
 
 
 def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:

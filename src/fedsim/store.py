@@ -6,6 +6,8 @@
     checkpoints/      the states of groups that are not complete
     groups/           a file for each complete group
     locks/            which process works on which group
+    log/              the rows as JSON lines, a file a group, to be tailed while it runs
+    tensorboard/, slurm/   where asked for
     models/           a model a run, if `record.models` asks for them
     rounds.parquet    all parts joined: one row a run and evaluated round
     clients.parquet   one row a run, round and client of its cohort
@@ -78,8 +80,10 @@ class RunFolder:
         return self.path / "parts"
 
     def is_occupied(self) -> bool:
-        """Whether anything is there but locks."""
-        return self.path.exists() and (not self.path.is_dir() or any(p.name != "locks" for p in self.path.iterdir()))
+        """Whether anything is there but locks and jobs' logs."""
+        return self.path.exists() and (
+            not self.path.is_dir() or any(p.name not in ("locks", "slurm") for p in self.path.iterdir())
+        )
 
     def claim(self, group: int) -> AbstractContextManager[bool]:
         """Whether this process is now the only one to work on `group`, until the end of the block."""
@@ -113,7 +117,7 @@ class RunFolder:
         for pattern in ("parts/*.parquet", "*.parquet", *reports):
             for path in self.path.glob(pattern):
                 path.unlink()
-        for name in ("groups", "checkpoints", "models", "log"):
+        for name in ("groups", "checkpoints", "models", "log", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def is_joined(self) -> bool:

@@ -1,0 +1,47 @@
+"""An experiment as jobs of a SLURM cluster, by submitit: each job takes groups of the run folder until none is left."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsim.configfile import Experiment
+from fedsim.errors import ConfigError
+from fedsim.sweep import group_runs
+
+LOCAL_MINUTES = 24 * 60
+
+
+def submit(experiment: Experiment, path: Path, settings: Mapping[str, str]) -> list[str]:
+    """Submits jobs that run `experiment` into the folder `path`; returns their ids.
+
+    `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, how
+    many (default: one a group of runs), and `cluster` (default "slurm"; "local": processes of this machine). The plan
+    is made by the first job that starts, on its device. Raises `ConfigError` where a setting is unknown.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise ConfigError("--slurm: needs submitit; pip install 'fedsim[slurm]'") from None
+    values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
+    jobs, cluster = values.pop("jobs", len(group_runs(experiment.runs()))), str(values.pop("cluster", "slurm"))
+    if not isinstance(jobs, int) or jobs < 1:
+        raise ConfigError(f"--slurm.jobs: expected a number of 1 or more, got {jobs}")
+    parameters = {f"slurm_{name}": value for name, value in values.items()}
+    try:
+        executor = submitit.AutoExecutor(folder=path / "slurm", cluster=cluster)
+        executor.update_parameters(**({"timeout_min": LOCAL_MINUTES} if cluster == "local" else {}), **parameters)
+        submitted = executor.map_array(work, [experiment.dump()] * jobs, [str(path.absolute())] * jobs)
+    except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
+        raise ConfigError(f"--slurm: {error}") from None
+    return [str(job.job_id) for job in submitted]
+
+
+def work(config: str, path: str) -> None:
+    """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin."""
+    from fedsim import devices
+    from fedsim.configfile import parse
+    from fedsim.experiment import Progress, run
+    from fedsim.plan import make_plan
+
+    devices.one_per_core()
+    run(make_plan(parse(config)), Path(path), Progress(), wait=False)

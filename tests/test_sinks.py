@@ -1,0 +1,116 @@
+"""What comes out beside the tables while an experiment runs, and experiments as jobs."""
+
+import json
+import struct
+
+import pytest
+
+from fedsim import slurm
+from fedsim.cli import main
+from fedsim.configfile import parse
+from fedsim.errors import ConfigError
+from fedsim.experiment import Progress, run
+from fedsim.plan import make_plan
+from fedsim.sinks import TensorBoard
+from fedsim.store import RunFolder
+
+TINY = """
+[data]
+num_clients = 4
+[model]
+hidden_sizes = [4]
+[server]
+cohort_size = 4
+num_rounds = 6
+eval_every = 2
+[[sweep]]
+server.aggregator = ["fedavg", "arfl"]
+seed = [0, 1]
+"""
+
+
+class StopInSecondGroup(Progress):
+    def __init__(self):
+        self.calls = 0
+
+    def rounds(self, num_rounds):
+        self.calls += 1
+        if self.calls == 5:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Interrupted between an evaluation and the next, then run to its end, with both sinks."""
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    plan = make_plan(parse(TINY))
+    for progress in (StopInSecondGroup(), Progress()):
+        try:
+            run(plan, path, progress, checkpoint_seconds=0, sinks=[TensorBoard(path)])
+        except KeyboardInterrupt:
+            continue
+    return RunFolder(path)
+
+
+def test_json_lines_are_the_rows_once_each(folder):
+    lines = [json.loads(line) for path in sorted(folder.path.glob("log/*.jsonl")) for line in path.open()]
+    rows = folder.read("rounds").to_pylist()
+    key = lambda row: (row["run"], row["round"])
+    assert sorted(map(key, lines)) == sorted(map(key, rows))
+    for line, row in zip(sorted(lines, key=key), rows, strict=True):
+        assert line == pytest.approx(row)
+
+
+def read_events(folder):
+    """The events of a folder's files in order: records of length (8 bytes), checksum (4), event, checksum (4)."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        data = path.read_bytes()
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            yield Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+
+
+def test_tensorboard_has_each_run_and_round(folder):
+    rows = folder.read("rounds").to_pylist()
+    for run_folder in sorted((folder.path / "tensorboard").iterdir()):
+        got = {}
+        for event in read_events(run_folder):
+            if event.session_log.status == event.session_log.START:  # TensorBoard forgets this step and later ones
+                got = {step: value for step, value in got.items() if step < event.step}
+            for value in event.summary.value:
+                if value.tag == "test_accuracy":
+                    assert event.step not in got
+                    got[event.step] = pytest.approx(value.simple_value)
+        run_ = int(run_folder.name.split("-")[0])
+        assert got == {row["round"]: row["test_accuracy"] for row in rows if row["run"] == run_}
+    assert len(list((folder.path / "tensorboard").iterdir())) == 4
+
+
+def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
+    """Two processes by submitit's local executor, as jobs of a cluster would."""
+    import submitit
+
+    out = tmp_path / "out"
+    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"})
+    assert len(jobs) == 2  # a job a group
+    for job in jobs:
+        submitit.LocalJob(out / "slurm", job).result()
+    shared = RunFolder(out)
+    assert shared.read_manifest()["status"] == "complete"
+    for kind in ("rounds", "clients"):
+        assert shared.read(kind).equals(folder.read(kind))
+
+
+def test_mistakes_with_jobs_are_one_line(tmp_path, capsys):
+    with pytest.raises(ConfigError, match=r"--slurm\.jobs: expected a number"):
+        slurm.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
+    config = tmp_path / "tiny.toml"
+    config.write_text(TINY)
+    for arguments in (["--slurm.partition", "gpu"], ["--slurm.cluster", "local", "--slurm.partitoin", "gpu"]):
+        assert main(["run", str(config), "--out", str(tmp_path / "b"), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("fedsim: error: --slurm")
+        assert error.count("\n") == 1
