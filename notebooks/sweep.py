@@ -94,6 +94,7 @@ print(f"{accuracy.size} runs: {compiled - start:.1f} s compiling, {ran - compile
 start = time.perf_counter()
 finer, _ = jax.block_until_ready(program(jnp.array([1.0, 2.0, 3.0, 5.0, 8.0]), nums_corrupted, seeds + 2))
 print(f"{finer.size} more runs: {time.perf_counter() - start:.1f} s running; traces: {num_traces}")
+assert num_traces == 1
 
 # %% [markdown]
 # ## What it shows
