@@ -148,12 +148,13 @@ def test_table2(read):
     assert found["Flipping 30 %"].verdict == "not run"
     assert found["Shuffling 50 %"].published == "69.66 %: +17.34 to Multi-Krum"
     (grid,) = table2.tables(results)
-    assert grid.header[2:] == ("Clean", "Shuffling 50 %")
-    assert grid.rows[-3:] == (
-        ("ARFL", "published", "73.42 ± 0.40", "69.66 ± 0.73"),
-        ("", "measured", "70.00", "69.00 ± 1.41"),
-        ("", "difference", "-3.42", "-0.66"),
-    )
+    assert [row[1:] for row in grid.rows] == [
+        ("FedAvg", "73.59 ± 0.44", "73.59", "+0.00"),
+        ("ARFL", "73.42 ± 0.40", "70.00", "-3.42"),
+        ("FedAvg", "47.00 ± 7.51", "69.60", "+22.60"),
+        ("ARFL", "69.66 ± 0.73", "69.00 ± 1.41", "-0.66"),
+    ]
+    assert [row[0] for row in grid.rows] == ["Clean", "", "Shuffling 50 %", ""]
 
 
 LAMS = {0.1: [1, 0, 0, 0], 1.0: [0.2, 0.3, 0.5, 0], 3.2: [0.3, 0.3, 0.2, 0.2], 10.0: [0.1, 0.2, 0.3, 0.4]}

@@ -102,4 +102,6 @@ def _bars(clients: Clients) -> "Figure":
     panel.set_xticks(places, [f"{i}*" if bad else f"{i}" for i, bad in enumerate(clients.corrupted)])
     panel.set_xlabel("Client (* corrupted)")
     panel.grid(visible=False, axis="x")
-    return style.finish(figure, [panel], "Weight after the last round (%)", handles)
+    panel.set_ylabel("Weight after the last round (%)")
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+    return figure

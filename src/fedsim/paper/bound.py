@@ -79,4 +79,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
         panel.set_title(title)
         style.over_rounds(panel)
     panels[2].set_ylim(bottom=0)
+    for panel in (panels[0], panels[3]):
+        panel.set_yscale("log")
+        panel.set_ylabel("nats")
     return {"bound": style.finish(figure, [], "", handles)}

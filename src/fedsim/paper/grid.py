@@ -10,19 +10,19 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows of texts under a header; columns from the second on are numbers unless `is_text`."""
+    """Rows of texts under a header."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    is_text: bool = False
+    num_text: int = 1  # columns of texts; those after them are numbers
 
 
 def terminal(grid: Grid) -> Group:
     """The grid for a terminal."""
     table = Table()
     for position, name in enumerate(grid.header):
-        table.add_column(escape(name), justify="left" if grid.is_text or position == 0 else "right", overflow="fold")
+        table.add_column(escape(name), justify="left" if position < grid.num_text else "right", overflow="fold")
     for row in grid.rows:
         table.add_row(*map(escape, row))
     return Group(Text(grid.title), table) if grid.title else Group(table)
@@ -30,7 +30,7 @@ def terminal(grid: Grid) -> Group:
 
 def markdown(grid: Grid) -> str:
     """The grid in GitHub's Markdown."""
-    rule = ["---", *["---" if grid.is_text else "---:"] * (len(grid.header) - 1)]
+    rule = ["---" if position < grid.num_text else "---:" for position in range(len(grid.header))]
     lines = [grid.header, rule, *grid.rows]
     literal = lambda text: text.replace("|", "\\|").replace("_", "\\_")
     table = "\n".join("| " + " | ".join(literal(text) for text in line) + " |" for line in lines)

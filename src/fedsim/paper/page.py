@@ -32,7 +32,7 @@ class Page(NamedTuple):
     def grids(self) -> list[Grid]:
         """All as tables of texts, the claims first."""
         rows = tuple((claim.text, claim.published, claim.measured, claim.verdict) for claim in self.claims)
-        return [Grid("", ("Claim", "Published", "Measured", ""), rows, is_text=True), *self.tables]
+        return [Grid("", ("Claim", "Published", "Measured", ""), rows, num_text=4), *self.tables]
 
 
 def terminal(page: Page) -> Group:

@@ -97,31 +97,22 @@ def _margin(means: dict[str, float]) -> str:
 
 
 def tables(results: Results) -> list[Grid]:
-    """Published, measured and difference: three rows a rule, a column a scenario."""
-    found = pairs(results)
-    if not found:
-        return []
-    measured = {pair.scenario for pair in found}
-    scenarios = [s for s in dict.fromkeys((c.corruption, c.fraction) for c in published_cells()) if s in measured]
+    """Published, measured and difference of each cell, scenario by scenario."""
+    found = {(*pair.scenario, pair.published.aggregator): pair for pair in pairs(results)}
     rows = []
-    for rule in AGGREGATORS:
-        of_rule = {pair.scenario: pair for pair in found if pair.published.aggregator == rule}
-        if not of_rule:
-            continue
-        shown = [of_rule.get(scenario) for scenario in scenarios]
-        published = [published_cell(_dataset(found), rule, *scenario) for scenario in scenarios]
-        rows.append(
-            [aggregator_name(rule), "published", *(f"{c.mean:.2f} ± {c.std:.2f}" if c else "" for c in published)]
-        )
-        rows.append(["", "measured", *(_measured(pair) for pair in shown)])
-        rows.append(["", "difference", *(f"{pair.difference:+.2f}" if pair else "" for pair in shown)])
-    seeds = sorted({pair.num_seeds for pair in found})
+    for scenario in dict.fromkeys(key[:2] for key in found):
+        of_rules = [pair for rule in AGGREGATORS if (pair := found.get((*scenario, rule))) is not None]
+        for position, pair in enumerate(of_rules):
+            heading = scenario_name(scenario) if position == 0 else ""
+            values = (_told(pair.published.mean, pair.published.std), _told(pair.mean, pair.std))
+            rows.append((heading, aggregator_name(pair.published.aggregator), *values, f"{pair.difference:+.2f}"))
+    if not rows:
+        return []
+    seeds = sorted({pair.num_seeds for pair in found.values()})
     over = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    title = f"Table 2 beside measured: test accuracy (%), mean ± deviation over five seeds (measured: {over})"
-    return [Grid(title, ("Aggregator", "", *map(scenario_name, scenarios)), tuple(map(tuple, rows)))]
+    title = f"Test accuracy (%) after the last round; ± deviation over five seeds (measured: {over})"
+    return [Grid(title, ("Scenario", "Aggregator", "Table 2", "Measured", "Difference"), tuple(rows), num_text=2)]
 
 
-def _measured(pair: Pair | None) -> str:
-    if pair is None:
-        return ""
-    return f"{pair.mean:.2f}" + (f" ± {pair.std:.2f}" if pair.std is not None else "")
+def _told(mean: float, std: float | None) -> str:
+    return f"{mean:.2f}" + (f" ± {std:.2f}" if std is not None else "")
