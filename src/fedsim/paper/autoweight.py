@@ -95,7 +95,7 @@ def _bars(clients: Clients) -> "Figure":
     figure = Figure(figsize=(5.5, 3.4))
     panel = figure.subplots()
     places = np.arange(len(clients.counts))
-    handles = {}
+    handles: dict[str, Any] = {}
     for position, (name, weights) in enumerate(bars.items()):
         x = places + (position - 1) * 0.27
         handles[name] = panel.bar(x, 100 * weights, 0.25, color=colours[name])

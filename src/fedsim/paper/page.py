@@ -29,6 +29,14 @@ class Page(NamedTuple):
         return f"{self.result.id} (budget {self.budget}), {self.result.where}: {self.result.what}"
 
     @property
+    def protocol(self) -> str:
+        """What is measured here: for example "60 rounds, 1 seed"; a command may have varied the configuration."""
+        cells = self.results.cells
+        rounds, seeds = {int(cell.rounds[-1]) for cell in cells}, {len(cell.runs) for cell in cells}
+        span = lambda numbers: " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)}))
+        return f"Measured: {span(rounds)} rounds, {span(seeds)} seed{'s' * (max(seeds) > 1)}"
+
+    @property
     def grids(self) -> list[Grid]:
         """All as tables of texts, the claims first."""
         rows = tuple((claim.text, claim.published, claim.measured, claim.verdict) for claim in self.claims)
@@ -37,10 +45,10 @@ class Page(NamedTuple):
 
 def terminal(page: Page) -> Group:
     """The page for a terminal."""
-    return Group(Text(f"\nThe paper's {page.heading}"), *map(grid.terminal, page.grids))
+    return Group(Text(f"\nThe paper's {page.heading}\n{page.protocol}"), *map(grid.terminal, page.grids))
 
 
 def markdown(page: Page) -> str:
     """The page in Markdown."""
-    parts = [f"# {page.heading}", f"Paper: {SOURCE}. Made by `{page.result.command(page.budget)}`."]
+    parts = [f"# {page.heading}", f"Paper: {SOURCE}. Made by `{page.result.command(page.budget)}`. {page.protocol}."]
     return "\n\n".join([*parts, *map(grid.markdown, page.grids)])
