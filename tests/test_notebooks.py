@@ -4,7 +4,7 @@ import runpy
 from pathlib import Path
 
 import jax
-import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -17,13 +17,13 @@ NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.py"))
 @pytest.fixture(autouse=True)
 def _notebook_settings():
     """No window, rank promotion as JAX has it by default, and the names of rules as they were."""
-    mpl.use("agg")
+    plt.switch_backend("agg")
     known = dict(fedsim.aggregators.AGGREGATORS)
     with jax.numpy_rank_promotion("allow"):
         yield
     fedsim.aggregators.AGGREGATORS.clear()
     fedsim.aggregators.AGGREGATORS.update(known)
-    mpl.pyplot.close("all")
+    plt.close("all")
 
 
 def execute(name: str) -> dict:
