@@ -1,0 +1,88 @@
+"""A sweep that is killed at random moments and started again, beside one that is left alone: are the rows the same?
+
+python benchmarks/resume.py > benchmarks/results/resume-cpu.json
+"""
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fedsim.store import RunFolder
+
+
+def main() -> None:
+    """Parses the arguments, runs the sweep twice and prints the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="configs/quickstart.toml")
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as directory:
+        alone, killed = RunFolder(Path(directory) / "alone"), RunFolder(Path(directory) / "killed")
+        started = time.perf_counter()
+        start(options.config, alone).wait()
+        seconds = time.perf_counter() - started
+        num_parts = count_parts(alone)
+        found = []
+        for target in sorted(draw.uniform(0, 1) * num_parts for _ in range(options.kills)):
+            process = start(options.config, killed)
+            while count_parts(killed) < target and process.poll() is None:
+                time.sleep(0.02)
+            time.sleep(draw.uniform(0, 0.5))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            complete = sum(killed.finished(group) is not None for group in range(len(plan(killed))))
+            found.append({"parts": count_parts(killed), "of": num_parts, "complete_groups": complete})
+        start(options.config, killed).wait()
+        equal = {kind: killed.read(kind).equals(alone.read(kind)) for kind in ("rounds", "clients")}
+        rows = {kind: alone.read(kind).num_rows for kind in ("rounds", "clients")}
+        about = alone.read_manifest()
+    result = {
+        "command": "python " + " ".join(sys.argv),
+        "device": about["device"],
+        "versions": about["versions"],
+        "runs": len(about["runs"]),
+        "groups": len(about["plan"]),
+        "seconds_alone": round(seconds, 1),
+        "kills": found,
+        "rows": rows,
+        "equal": equal,
+    }
+    print(json.dumps(result, indent=1))
+
+
+def start(config: str, folder: RunFolder) -> subprocess.Popen[bytes]:
+    """`fedsim run` as a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "fedsim.cli",
+        "run",
+        config,
+        "--out",
+        str(folder.path),
+        "--checkpoint-seconds",
+        "1",
+    ]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def count_parts(folder: RunFolder) -> int:
+    """The files of rows that are there."""
+    return len(list(folder.parts.glob("*.parquet")))
+
+
+def plan(folder: RunFolder) -> list[dict]:
+    """The groups, if the folder has a manifest yet."""
+    return folder.read_manifest()["plan"] if folder.is_occupied() else []
+
+
+if __name__ == "__main__":
+    main()
