@@ -35,6 +35,7 @@ def latex(tables: list[Table], label: str = "tab:accuracy") -> str:
         r"  \centering",
         f"  \\caption{{{escape(' '.join(captions))}}}",
         f"  \\label{{{label}}}",
+        r"  \smallskip",
     ]
     return "\n".join([*head, *blocks, r"\end{table*}"]) + "\n"
 

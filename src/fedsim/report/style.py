@@ -69,7 +69,7 @@ def over_rounds(panel: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     panel.set_xlabel("Round")
-    panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    panel.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
 
 
 def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str, Any], note: str = "") -> "Figure":
