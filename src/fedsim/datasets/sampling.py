@@ -26,6 +26,8 @@ def asked(config: DataConfig, keys: tuple[str, ...] = NATURAL_KEYS) -> list[str]
 
 def draw_examples(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with `num_train` and `num_test` of its examples, drawn at random before they are divided among clients."""
+    if not asked(config, DRAWN_KEYS):
+        return raw
     train = _drawn(raw.name, "num_train", config.num_train, len(raw.y), rng)
     test = _drawn(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
     client_ids = None if raw.client_ids is None else raw.client_ids[train]
