@@ -11,13 +11,12 @@ import numpy as np
 from fedsim import build, memory
 from fedsim.config import Config
 from fedsim.corruption import CHANGES
-from fedsim.layout import Layout, num_slots
+from fedsim.layout import Layout, draw_cohorts, num_slots
 from fedsim.types import Array, FederatedDataset, PyTree
 
 COPIES = 3  # of a run's data and state, while they are stacked or replaced
 STEPS = 5  # that are timed
 FORWARD = 1 / 3  # of a gradient step's time
-NUM_COHORTS = 64
 RECORD_BYTES = 13  # of a client in a round
 
 
@@ -43,9 +42,8 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
     """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
     config = configs[0]
     counts, server, client = np.asarray(dataset.train.counts), config.server, config.client
-    rng = np.random.default_rng(0)
-    cohorts = np.stack([rng.choice(counts, server.cohort_size, replace=False) for _ in range(NUM_COHORTS)])
-    slots = num_slots(-np.sort(-cohorts), layout.client_width, client.batch_size, layout.micro_batch).mean()
+    cohorts = draw_cohorts(counts, server.cohort_size)
+    slots = num_slots(cohorts, layout.client_width, client.batch_size, layout.micro_batch).mean()
     asks_losses = config.record.losses or server.aggregator == "arfl"
     training = client.epochs * slots + FORWARD * asks_losses * cohorts.sum(axis=1).mean()
     evaluation = FORWARD * len(dataset.y_test) * (1 + -(-server.num_rounds // server.eval_every))

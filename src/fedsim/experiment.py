@@ -49,9 +49,8 @@ def run(
     Processes that are started on the same folder share its groups; with `wait` each returns when all is complete,
     otherwise when no group is left to begin. `force` starts over; `mix` goes on although versions or device are others
     than before. At least `checkpoint_seconds` pass between two checkpoints of a group. `sinks` get the rows as they
-    come, beside the folder's log. Raises `RunFolderError` where
-    the folder holds something else. The manifest's status is "complete" at the end and "incomplete" before, whatever
-    happens.
+    come, beside the folder's log. Raises `RunFolderError` where the folder holds something else. The manifest's status
+    is "complete" at the end and "incomplete" before, whatever happens.
     """
     folder = RunFolder(path)
     manifest = open_folder(folder, plan, force, mix)

@@ -57,14 +57,19 @@ def num_slots(sizes: np.ndarray, width: int, batch_size: int, micro_batch: int =
     return width * micro_batch * np.sum(full * -(-batch_size // micro_batch) - (-rest // micro_batch), axis=1)
 
 
+def draw_cohorts(counts: np.ndarray, cohort_size: int) -> np.ndarray:
+    """The sizes [64, K], largest first, of random cohorts of the clients, whose examples are `counts` [N]."""
+    rng = np.random.default_rng(0)
+    return -np.sort(-np.stack([rng.choice(counts, cohort_size, replace=False) for _ in range(NUM_COHORTS)]))
+
+
 def useful_width(counts: np.ndarray, cohort_size: int, batch_size: int, most: int) -> int:
     """The most clients in lockstep, up to `most`, of whose slots 95 % as many hold examples as one at a time.
 
     Over random cohorts of the clients, whose examples are `counts` [N].
     """
-    rng = np.random.default_rng(0)
-    cohorts = np.stack([rng.choice(counts, cohort_size, replace=False) for _ in range(NUM_COHORTS)])
-    slots = lambda width: num_slots(-np.sort(-cohorts), width, batch_size).sum()
+    cohorts = draw_cohorts(counts, cohort_size)
+    slots = lambda width: num_slots(cohorts, width, batch_size).sum()
     return max(width for width in range(1, min(most, cohort_size) + 1) if slots(width) * LEAST_SHARE <= slots(1))
 
 

@@ -138,7 +138,6 @@ class RunFolder:
 
     def finish(self, group: int, seconds: dict[str, float]) -> None:
         """Notes that a group is complete; its checkpoints go."""
-        (self.path / "groups").mkdir(exist_ok=True)
         entry = seconds | {"num_parts": self._count_parts(group)}
         self.write_text(f"groups/{group:05}.json", json.dumps(entry, indent=2) + "\n")
         shutil.rmtree(self.checkpoints(group), ignore_errors=True)
