@@ -1,4 +1,4 @@
-"""Shared by all tests: the persistent compile cache, strict rank promotion, and one tiny federation."""
+"""Shared by all tests: the persistent compile cache, strict rank promotion, a tiny federation, run folders compared."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.experiment import Progress
+from fedsim.store import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -44,6 +46,24 @@ def make_simulation(dataset, aggregator=None, **options) -> fedsim.Simulation:
     aggregator = aggregator or (lambda hparams: fedsim.aggregators.arfl(hparams.lam))
     task = fedsim.classification(Linear(), dataset.train.x[0])
     return fedsim.Simulation(task, aggregator, **(defaults | options))
+
+
+class Stop(Progress):
+    """Interrupts at the `calls`th report of rounds done; keeps what it was told."""
+
+    def __init__(self, calls):
+        self.calls, self.told = calls, []
+
+    def rounds(self, num_rounds):
+        self.told.append(num_rounds)
+        if len(self.told) == self.calls:
+            raise KeyboardInterrupt
+
+
+def check_equal(got: RunFolder, wanted: RunFolder):
+    assert got.read_manifest()["status"] == "complete"
+    for kind in ("rounds", "clients"):
+        assert got.read(kind).equals(wanted.read(kind))
 
 
 @pytest.fixture(scope="session")

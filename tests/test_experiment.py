@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedsim import build, report
-from fedsim.cli import main, split_overrides
+from fedsim.cli import main
+from fedsim.cli_overrides import split_overrides
 from fedsim.configfile import parse
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.experiment import Progress, run

@@ -17,6 +17,7 @@ from fedsim.errors import RunFolderError
 from fedsim.experiment import Progress, run
 from fedsim.plan import make_plan
 from fedsim.store import RunFolder
+from tests.conftest import Stop, check_equal
 
 SMALL = """
 [data]
@@ -47,24 +48,6 @@ def plan():
 @pytest.fixture(scope="module")
 def folder(plan, tmp_path_factory):
     return run(plan, tmp_path_factory.mktemp("runs") / "small", Progress())
-
-
-def check_equal(got: RunFolder, wanted: RunFolder):
-    assert got.read_manifest()["status"] == "complete"
-    for kind in ("rounds", "clients"):
-        assert got.read(kind).equals(wanted.read(kind))
-
-
-class Stop(Progress):
-    """Interrupts at the `calls`th report of rounds done; keeps what it was told."""
-
-    def __init__(self, calls):
-        self.calls, self.told = calls, []
-
-    def rounds(self, num_rounds):
-        self.told.append(num_rounds)
-        if len(self.told) == self.calls:
-            raise KeyboardInterrupt
 
 
 def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path):

@@ -13,6 +13,7 @@ from fedsim.experiment import Progress, run
 from fedsim.plan import make_plan
 from fedsim.sinks import TensorBoard
 from fedsim.store import RunFolder
+from tests.conftest import Stop, check_equal
 
 TINY = """
 [data]
@@ -29,22 +30,12 @@ seed = [0, 1]
 """
 
 
-class StopInSecondGroup(Progress):
-    def __init__(self):
-        self.calls = 0
-
-    def rounds(self, num_rounds):
-        self.calls += 1
-        if self.calls == 5:
-            raise KeyboardInterrupt
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Interrupted between an evaluation and the next, then run to its end, with both sinks."""
+    """Interrupted in the second group between two evaluations, then run to its end, with both sinks."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     plan = make_plan(parse(TINY))
-    for progress in (StopInSecondGroup(), Progress()):
+    for progress in (Stop(5), Progress()):
         try:
             run(plan, path, progress, checkpoint_seconds=0, sinks=[TensorBoard(path)])
         except KeyboardInterrupt:
@@ -98,10 +89,7 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     assert len(jobs) == 2  # a job a group
     for job in jobs:
         submitit.LocalJob(out / "slurm", job).result()
-    shared = RunFolder(out)
-    assert shared.read_manifest()["status"] == "complete"
-    for kind in ("rounds", "clients"):
-        assert shared.read(kind).equals(folder.read(kind))
+    check_equal(RunFolder(out), folder)
 
 
 def test_mistakes_with_jobs_are_one_line(tmp_path, capsys):

@@ -13,7 +13,8 @@ SOURCE = Path(fedsim.__file__).parent
 ORDER = (  # noqa: SIM905
     "errors types claims devices memory config layout keys configfile datasets corruption models task attacks "
     "aggregators client cohort evaluate simulate testing sweep build estimate rows sinks store plan manifest "
-    "checkpoint execute experiment slurm report paper catalogue picture console cli_data cli_paper cli_report cli"
+    "checkpoint execute experiment slurm report paper catalogue picture console "
+    "cli_overrides cli_data cli_paper cli_report cli_run cli"
 ).split()
 UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name
 

@@ -1,0 +1,99 @@
+"""`fedsim run`: a configuration or a sweep, here or as jobs of a cluster."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedsim import cli_paper
+from fedsim.cli_overrides import SLURM
+
+EPILOG = """\
+any key of the configuration can be given on the command line, and wins over the file and its sweep:
+  --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
+  --sweep.seed 0 1 2                    several: every combination with the rest of the sweep is run
+
+examples:
+  fedsim run configs/quickstart.toml
+  fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
+  fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
+  fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
+
+The same command again continues an interrupted run from its last checkpoint; started twice, both share the work.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to the parser's `commands`."""
+    parser = commands.add_parser(
+        "run",
+        help="run a configuration or a sweep, then show its table and draw its figures",
+        description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        allow_abbrev=False,
+    )
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file")
+    parser.add_argument("--budget", metavar="NAME", help="use its [budget.NAME], such as small (default: paper)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
+    parser.add_argument(
+        "--checkpoint-seconds",
+        metavar="S",
+        type=float,
+        default=10.0,
+        help="least time between checkpoints (default: 10)",
+    )
+    parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
+    parser.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
+    parser.add_argument("--force", action="store_true", help="start over where the folder holds results already")
+
+
+def run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    """Runs the configuration with `overrides` (see `cli_overrides`), or shows what would run."""
+    from fedsim import configfile
+
+    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
+    settings = configfile.load(options.config, overrides, options.budget)
+    path = options.out or Path("runs") / f"{settings.base.name}-{settings.digest()}"
+
+    from fedsim import console, devices, experiment, report, sinks, slurm  # after the checks: they take a second
+    from fedsim.plan import make_plan
+
+    if jobs and not options.dry_run:
+        for job in slurm.submit(settings, path, jobs):
+            print(f"job {job}")
+        print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
+        return 0
+    tensorboard = (sinks.TensorBoard(path),) if options.tensorboard else ()
+    devices.one_per_core()
+    plan = make_plan(settings)
+    if options.dry_run:
+        console.show_plan(plan, path)
+        return 0
+    with console.Bar() as progress:
+        try:
+            folder = experiment.run(
+                plan,
+                path,
+                progress,
+                force=options.force,
+                mix=options.mix,
+                checkpoint_seconds=options.checkpoint_seconds,
+                sinks=tensorboard,
+            )
+        except KeyboardInterrupt:
+            progress.close()
+            print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
+            return 130
+    try:
+        results = report.make(folder)
+        table = report.terminal(report.accuracy_tables(results))
+        console.show_results(cli_paper.with_page(table, results, folder), folder)
+    except KeyboardInterrupt:
+        print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
+        return 130
+    return 0
