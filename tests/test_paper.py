@@ -442,6 +442,8 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert "fedsim run configs/paper/lambda.toml --budget small" in shown  # configs/ is not here
     assert "λ ≤ 2.5 M" in shown
     assert "begun" not in shown
+    assert main(["report", "runs/whole", "--format", "latex"]) == 0  # its page is written, whatever is shown
+    assert (tmp_path / "runs" / "whole" / "paper.md").exists()
     assert main(["paper", "lamda"]) == 2
     assert capsys.readouterr().err == "fedsim: error: no result lamda; did you mean lambda?\n"
     assert main(["paper", "--runs", "nowhere"]) == 2

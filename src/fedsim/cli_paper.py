@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from fedsim.paper.page import terminal
     from fedsim.paper.results import RESULTS
 
-    show = lambda shown: console.show_results(shown, None)
+    show = lambda *shown: console.show_results(shown, None)
     id_ = options.result
     if id_ not in (None, *RESULTS):
         choices = did_you_mean(nearest(id_, RESULTS)) or "; the results are " + ", ".join(RESULTS)
@@ -66,19 +66,16 @@ def run(options: argparse.Namespace) -> int:
         print(f"No run folder of {id_ or 'these'} in {where}; --runs DIR looks elsewhere.")
     for entry in found if id_ else ():
         if entry.measured and (page := paper.read_page(entry.folder)) is not None:
-            show(Text(f"\n{entry.folder.path}"))
-            show(terminal(page))
+            show(Text(f"\n{entry.folder.path}"), terminal(page))
     return 0
 
 
-def with_page(table: Any, results: "Results", out: "RunFolder | None") -> Any:
-    """`table`, and below it the page of the one folder of `results` if it is a result's; its files go to `out`."""
-    from rich.console import Group
-
+def pages(results: "Results", out: "RunFolder | None") -> list[Any]:
+    """What to show of the one folder of `results`, if it is a result's; its files go to `out`."""
     from fedsim import paper
 
     page = paper.make(results.folders[0], results, out) if out is not None and len(results.folders) == 1 else None
-    return table if page is None else Group(table, page)
+    return [] if page is None else [page]
 
 
 def _listing() -> Any:

@@ -58,8 +58,9 @@ def run(options: argparse.Namespace) -> int:
     out = _destination(options.out, folders)
     if out is not None:
         report.write(results, out, to)
+    pages = cli_paper.pages(results, out)
     if options.format == "terminal":
-        console.show_results(cli_paper.with_page(report.terminal(tables), results, out), out)
+        console.show_results([report.terminal(tables), *pages], out)
     elif options.format == "markdown":
         print(report.markdown(tables), end="")
     else:

@@ -92,7 +92,7 @@ def run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     try:
         results = report.make(folder)
         table = report.terminal(report.accuracy_tables(results))
-        console.show_results(cli_paper.with_page(table, results, folder), folder)
+        console.show_results([table, *cli_paper.pages(results, folder)], folder)
     except KeyboardInterrupt:
         print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
         return 130

@@ -163,13 +163,14 @@ def show_datasets(entries: Sequence["Entry"]) -> None:
     _console().print(table)
 
 
-def show_results(table: RenderableType, folder: RunFolder | None) -> None:
-    """The table, and where everything is, if it was written."""
+def show_results(shown: Sequence[RenderableType], folder: RunFolder | None) -> None:
+    """Tables, and where everything is, if it was written."""
     console = _console()
-    console.print(table)
+    for table in shown:
+        console.print(table)
     if folder is None:
         return
-    files = [folder.path / name for name in ("summary.csv", "paired.csv", "table.md", "table.tex")]
+    files = [folder.path / name for name in ("summary.csv", "paired.csv", "table.md", "table.tex", "paper.md")]
     for path in [*filter(Path.exists, files), *sorted((folder.path / "figures").glob("*.png"))]:
         beside = " (and .pdf)" if path.suffix == ".png" and path.with_suffix(".pdf").exists() else ""
         console.print(f"{path}{beside}", markup=False)

@@ -113,7 +113,7 @@ class RunFolder:
         """Empties the folder of results; the manifest goes first, so that it never promises too much."""
         self.make()
         self.write_manifest(manifest)
-        reports = ("summary.csv", "paired.csv", "table.*", "figures/*.png", "figures/*.pdf")
+        reports = ("summary.csv", "paired.csv", "table.*", "paper.md", "figures/*.png", "figures/*.pdf")
         for pattern in ("parts/*.parquet", "*.parquet", *reports):
             for path in self.path.glob(pattern):
                 path.unlink()
