@@ -27,14 +27,14 @@ def test_a_noisy_run_holds_its_own_images():
     config = parse(TEXT).runs()[0]
     dataset = build.dataset(config.data)
     clean = parse(TEXT, {"corruption.kind": "none"}).runs()[0]
-    difference = estimate.run_bytes(config, dataset) - estimate.run_bytes(clean, dataset)
-    assert difference == estimate.COPIES * dataset.train.x.nbytes
+    noisy, benign = estimate.run_bytes([config, clean], dataset)
+    assert noisy - benign == estimate.COPIES * dataset.train.x.nbytes
 
 
 def test_groups_are_cut_to_the_memory(monkeypatch):
     """With memory for three runs at a time, seven runs are three equal groups, each run once."""
     runs = parse(TEXT).runs()
-    each = estimate.run_bytes(runs[0], build.dataset(runs[0].data))
+    each, *_ = estimate.run_bytes(runs, build.dataset(runs[0].data))
     monkeypatch.setattr(plan.memory, "available", lambda: 2 * 3 * each)
     groups = plan.make_plan(parse(TEXT)).groups
     assert [len(group.runs) for group in groups] == [3, 2, 2]

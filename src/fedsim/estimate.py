@@ -20,12 +20,13 @@ FORWARD = 1 / 3  # of a gradient step's time
 RECORD_BYTES = 13  # of a client in a round
 
 
-def run_bytes(config: Config, dataset: FederatedDataset) -> int:
-    """Bytes that one run of a group holds: the data that its corruption changes, its state, a chunk's records."""
-    changed = sum(np.asarray(getattr(dataset.train, name)).nbytes for name in CHANGES[config.corruption.kind])
+def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]:
+    """Bytes that each run of a group holds: the data that its corruption changes, its state, a chunk's records."""
+    config = configs[0]
     state = 4 * build.num_params(config, dataset) * (2 if config.server.momentum else 1) + 16 * dataset.num_clients
     records = RECORD_BYTES * config.server.eval_every * config.server.cohort_size
-    return COPIES * (changed + state) + records
+    size = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
+    return [COPIES * (sum(map(size, CHANGES[one.corruption.kind])) + state) + records for one in configs]
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
@@ -35,7 +36,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     task = build.task(config, dataset)
     examples = layout.micro_batch or config.client.batch_size
     step = memory.step_bytes(task, dataset.train.x[0], examples) * layout.client_width * layout.run_width
-    return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(c, dataset) for c in configs)
+    return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(configs, dataset))
 
 
 def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:

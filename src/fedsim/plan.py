@@ -37,8 +37,7 @@ def make_plan(experiment: Experiment) -> Plan:
     for members in group_runs(runs):
         config = runs[members[0]]
         dataset = datasets[config.data]
-        by_kind = {runs[i].corruption.kind: runs[i] for i in members}.values()  # runs of one kind need as much
-        for part in _fitting(members, max(run_bytes(one, dataset) for one in by_kind)):
+        for part in _fitting(members, max(run_bytes([runs[i] for i in members], dataset))):
             groups.append(Group(part, _layout(config, len(part), dataset)))
     return Plan(experiment, runs, groups, datasets)
 
