@@ -58,7 +58,8 @@ def make_folder(path, name, runs, status="complete") -> RunFolder:
     """A run folder with these runs."""
     made = RunFolder(path)
     configs = [flatten(Config(name=name)) | one["keys"] for one in runs]
-    rest = {"config": "", "plan": [{}, {}], "groups": [{}, {}], "versions": {}, "device": {}}
+    rest = {"config": "", "plan": [{}, {}], "groups": [{}, {}], "versions": {"jax": "0.10.2"}}
+    rest |= {"device": {"kind": "cpu", "count": 2}, "seconds_compiling": 20.0, "seconds_running": 100.0}
     made.create({"status": status, "runs": configs} | rest)
     rounds, rows = [], []
     for number, (config, one) in enumerate(zip(configs, runs, strict=True)):
@@ -419,7 +420,7 @@ def test_page(tmp_path):
     paper.make(folder)
     text = (folder.path / "paper.md").read_text()
     assert text.startswith("# lambda (budget small), Sec. 5.5, Fig. 5: weights and accuracy over lambda\n")
-    assert "Made by `fedsim run configs/paper/lambda.toml --budget small`. Measured: 1 rounds, 1 seed." in text
+    assert "Made by `fedsim run configs/paper/lambda.toml --budget small`. Measured: 1 rounds, 1 seed; 2 x cpu, jax 0.10.2, 2 minutes." in text
     assert (
         "| At the smallest λ a single client has all the weight | Sec. 5.5: one client | 1 at λ = 0.1 M | holds |"
         in text

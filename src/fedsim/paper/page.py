@@ -5,6 +5,7 @@ from typing import NamedTuple
 from rich.console import Group
 from rich.text import Text
 
+from fedsim.execute import SECONDS
 from fedsim.paper import grid
 from fedsim.paper.claims import Claim
 from fedsim.paper.grid import Grid
@@ -37,6 +38,13 @@ class Page(NamedTuple):
         return f"Measured: {span(rounds)} rounds, {span(seeds)} seed{'s' * (max(seeds) > 1)}"
 
     @property
+    def machine(self) -> str:
+        """Where it ran and how long, for example "2 x cpu, jax 0.10.2, 24 minutes"."""
+        manifest = self.results.manifest
+        device, minutes = manifest["device"], sum(manifest[name] for name in SECONDS) / 60
+        return f"{device['count']} x {device['kind']}, jax {manifest['versions']['jax']}, {minutes:.0f} minutes"
+
+    @property
     def grids(self) -> list[Grid]:
         """All as tables of texts, the claims first."""
         rows = tuple((claim.text, claim.published, claim.measured, claim.verdict) for claim in self.claims)
@@ -50,5 +58,6 @@ def terminal(page: Page) -> Group:
 
 def markdown(page: Page) -> str:
     """The page in Markdown."""
-    parts = [f"# {page.heading}", f"Paper: {SOURCE}. Made by `{page.result.command(page.budget)}`. {page.protocol}."]
+    made_by = f"Made by `{page.result.command(page.budget)}`. {page.protocol}; {page.machine}."
+    parts = [f"# {page.heading}", f"Paper: {SOURCE}. {made_by}"]
     return "\n\n".join([*parts, *map(grid.markdown, page.grids)])
