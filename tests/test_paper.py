@@ -420,7 +420,8 @@ def test_page(tmp_path):
     paper.make(folder)
     text = (folder.path / "paper.md").read_text()
     assert text.startswith("# lambda (budget small), Sec. 5.5, Fig. 5: weights and accuracy over lambda\n")
-    assert "Made by `fedsim run configs/paper/lambda.toml --budget small`. Measured: 1 rounds, 1 seed; 2 x cpu, jax 0.10.2, 2 minutes." in text
+    assert "Made by `fedsim run configs/paper/lambda.toml --budget small`. Measured: 1 rounds, 1 seed" in text
+    assert "; 2 x cpu, jax 0.10.2, 2 minutes.\n" in text
     assert (
         "| At the smallest λ a single client has all the weight | Sec. 5.5: one client | 1 at λ = 0.1 M | holds |"
         in text
