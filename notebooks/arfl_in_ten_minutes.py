@@ -42,7 +42,7 @@ BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, corrupted
 # ## The objective
 #
 # Client $i$ has $m_i$ examples and the mean training loss $L_i(w)$; there are $M = \sum_i m_i$ examples. ARFL looks for
-# parameters $w$ and weights $\alpha$ at once (Eq. 2 of the paper):
+# parameters $w$ and weights $\alpha$ at once (Eq. 6 of the paper):
 #
 # $$\min_{w,\,\alpha}\; \sum_i \alpha_i L_i(w) + \frac{\lambda}{2} \sum_i \frac{\alpha_i^2}{m_i}
 # \qquad \alpha_i \ge 0, \quad \sum_i \alpha_i = 1$$
@@ -60,7 +60,7 @@ corrupted = np.arange(10) >= 7
 
 
 def objective(alpha, lam):
-    """Eq. 2 at fixed parameters, for weights alpha [N]."""
+    """Eq. 6 at fixed parameters, for weights alpha [N]."""
     return alpha @ losses + lam * counts.sum() / 2 * np.sum(alpha**2 / counts)
 
 

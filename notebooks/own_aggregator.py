@@ -234,7 +234,7 @@ figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center"
 plt.show()
 
 # %% [markdown]
-# A rule that drops a fixed share by loss can't tell when all are benign, and pays for it on clean data. The median
+# A rule that drops a fixed share by loss can't tell when all are benign, and would pay for it then. The median
 # resists a few odd values, not half of the clients. The whole of Table 2 is
 # `fedsim run configs/paper/table2-cifar10.toml`, with its two neighbours for FEMNIST and Shakespeare; `--budget small`
 # is what two cores manage.

@@ -1,4 +1,4 @@
-"""ARFL's weights against the problem that they solve: Eq. 2 of the paper for fixed parameters."""
+"""ARFL's weights against the problem that they solve: Eq. 6 of the paper for fixed parameters."""
 
 import chex
 import jax

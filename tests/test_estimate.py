@@ -5,8 +5,8 @@ import pytest
 
 from fedsim import build, estimate, plan
 from fedsim.configfile import parse
-from fedsim.console import duration
 from fedsim.layout import Layout
+from fedsim.report.names import duration
 
 TEXT = """
 [data]

@@ -93,7 +93,7 @@ def _listing() -> Any:
         table.add_row(result.id, result.what, result.where, result.published)
     commands = (
         "fedsim run configs/paper/RESULT.toml                   makes one as the paper did",
-        "fedsim run configs/paper/RESULT.toml --budget small    on two cores: less data, fewer rounds",
+        "fedsim run configs/paper/RESULT.toml --budget small    on two cores: smaller, settings of its own",
         "fedsim paper RESULT                                    its configuration, claims and tables",
     )
     return Group(table, Text("\n".join(commands)))

@@ -15,6 +15,7 @@ from fedsim.estimate import group_bytes, group_seconds
 from fedsim.experiment import Progress
 from fedsim.memory import gibibytes
 from fedsim.plan import Plan
+from fedsim.report.names import duration
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
 
@@ -143,13 +144,6 @@ def show_plan(plan: Plan, path: Path) -> None:
     console.print(table)
     summary = f"{len(plan.runs)} runs in {len(plan.groups)} groups, about {duration(seconds)}"
     console.print(f"{summary}, would be written to {path}", markup=False)
-
-
-def duration(seconds: float) -> str:
-    """For example "40 s", "12 min" or "3.5 h"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def show_datasets(entries: Sequence["Entry"]) -> None:

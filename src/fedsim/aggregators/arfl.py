@@ -45,7 +45,7 @@ def arfl(lam: Array | float = 1.0) -> Aggregator:
 
 
 def optimal_weights(losses: Array, counts: Array, lam: Array | float) -> tuple[Array, Array, Array, Array]:
-    """The minimiser alpha [N] of the paper's Eq. 2 for fixed parameters, with p, the p-average loss and the threshold.
+    """The minimiser alpha [N] of the paper's Eq. 6 for fixed parameters, with p, the p-average loss and the threshold.
 
     Minimises sum_i alpha_i L_i + (lambda / 2) sum_i alpha_i^2 / m_i over the simplex, for `losses` L [N], `counts`
     m [N] and lambda = `lam` * M (Theorem 2). Clients without examples or a finite loss get 0.

@@ -1,4 +1,4 @@
-"""The computable terms of Theorem 1's bound, and the objective of Eq. 2 with its optimum (Theorem 2), over rounds."""
+"""The computable terms of Theorem 1's bound, and the objective of Eq. 6 with its optimum (Theorem 2), over rounds."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4  # of float32 weights: those of small counts at large lambda have the fewest digits
 TEXTS = (
-    ("The weights are the minimum of Eq. 2 for the reported losses (largest difference)", "Theorem 2"),
+    (f"The weights are the minimum of Eq. 6 for the reported losses, to {TOLERANCE:g}", "Theorem 2"),
     ("A client has no weight exactly if its loss reaches the threshold λ/M_p + p-average", "Sec. 4.3"),
-    ("The objective of Eq. 2 is lower at the end than at the start", "Sec. 4.4: minimised in turns"),
+    ("The objective of Eq. 6 is lower at the end than at the start", "Sec. 4.4: minimised in turns"),
 )
 
 
@@ -70,7 +70,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
             if dashed is not None:
                 panel.plot(told.rounds, dashed, "--", color=colour)
     titles = (
-        "Objective (Eq. 2), and risk Σαᵢℒᵢ (dashed)",
+        "Objective (Eq. 6), and risk Σαᵢℒᵢ (dashed)",
         "√(Σαᵢ²/mᵢ)",
         "p, clients with weight",
         "Threshold, and p-average loss (dashed)",

@@ -9,6 +9,8 @@ from fedsim.report.cells import Cell, Results
 from fedsim.report.names import AGGREGATORS, aggregator_name
 
 COST = 5.0  # percentage points: a limit that is felt
+HIGH = 0.7  # share of colluding clients that Sec. 5.2 speaks of
+KEPT = 0.9  # of its share: a weight that is kept
 ATTACKS = {"none": "", "fake_loss": "false losses", "sign_flip": "flipped updates"}
 Case = tuple[str, float, str]  # corruption, fraction, attack
 
@@ -34,12 +36,12 @@ def claims(results: Results) -> list[Claim]:
 
 def _collusion(results: Results) -> list[Claim]:
     shares = [case[1] for case in cases(results) if case[0] == "collusion"]
-    text = "Collusion of {} % costs ARFL {} points more than shuffling", "Sec. 5.2, 6: not handled"
+    text = "Collusion of {} % costs ARFL {} points more than shuffling", "Sec. 6: may bring risk"
     if not shares:
         return [not_run(text[0].format("the clients", f"{COST:g}"), text[1])]
     made = []
     for share in shares:
-        said = text[0].format(f"{100 * share:g}", f"{COST:g}"), text[1]
+        said = text[0].format(f"{100 * share:g}", f"{COST:g}"), "Sec. 5.2: not handled" if share >= HIGH else text[1]
         cells = [_cell(results, "arfl", (kind, share, "none")) for kind in ("collusion", "shuffling")]
         if None in cells:
             made.append(not_run(*said))
@@ -70,14 +72,17 @@ def _fake_loss(results: Results) -> list[Claim]:
 
 
 def _sign_flip(results: Results) -> list[Claim]:
-    weight = "Clients with clean data that flip their updates keep their weight", "Sec. 6: not the method's aim"
+    weight = (
+        f"Clients with clean data that flip their updates keep {100 * KEPT:g} % of their share of the weight",
+        "Sec. 6: not the method's aim",
+    )
     better = "Under flipped updates ARFL is no better than FedAvg", "Sec. 6: not the method's aim"
     case = next((case for case in cases(results) if case[2] == "sign_flip"), None)
     cell = _cell(results, "arfl", case) if case else None
     if cell is None or case is None:
         return [not_run(*weight), not_run(*better)]
     got, share = select.late_corrupted_weight(cell), 100 * cell.fraction
-    made = [claim(*weight, f"{got:.1f} % of the weight, {share:g} % of the clients", got >= 0.9 * share)]
+    made = [claim(*weight, f"{got:.1f} % of the weight, {share:g} % of the clients", got >= KEPT * share)]
     others = {rule: other for rule in AGGREGATORS if rule != "arfl" and (other := _cell(results, rule, case))}
     if "fedavg" not in others:
         return [*made, not_run(*better)]

@@ -11,6 +11,7 @@ from fedsim.paper.claims import Claim
 from fedsim.paper.grid import Grid
 from fedsim.paper.results import Result
 from fedsim.report.cells import Results
+from fedsim.report.names import duration
 
 SOURCE = '"Auto-weighted Robust Federated Learning with Corrupted Data Sources", arXiv 2101.05880'
 
@@ -39,10 +40,10 @@ class Page(NamedTuple):
 
     @property
     def machine(self) -> str:
-        """Where it ran and how long, for example "2 x cpu, jax 0.10.2, 24 minutes"."""
+        """Where it ran and how long, for example "2 x cpu, jax 0.10.2, 24 min"."""
         manifest = self.results.manifest
-        device, minutes = manifest["device"], sum(manifest[name] for name in SECONDS) / 60
-        return f"{device['count']} x {device['kind']}, jax {manifest['versions']['jax']}, {minutes:.0f} minutes"
+        device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
+        return f"{device['count']} x {device['kind']}, jax {manifest['versions']['jax']}, {duration(seconds)}"
 
     @property
     def grids(self) -> list[Grid]:
@@ -58,6 +59,6 @@ def terminal(page: Page) -> Group:
 
 def markdown(page: Page) -> str:
     """The page in Markdown."""
-    made_by = f"Made by `{page.result.command(page.budget)}`. {page.protocol}; {page.machine}."
+    made_by = f"Made by `{page.result.command(page.budget)}`. {page.protocol}; {page.machine}. Every key: config.toml."
     parts = [f"# {page.heading}", f"Paper: {SOURCE}. {made_by}"]
     return "\n\n".join([*parts, *map(grid.markdown, page.grids)])

@@ -39,7 +39,7 @@ RESULTS = {
         Result("autoweight", "weights beside FedAvg's", "Sec. 5.6, Fig. 6, 7", "two figures"),
         Result("limits", "collusion, lies, flipped updates", "Sec. 6", "words"),
         Result("fairness", "the benign client hardest to learn", "Sec. 6", "words"),
-        Result("bound", "terms of bound and objective", "Theorems 1 and 2, Eq. 2", "formulas"),
+        Result("bound", "terms of bound and objective", "Theorems 1 and 2, Eq. 6", "formulas"),
     )
 }
 

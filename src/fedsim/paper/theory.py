@@ -1,4 +1,4 @@
-"""Theorem 2 and Eq. 2 in float64, and the computable terms of Theorem 1's bound, for the rounds of a run.
+"""Theorem 2 and Eq. 6 in float64, and the computable terms of Theorem 1's bound, for the rounds of a run.
 
 A second computation of what `fedsim.aggregators.arfl` does, written as the paper writes it, to check what was recorded.
 """
@@ -13,7 +13,7 @@ from fedsim.paper.clients import Clients
 class Optimum(NamedTuple):
     """Theorem 2, for the losses of one round."""
 
-    alpha: np.ndarray  # [N] the minimum of Eq. 2
+    alpha: np.ndarray  # [N] the minimum of Eq. 6
     num_weighted: int  # p
     average_loss: float  # the p-average loss
     threshold: float  # the loss from which a client has no weight
@@ -25,7 +25,7 @@ class Terms(NamedTuple):
     rounds: np.ndarray  # [T]
     risk: np.ndarray  # [T] sum alpha_i L_i, the bound's first term
     norm: np.ndarray  # [T] sqrt(sum alpha_i^2 / m_i), in its last term
-    objective: np.ndarray  # [T] Eq. 2
+    objective: np.ndarray  # [T] Eq. 6
     num_weighted: np.ndarray  # [T] p
     average_loss: np.ndarray  # [T]
     threshold: np.ndarray  # [T]
@@ -46,7 +46,7 @@ def optimum(losses: np.ndarray, counts: np.ndarray, lam: float) -> Optimum:
 
 
 def objective(alpha: np.ndarray, losses: np.ndarray, counts: np.ndarray, lam: float) -> float:
-    """Eq. 2: sum alpha_i L_i + lambda / 2 sum alpha_i^2 / m_i, with lambda = `lam` * M."""
+    """Eq. 6: sum alpha_i L_i + lambda / 2 sum alpha_i^2 / m_i, with lambda = `lam` * M."""
     return float(alpha @ losses + lam * counts.sum() / 2 * (alpha**2 / counts).sum())
 
 

@@ -32,6 +32,13 @@ def scenario_parts(scenario: tuple[str, float]) -> tuple[str, str]:
     return "Attack" if kind == "none" else kind.capitalize(), f"{100 * fraction:.3g} %"
 
 
+def duration(seconds: float) -> str:
+    """For example "40 s", "12 min" or "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
 def row_names(cells: list[Cell], without: Collection[str] = ()) -> list[str]:
     """The row of each cell: the rule, with lambda and settings where these tell cells apart.
 
