@@ -1,5 +1,6 @@
 """Interrupted, killed and shared experiments: whatever happens, the rows are those of an undisturbed one."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +72,8 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     assert {name: (cut.parts / name).stat().st_mtime_ns for name in kept} == kept
     assert not any(p.name.startswith(".") for p in cut.parts.iterdir())
     assert not any(cut.checkpoints(group).exists() for group in range(2))
+    assert cut.read_manifest()["resumed"]
+    assert not folder.read_manifest()["resumed"]
 
 
 def test_a_checkpoint_whose_rows_are_gone_is_not_used(folder, plan, tmp_path):
@@ -117,12 +121,65 @@ def test_other_versions_are_told_and_mixed_only_when_asked(folder, plan, tmp_pat
     old = RunFolder(path)
     manifest = old.read_manifest()
     old.write_manifest(manifest | {"versions": manifest["versions"] | {"jax": "0.1"}})
-    with pytest.raises(RunFolderError, match=r"versions\.jax 0\.1 there, .* add --force to start over, --mix to go on"):
+    with pytest.raises(RunFolderError, match=r"versions\.jax 0\.1 there, .* add --mix to go on .* --force to start"):
         run(plan, path, Progress())
     check_equal(run(plan, path, Progress(), mix=True), folder)
     (mixed,) = old.read_manifest()["mixed"]
     assert mixed["versions"] == manifest["versions"]
     run(plan, path, Progress())  # told once
+
+
+def test_other_data_and_fewer_devices_are_told(plan, tmp_path):
+    path = tmp_path / "old"
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, path, Stop(1))
+    old = RunFolder(path)
+    manifest = old.read_manifest()
+    wider = [entry | {"layout": entry["layout"] | {"run_devices": 8}} for entry in manifest["plan"]]
+    old.write_manifest(manifest | {"plan": wider})
+    with pytest.raises(RunFolderError, match="was begun on 8 devices, of which there are 1 here"):
+        run(plan, path, Progress(), mix=True)
+    (key, dataset), *_ = plan.datasets.items()
+    one_less = dataset.y_test.copy()
+    one_less[0] = (one_less[0] + 1) % dataset.num_classes
+    other = dataclasses.replace(plan, datasets={key: dataclasses.replace(dataset, y_test=one_less)})
+    with pytest.raises(RunFolderError, match="begun with other data"):
+        run(other, path, Progress(), mix=True)
+
+
+def test_starting_over_may_be_interrupted(folder, plan, tmp_path, monkeypatch):
+    """While old results are deleted; nothing of them becomes a result of the new configuration."""
+    path = tmp_path / "kept"
+    shutil.copytree(folder.path, path)
+    other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(other, path, Progress(), force=True)
+    monkeypatch.undo()
+    with pytest.raises(RunFolderError, match=r"client\.epochs"):
+        run(other, path, Progress())
+    check_equal(run(plan, path, Progress()), folder)
+
+
+def test_a_manifest_that_was_being_written_is_nothing(plan, tmp_path):
+    (tmp_path / ".manifest.json.1").write_text("{")
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path, Stop(1))
+
+
+def test_the_same_runs_in_other_words(folder):
+    """Equal runs are the same whatever blocks they come from; another order of the runs is another plan."""
+    block = SMALL[SMALL.index("[[sweep]]") :]
+    twice = make_plan(parse(SMALL + block, name="small"))
+    assert run(twice, folder.path, Progress()).read("rounds").equals(folder.read("rounds"))
+    seed = "seed = [0, 1]\n"
+    reordered = parse(SMALL.replace(seed, "").replace("[[sweep]]\n", "[[sweep]]\n" + seed), name="small")
+    with pytest.raises(RunFolderError, match="the order of its runs"):
+        run(make_plan(reordered), folder.path, Progress())
 
 
 def test_nobody_starts_over_while_another_works(plan, tmp_path):
@@ -211,6 +268,8 @@ def test_command_line_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fedsim.experiment.run_group", interrupted)
     assert main(["run", str(config), "--out", out]) == 130
     assert f"{out} is incomplete, the same command continues it" in capsys.readouterr().err
+    assert main(["run", str(config), "--out", out, "--force"]) == 130
+    assert "the same command without --force continues it" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(["run", str(config), "--out", out, "--seed", "3"]) == 2
     error = capsys.readouterr().err

@@ -85,11 +85,12 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     import submitit
 
     out = tmp_path / "out"
-    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"})
+    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"tensorboard": True, "checkpoint_seconds": 0.0})
     assert len(jobs) == 2  # a job a group
     for job in jobs:
         submitit.LocalJob(out / "slurm", job).result()
     check_equal(RunFolder(out), folder)
+    assert len(list((out / "tensorboard").iterdir())) == 4
 
 
 def test_mistakes_with_jobs_are_one_line(tmp_path, capsys):
@@ -97,8 +98,14 @@ def test_mistakes_with_jobs_are_one_line(tmp_path, capsys):
         slurm.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
     config = tmp_path / "tiny.toml"
     config.write_text(TINY)
-    for arguments in (["--slurm.partition", "gpu"], ["--slurm.cluster", "local", "--slurm.partitoin", "gpu"]):
+    wrong = {
+        ("--slurm.partition", "gpu"): "--slurm",
+        ("--slurm.cluster", "local", "--slurm.partitoin", "gpu"): "--slurm",
+        ("--slurm.cluster", "local", "--force"): "--force: not with --slurm",
+        ("--slurm.cluster", "local", "--corruption.kind", "shufling"): "corruption.kind",
+    }
+    for arguments, start in wrong.items():
         assert main(["run", str(config), "--out", str(tmp_path / "b"), *arguments]) == 2
         error = capsys.readouterr().err
-        assert error.startswith("fedsim: error: --slurm")
+        assert error.startswith(f"fedsim: error: {start}")
         assert error.count("\n") == 1

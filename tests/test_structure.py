@@ -12,7 +12,7 @@ SOURCE = Path(fedsim.__file__).parent
 # Each may import from those before it, never from those after.
 ORDER = (  # noqa: SIM905
     "errors types claims devices memory config layout keys configfile datasets corruption models task attacks "
-    "aggregators client cohort evaluate simulate testing sweep build estimate rows sinks store plan manifest "
+    "aggregators client cohort evaluate simulate testing sweep build estimate rows store sinks plan manifest "
     "checkpoint execute experiment slurm report paper catalogue picture console "
     "cli_overrides cli_data cli_paper cli_report cli_run cli"
 ).split()

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedsim import cli_paper
 from fedsim.cli_overrides import SLURM
+from fedsim.errors import ConfigError
 
 EPILOG = """\
 any key of the configuration can be given on the command line, and wins over the file and its sweep:
@@ -19,7 +20,8 @@ examples:
   fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
   fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
-The same command again continues an interrupted run from its last checkpoint; started twice, both share the work.
+The same command again (without --force) continues an interrupted run from its last checkpoint; started twice, both
+share the work.
 """
 
 
@@ -64,7 +66,10 @@ def run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.plan import make_plan
 
     if jobs and not options.dry_run:
-        for job in slurm.submit(settings, path, jobs):
+        if options.force:
+            raise ConfigError("--force: not with --slurm, whose jobs share the folder; delete that first")
+        keys = ("mix", "checkpoint_seconds", "tensorboard")
+        for job in slurm.submit(settings, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
@@ -87,7 +92,8 @@ def run(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
             )
         except KeyboardInterrupt:
             progress.close()
-            print(f"fedsim: interrupted; {path} is incomplete, the same command continues it", file=sys.stderr)
+            again = "the same command" + " without --force" * options.force
+            print(f"fedsim: interrupted; {path} is incomplete, {again} continues it", file=sys.stderr)
             return 130
     try:
         results = report.make(folder)

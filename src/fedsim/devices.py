@@ -1,6 +1,9 @@
-"""The cores of a CPU as devices of JAX."""
+"""The devices that JAX runs on: a CPU's cores, and what is written down of them."""
 
 import os
+import zlib
+from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -21,3 +24,25 @@ def one_per_core() -> None:
         jax.config.update("jax_num_cpu_devices", min(cores, MOST))
     except RuntimeError:  # JAX has started
         return
+
+
+def describe() -> dict[str, Any]:
+    """Platform, kind and number of the devices; of CPUs the model, and a checksum of the features it has.
+
+    Whoever goes on elsewhere is told of what differs: last digits may depend on it.
+    """
+    device = jax.devices()[0]
+    found = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
+    return found | _cpu() if device.platform == "cpu" else found
+
+
+def _cpu() -> dict[str, str]:
+    """Where Linux tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    features = told.get("flags") or told.get("Features")
+    found = {"kind": told.get("model name"), "features": features and f"{zlib.crc32(features.encode()):08x}"}
+    return {key: value for key, value in found.items() if value}

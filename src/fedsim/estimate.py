@@ -24,7 +24,8 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]
     """Bytes that each run of a group holds: the data that its corruption changes, its state, a chunk's records."""
     config = configs[0]
     state = 4 * build.num_params(config, dataset) * (2 if config.server.momentum else 1) + 16 * dataset.num_clients
-    records = RECORD_BYTES * config.server.eval_every * config.server.cohort_size
+    chunk = min(config.server.eval_every, config.server.num_rounds)
+    records = RECORD_BYTES * chunk * config.server.cohort_size
     size = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     return [COPIES * (sum(map(size, CHANGES[one.corruption.kind])) + state) + records for one in configs]
 

@@ -124,7 +124,8 @@ def _check_memory(
     fits = next((other for other in layout.narrower() if memory.needed(compiled(other)) <= available), None)
     remedy = "nor do narrower ones fit: lower client.batch_size or engine.micro_batch, or run fewer runs in one sweep"
     if fits is not None:
-        remedy = f"these would fit: engine.client_width = {fits.client_width}, engine.run_width = {fits.run_width}"
+        widths = f"engine.client_width = {fits.client_width}, engine.run_width = {fits.run_width}"
+        remedy = f"these would fit: {widths}; a run that goes on keeps its widths: free memory for it"
     raise ConfigError(
         f"engine.client_width: {layout.client_width} clients x {layout.run_width} runs in lockstep need "
         f"{memory.gibibytes(needed)} beside the data, and {memory.gibibytes(available)} are free; {remedy}"

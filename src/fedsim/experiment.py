@@ -18,6 +18,7 @@ from fedsim.types import ServerState
 
 CHECKPOINT_SECONDS = 10.0
 POLL_SECONDS = 1.0
+RESUMED = "resumed"  # in the manifest: its seconds are without those before a checkpoint that was gone on from
 
 
 class Progress:
@@ -60,8 +61,8 @@ def run(
         for group in plan.groups:
             _keep(plan, group, progress)
         return folder
-    all_sinks = (JsonLines(folder.path), *sinks)
-    pending = list(range(len(plan.groups)))
+    all_sinks = (JsonLines(folder), *sinks)
+    pending, told = list(range(len(plan.groups))), -1
     while pending:
         busy = []
         for number in pending:
@@ -75,7 +76,9 @@ def run(
         if busy == pending:  # nothing was left to begin
             if not wait:
                 return folder
-            progress.group(plan, plan.groups[busy[0]], "another process works on it")
+            if busy[0] != told:
+                progress.group(plan, plan.groups[busy[0]], "another process works on it")
+                told = busy[0]
             time.sleep(POLL_SECONDS)
         pending = busy
     _complete(folder)
@@ -93,16 +96,18 @@ def _run_group(
     """Runs a group that this process has claimed, from its last checkpoint."""
     group = plan.groups[number]
     configs = [plan.runs[position] for position in group.runs]
+    is_resumed = False
     with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
 
         def restore(shapes: ServerState) -> tuple[int, ServerState] | None:
             """Goes back to the last checkpoint, if every row before it is there; rows after it are dropped."""
+            nonlocal is_resumed
             latest = checkpoints.latest()
             if latest is not None:
                 expected = list(range(0, latest + 1, configs[0].server.eval_every))
                 if folder.rounds_written(number)[: len(expected)] != expected:
                     latest = None
-            after = -1 if latest is None else latest
+            after, is_resumed = -1 if latest is None else latest, latest is not None
             folder.drop_parts(number, after)
             for sink in sinks:
                 sink.begin(number, after)
@@ -126,7 +131,7 @@ def _run_group(
         finally:
             for sink in sinks:
                 sink.end()
-    folder.finish(number, seconds)
+    folder.finish(number, seconds | {RESUMED: is_resumed})
 
 
 def _complete(folder: RunFolder) -> None:
@@ -138,7 +143,8 @@ def _complete(folder: RunFolder) -> None:
         folder.join()
         entries = [folder.finished(number) or {} for number in range(len(manifest["plan"]))]
         totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
-        folder.write_manifest(manifest | {"status": "complete"} | totals)
+        resumed = {RESUMED: any(entry.get(RESUMED) for entry in entries)}
+        folder.write_manifest(manifest | {"status": "complete"} | totals | resumed)
 
 
 def _keep(plan: Plan, group: Group, progress: Progress) -> None:

@@ -1,23 +1,28 @@
 """Opening a run folder: a new manifest, or the one to go on with."""
 
+import hashlib
+import json
 import platform
 import tomllib
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import jax
+import numpy as np
 
 import fedsim
+from fedsim import devices
 from fedsim.errors import RunFolderError
 from fedsim.keys import flatten
 from fedsim.layout import Layout
 from fedsim.plan import Plan
 from fedsim.store import RunFolder
 from fedsim.sweep import Group
+from fedsim.types import FederatedDataset
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
 MOST_TOLD = 3  # differences
+OR_ELSE = "choose another --out, or add --force to start over"
 
 
 def open_folder(folder: RunFolder, plan: Plan, force: bool, mix: bool) -> dict[str, Any]:
@@ -40,24 +45,29 @@ def open_folder(folder: RunFolder, plan: Plan, force: bool, mix: bool) -> dict[s
 
 def _go_on(folder: RunFolder, found: dict[str, Any], manifest: dict[str, Any], mix: bool) -> dict[str, Any]:
     """The manifest `found` in the folder, where the experiment of `manifest` may go on with it."""
-    if found["config"] != manifest["config"]:
+    if found["runs"] != json.loads(json.dumps(manifest["runs"])):
         differences = _differences(*(tomllib.loads(m["config"]) for m in (found, manifest)))
-        raise RunFolderError(
-            f"{folder.path}: holds results of another config: {differences}; choose another --out, or add --force to "
-            "start over"
-        )
+        raise RunFolderError(f"{folder.path}: holds results of another config: {differences}; {OR_ELSE}")
+    if found.get("data") != manifest["data"]:
+        raise RunFolderError(f"{folder.path}: was begun with other data than there are now; put those back, {OR_ELSE}")
+    if found["status"] == "complete" and folder.is_joined():
+        return found
     here = {key: manifest[key] for key in ("versions", "device")}
     there = {key: found[key] for key in ("versions", "device")}
+    layouts = [entry["layout"] for entry in found["plan"]]
+    num_devices = max(layout["run_devices"] * layout["client_devices"] for layout in layouts)
+    if num_devices > here["device"]["count"]:
+        few = f"was begun on {num_devices} devices, of which there are {here['device']['count']} here"
+        raise RunFolderError(f"{folder.path}: {few}; {OR_ELSE}")
     if here != there and here not in found.get("mixed", []):
         if not mix:
             raise RunFolderError(
                 f"{folder.path}: was begun with other versions or devices ({_differences(there, here)}), so that rows "
-                "could differ in their last digits; add --force to start over, --mix to go on all the same, or choose "
-                "another --out"
+                f"could differ in their last digits; add --mix to go on all the same, {OR_ELSE}"
             )
         found = found | {"mixed": [*found.get("mixed", []), here]}
         folder.write_manifest(found)
-    if found["status"] == "complete" and not folder.is_joined():
+    if found["status"] == "complete":  # but its tables are gone
         found = found | {"status": "incomplete"}
         folder.write_manifest(found)
     return found
@@ -68,7 +78,9 @@ def _differences(there: dict[str, Any], here: dict[str, Any]) -> str:
     one, other = _flat(there), _flat(here)
     keys = [key for key in one | other if one.get(key) != other.get(key)]
     told = [f"{key} {one.get(key, 'not set')} there, {other.get(key, 'not set')} here" for key in keys[:MOST_TOLD]]
-    return "; ".join(told) + f"; and {len(keys) - MOST_TOLD} more" * (len(keys) > MOST_TOLD)
+    return "; ".join(told or ["the order of its runs"]) + f"; and {len(keys) - MOST_TOLD} more" * (
+        len(keys) > MOST_TOLD
+    )
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -81,16 +93,25 @@ def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def new_manifest(plan: Plan) -> dict[str, Any]:
     """The manifest of a plan of which nothing has run."""
-    device = jax.devices()[0]
     return {
         "status": "incomplete",
         "config": plan.experiment.dump(),
         "versions": {"fedsim": fedsim.__version__, "python": platform.python_version()}
         | {name: version(name) for name in VERSIONED},
-        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "device": devices.describe(),
+        "data": [_digest(dataset) for dataset in plan.datasets.values()],
         "runs": [flatten(config) for config in plan.runs],
         "plan": [{"runs": list(group.runs), "layout": asdict(group.layout)} for group in plan.groups],
     }
+
+
+def _digest(dataset: FederatedDataset) -> str:
+    """Changes with any example."""
+    found = hashlib.blake2b(digest_size=8)
+    for array in map(np.ascontiguousarray, (*dataset.train, dataset.x_test, dataset.y_test)):
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(array.data)
+    return found.hexdigest()
 
 
 def read_group(entry: dict[str, Any]) -> Group:

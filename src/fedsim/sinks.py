@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.rows import Columns
+from fedsim.store import RunFolder
 
 MEASURED = ("test_accuracy", "test_loss", "corrupted_weight")
 
@@ -27,23 +28,19 @@ class Sink(Protocol):
 class JsonLines:
     """A file a group, log/<group>.jsonl in the run folder, a line a row; null: not a number."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "log"
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
 
     def begin(self, group: int, round_: int) -> None:
         """Keeps the lines up to `round_`."""
-        path = self._path(group)
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            lines = path.read_text().splitlines() if path.exists() and round_ >= 0 else []
-            kept = [line for line in lines if line.endswith("}") and json.loads(line)["round"] <= round_]
-            path.write_text("".join(line + "\n" for line in kept))
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None
+        path = self._folder.path / self._name(group)
+        lines = path.read_text().splitlines() if path.exists() and round_ >= 0 else []
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["round"] <= round_]
+        self._folder.write_text(self._name(group), "".join(line + "\n" for line in kept))
 
     def rows(self, group: int, columns: Columns) -> None:
         """Appends a line a row."""
-        path = self._path(group)
+        path = self._folder.path / self._name(group)
         try:
             with path.open("a") as file:
                 for row in zip(*columns.values(), strict=True):
@@ -54,8 +51,8 @@ class JsonLines:
     def end(self) -> None:
         """All lines are written already."""
 
-    def _path(self, group: int) -> Path:
-        return self._folder / f"{group:05}.jsonl"
+    def _name(self, group: int) -> str:
+        return f"log/{group:05}.jsonl"
 
 
 class TensorBoard:

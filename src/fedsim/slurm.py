@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from fedsim import build
 from fedsim.configfile import Experiment
 from fedsim.errors import ConfigError
 from fedsim.sweep import group_runs
@@ -11,18 +13,23 @@ from fedsim.sweep import group_runs
 LOCAL_MINUTES = 24 * 60
 
 
-def submit(experiment: Experiment, path: Path, settings: Mapping[str, str]) -> list[str]:
+def submit(
+    experiment: Experiment, path: Path, settings: Mapping[str, str], options: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
     """Submits jobs that run `experiment` into the folder `path`; returns their ids.
 
     `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, how
     many (default: one a group of runs), and `cluster` (default "slurm"; "local": processes of this machine). The plan
-    is made by the first job that starts, on its device. Raises `ConfigError` where a setting is unknown.
+    is made by the first job that starts, on its device. `options` are `work`'s. Raises `ConfigError` where a setting,
+    or a name in the experiment, is unknown.
     """
     try:
         import submitit
     except ImportError:
         raise ConfigError("--slurm: needs submitit; pip install 'fedsim[slurm]'") from None
     values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
+    for config in experiment.points():
+        build.check_names(config)
     jobs, cluster = values.pop("jobs", len(group_runs(experiment.runs()))), str(values.pop("cluster", "slurm"))
     if not isinstance(jobs, int) or jobs < 1:
         raise ConfigError(f"--slurm.jobs: expected a number of 1 or more, got {jobs}")
@@ -30,18 +37,25 @@ def submit(experiment: Experiment, path: Path, settings: Mapping[str, str]) -> l
     try:
         executor = submitit.AutoExecutor(folder=path / "slurm", cluster=cluster)
         executor.update_parameters(**({"timeout_min": LOCAL_MINUTES} if cluster == "local" else {}), **parameters)
-        submitted = executor.map_array(work, [experiment.dump()] * jobs, [str(path.absolute())] * jobs)
+        arguments = experiment.dump(), str(path.absolute()), dict(options)
+        submitted = executor.map_array(work, *([argument] * jobs for argument in arguments))
     except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
         raise ConfigError(f"--slurm: {error}") from None
     return [str(job.job_id) for job in submitted]
 
 
-def work(config: str, path: str) -> None:
-    """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin."""
+def work(config: str, path: str, options: Mapping[str, Any]) -> None:
+    """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin.
+
+    `options` are those of `experiment.run`, and `tensorboard`, whether curves are written.
+    """
     from fedsim import devices
     from fedsim.configfile import parse
     from fedsim.experiment import Progress, run
     from fedsim.plan import make_plan
+    from fedsim.sinks import TensorBoard
 
     devices.one_per_core()
-    run(make_plan(parse(config)), Path(path), Progress(), wait=False)
+    rest = dict(options)
+    sinks = [TensorBoard(Path(path))] if rest.pop("tensorboard", False) else []
+    run(make_plan(parse(config)), Path(path), Progress(), wait=False, sinks=sinks, **rest)

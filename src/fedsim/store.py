@@ -80,9 +80,10 @@ class RunFolder:
         return self.path / "parts"
 
     def is_occupied(self) -> bool:
-        """Whether anything is there but locks and jobs' logs."""
+        """Whether anything is there but locks, jobs' logs and a manifest that is being written."""
+        ours = lambda name: name in ("locks", "slurm") or name.startswith(".manifest.json.")
         return self.path.exists() and (
-            not self.path.is_dir() or any(p.name not in ("locks", "slurm") for p in self.path.iterdir())
+            not self.path.is_dir() or any(not ours(path.name) for path in self.path.iterdir())
         )
 
     def claim(self, group: int) -> AbstractContextManager[bool]:
@@ -110,15 +111,17 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: cannot be made: {error.strerror}; choose another --out") from None
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """Empties the folder of results; the manifest goes first, so that it never promises too much."""
+        """Empties the folder of results. Notes of what is complete go first and the manifest comes last: at any moment
+        what is there is the old manifest's, or is made again.
+        """
         self.make()
-        self.write_manifest(manifest)
+        for name in ("groups", "checkpoints", "models", "log", "tensorboard"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
         reports = ("summary.csv", "paired.csv", "table.*", "paper.md", "figures/*.png", "figures/*.pdf")
         for pattern in ("parts/*.parquet", "*.parquet", *reports):
             for path in self.path.glob(pattern):
                 path.unlink()
-        for name in ("groups", "checkpoints", "models", "log", "tensorboard"):
-            shutil.rmtree(self.path / name, ignore_errors=True)
+        self.write_manifest(manifest)
 
     def is_joined(self) -> bool:
         """Whether the joined tables are there."""
@@ -205,13 +208,15 @@ class RunFolder:
         """Joins the parts into rounds.parquet and clients.parquet, ordered by run, round and client."""
         for kind, schema in SCHEMAS.items():
             paths = sorted(self.parts.glob(f"*-{kind}.parquet"))
-            table = pa.concat_tables([_read_table(path, schema) for path in paths] or [schema.empty_table()])
+            remedy = "delete it and run again, which makes its group again"
+            tables = [_read_table(path, schema, remedy) for path in paths]
+            table = pa.concat_tables(tables or [schema.empty_table()])
             keys = [(name, "ascending") for name in ("run", "round", "client_id") if name in schema.names]
             _write_table(self.path / f"{kind}.parquet", table.sort_by(keys))
 
     def read(self, kind: str) -> pa.Table:
         """The joined rows; `RunFolderError` where they are missing or broken."""
-        return _read_table(self.path / f"{kind}.parquet", SCHEMAS[kind])
+        return _read_table(self.path / f"{kind}.parquet", SCHEMAS[kind], "delete it and run its config.toml again")
 
 
 def _save(path: Path, arrays: dict[str, Any]) -> None:
@@ -219,13 +224,13 @@ def _save(path: Path, arrays: dict[str, Any]) -> None:
         np.savez(file, **arrays)
 
 
-def _read_table(path: Path, schema: pa.Schema) -> pa.Table:
+def _read_table(path: Path, schema: pa.Schema, remedy: str) -> pa.Table:
     try:
         return pq.read_table(path, schema=schema)
     except FileNotFoundError:
         raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
     except (OSError, pa.ArrowInvalid) as error:
-        raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; start over with --force") from None
+        raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; {remedy}") from None
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

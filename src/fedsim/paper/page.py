@@ -6,6 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fedsim.execute import SECONDS
+from fedsim.experiment import RESUMED
 from fedsim.paper import grid
 from fedsim.paper.claims import Claim
 from fedsim.paper.grid import Grid
@@ -40,10 +41,13 @@ class Page(NamedTuple):
 
     @property
     def machine(self) -> str:
-        """Where it ran and how long, for example "2 x cpu, jax 0.10.2, 24 min"."""
+        """Where it ran and how long, for example "2 x AMD EPYC, jax 0.10.2, 24 min"."""
         manifest = self.results.manifest
         device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
-        return f"{device['count']} x {device['kind']}, jax {manifest['versions']['jax']}, {duration(seconds)}"
+        others = " (in part on others)" * ("mixed" in manifest)
+        least = "at least " * bool(manifest.get(RESUMED))
+        jax = manifest["versions"]["jax"]
+        return f"{device['count']} x {device['kind']}, jax {jax}{others}, {least}{duration(seconds)}"
 
     @property
     def grids(self) -> list[Grid]:
