@@ -1,7 +1,7 @@
 """The devices that JAX runs on: a CPU's cores, and what is written down of them."""
 
 import os
-import zlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import jax
 
 MOST = 8  # each device has a copy of the data
 CHOSEN_BY = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
+VECTORS = re.compile("avx|fma|amx|asimd|sve")  # instructions that XLA chooses by
 
 
 def one_per_core() -> None:
@@ -27,7 +28,7 @@ def one_per_core() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Platform, kind and number of the devices; of CPUs the model, and a checksum of the features it has.
+    """Platform, kind and number of the devices; of CPUs the model, and its vector instructions.
 
     Whoever goes on elsewhere is told of what differs: last digits may depend on it.
     """
@@ -43,6 +44,6 @@ def _cpu() -> dict[str, str]:
     except OSError:
         return {}
     told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    features = told.get("flags") or told.get("Features")
-    found = {"kind": told.get("model name"), "features": features and f"{zlib.crc32(features.encode()):08x}"}
+    features = (told.get("flags") or told.get("Features", "")).split()
+    found = {"kind": told.get("model name"), "vectors": " ".join(sorted(filter(VECTORS.match, features)))}
     return {key: value for key, value in found.items() if value}
