@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ["accuracy", "hotspots", "population", "ragged", "round", "sweep", "peers/compare"]
+SCRIPTS = ["hotspots", "population", "ragged", "resume", "round", "sweep", "peers/compare"]
 KEYS = {
     "command",
     "versions",
