@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsim.paper import select
 from fedsim.paper.claims import Claim, claim, not_run
-from fedsim.paper.plots import with_band
+from fedsim.paper.plots import of_rule, with_band
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results
 from fedsim.report.names import aggregator_name, scenario_name
@@ -97,9 +97,9 @@ def figures(results: Results) -> dict[str, "Figure"]:
     upper, lower = figure.subplots(2, len(shown), sharex=True, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
     for (scenario, cells), high, low in zip(shown.items(), upper, lower, strict=True):
-        for position, rule in enumerate(RULES):
+        for rule in RULES:
             if (cell := cells.get(rule)) is not None:
-                look = style.line(position)
+                look = of_rule(rule)
                 handles[aggregator_name(rule)] = with_band(high, cell.rounds, 100 * cell.accuracy.T, look)
                 with_band(low, cell.rounds, cell.loss.T, look)
         high.set_title(scenario_name(scenario))

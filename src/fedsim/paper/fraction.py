@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsim.paper import select
 from fedsim.paper.claims import Claim, claim, not_run
-from fedsim.paper.plots import with_band
+from fedsim.paper.plots import of_rule, with_band
 from fedsim.paper.published import cell as published_cell
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results
@@ -83,8 +83,8 @@ def figures(results: Results) -> dict[str, "Figure"]:
     figure, (panel,) = style.panels(1)
     figure.set_size_inches(5.2, 3.8)
     handles: dict[str, Any] = {}
-    for position, (rule, cells) in enumerate(found.items()):
-        look, name = style.line(position), aggregator_name(rule)
+    for rule, cells in found.items():
+        look, name = of_rule(rule), aggregator_name(rule)
         shares = 100 * np.asarray(list(cells))
         values = [100 * cell.accuracy[:, -1] for cell in cells.values()]
         handles[name] = with_band(panel, shares, values, look | {"marker": "o"})

@@ -6,6 +6,12 @@ from typing import Any
 import numpy as np
 
 from fedsim.report import style
+from fedsim.report.names import AGGREGATORS
+
+
+def of_rule(rule: str) -> dict[str, Any]:
+    """The line of a rule, the same whichever rules stand beside it."""
+    return style.line(list(AGGREGATORS).index(rule))
 
 
 def with_band(panel: Any, x: np.ndarray, values: Sequence[np.ndarray] | np.ndarray, look: dict[str, Any]) -> Any:
