@@ -20,8 +20,8 @@ from jax.nn.initializers import glorot_uniform, zeros
 from workloads import Workload
 
 import fedsim
+from fedsim.core.types import Array, PyTree, Task
 from fedsim.models.layers import ConvRelu, pool_relu, product
-from fedsim.types import Array, PyTree, Task
 
 TOLERANCE = 1e-4  # of a gradient, relative to its largest element
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
-from fedsim.types import PyTree
+from fedsim.core.types import PyTree
 
 
 def count(fn: Callable[..., PyTree], *args: Any) -> int:

@@ -18,7 +18,7 @@ import jax
 import measure
 import workloads
 
-from fedsim import devices
+from fedsim.engine import devices
 from fedsim.errors import FedsimError
 
 OPERATION = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = (\(?\w+\[[\d,]*\])")

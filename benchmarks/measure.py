@@ -30,8 +30,8 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
 import fedsim
-from fedsim.layout import CLIENTS
-from fedsim.types import ClientData, HParams, RoundRecord, ServerState
+from fedsim.core.types import ClientData, HParams, RoundRecord, ServerState
+from fedsim.engine.layout import CLIENTS
 
 VERSIONED = ("jax", "jaxlib", "flax")
 MAX_ROUNDS = 1000  # of a call whose number of rounds is chosen by time

@@ -19,9 +19,9 @@ import numpy as np
 from workloads import vectors
 
 import fedsim
-from fedsim.cohort import sample_cohort
+from fedsim.core.types import Aggregator, Array, ClientData, CohortReport, HParams, PyTree
+from fedsim.core.waves import sample_cohort
 from fedsim.models import MLP
-from fedsim.types import Aggregator, Array, ClientData, CohortReport, HParams, PyTree
 
 EXAMPLES, FEATURES, CLASSES, COHORT, OWNERS = 10, 8, 4, 20, 100
 AT_LEAST = 0.3  # seconds a measured call

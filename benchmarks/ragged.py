@@ -22,12 +22,12 @@ import numpy as np
 import workloads
 from workloads import Workload
 
-from fedsim import build
-from fedsim.cohort import sample_cohort
-from fedsim.config import DataConfig
+from fedsim.config.schema import DataConfig
+from fedsim.core.types import ClientData, FederatedDataset
+from fedsim.core.waves import sample_cohort
+from fedsim.engine import build
+from fedsim.engine.layout import num_slots
 from fedsim.errors import FedsimError
-from fedsim.layout import num_slots
-from fedsim.types import ClientData, FederatedDataset
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 
 
 def main() -> None:

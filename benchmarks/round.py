@@ -20,9 +20,9 @@ import measure
 import workloads
 from workloads import Workload
 
-from fedsim import devices
+from fedsim.engine import devices
+from fedsim.engine.layout import CLIENTS
 from fedsim.errors import FedsimError
-from fedsim.layout import CLIENTS
 
 SHORT = ["W1", "W2", "W3", "W4", "W5"]
 WIDTHS, CONVOLUTION_WIDTHS = [1, 2, 4, 8, 0], [1, 4, 0]  # 0: the whole cohort

@@ -32,11 +32,11 @@ import workloads
 from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
-from fedsim import devices
-from fedsim.layout import RUNS
+from fedsim.core.types import ClientData, PyTree
+from fedsim.engine import devices
+from fedsim.engine.layout import RUNS
+from fedsim.engine.programs import RunInputs
 from fedsim.models import Cifar10CNN
-from fedsim.sweep import RunInputs
-from fedsim.types import ClientData, PyTree
 
 WAYS = ("together", "in_turn", "processes")
 REPEATED = 4  # up to so many processes are measured more than once

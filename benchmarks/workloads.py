@@ -23,12 +23,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import fedsim
-from fedsim import build, memory
-from fedsim.config import ClientConfig, Config, DataConfig, ServerConfig
-from fedsim.layout import Layout, choose_layout
+from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
+from fedsim.core.types import Array, PyTree
+from fedsim.engine import build, memory
+from fedsim.engine.layout import Layout, choose_layout
+from fedsim.engine.programs import Programs, RunInputs, make_mesh
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
-from fedsim.sweep import Programs, RunInputs, make_mesh
-from fedsim.types import Array, PyTree
 
 Placement = Callable[[PyTree, P], PyTree]  # a tree of arrays with a leading axis as the spec says, on the devices
 NUM_ROLES, EVERY = 16, 40

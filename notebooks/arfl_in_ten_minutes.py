@@ -31,9 +31,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 import fedsim
-from fedsim import build
 from fedsim.aggregators.arfl import optimal_weights
-from fedsim.config import DataConfig
+from fedsim.config.schema import DataConfig
+from fedsim.engine import build
 from fedsim.models import MLP
 
 BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, corrupted

@@ -28,9 +28,11 @@ import pyarrow.parquet as pq
 import rich
 
 import fedsim
-from fedsim import configfile, experiment, report
+from fedsim import report
+from fedsim.config import toml as configfile
 from fedsim.datasets import prepared
-from fedsim.plan import make_plan
+from fedsim.engine import experiment
+from fedsim.engine.plan import make_plan
 from fedsim.testing import check_aggregator
 
 COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7")

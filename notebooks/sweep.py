@@ -24,11 +24,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fedsim
-from fedsim import build
-from fedsim.config import DataConfig
-from fedsim.configfile import parse
+from fedsim.config.schema import DataConfig
+from fedsim.config.toml import parse
+from fedsim.engine import build
+from fedsim.engine.programs import group_runs
 from fedsim.models import MLP
-from fedsim.sweep import group_runs
 
 # %% [markdown]
 # Twenty clients share scikit-learn's handwritten digits evenly; ten of them train in each round.

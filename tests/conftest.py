@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.experiment import Progress
-from fedsim.store import RunFolder
+from fedsim.config import toml
+from fedsim.engine import make_plan, run_plan
+from fedsim.runs.events import Begun, Evaluated, Event, Kept
+from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -41,28 +43,39 @@ def make_dataset(counts=COUNTS, num_features=5, num_test=40, seed=0) -> fedsim.F
     return fedsim.from_arrays(x[:num_train], y[:num_train], client_ids, x[num_train:], y[num_train:])
 
 
+def arfl(hparams: fedsim.HParams) -> fedsim.Aggregator:
+    """ARFL with lambda from the swept settings, 1 where there are none."""
+    return fedsim.aggregators.arfl(lam=hparams.settings.get("arfl.lam", 1.0))
+
+
 def make_simulation(dataset, aggregator=None, **options) -> fedsim.Simulation:
     defaults = {"cohort_size": 5, "batch_size": 4, "epochs": 2, "max_count": dataset.max_count}
-    aggregator = aggregator or (lambda hparams: fedsim.aggregators.arfl(hparams.lam))
+    aggregator = aggregator or arfl
     task = fedsim.classification(Linear(), dataset.train.x[0])
     return fedsim.Simulation(task, aggregator, **(defaults | options))
 
 
-class Stop(Progress):
-    """Interrupts at the `calls`th report of rounds done; keeps what it was told."""
+class Stop:
+    """An observer that interrupts at the `calls`th report of rounds done; keeps the numbers of rounds."""
 
-    def __init__(self, calls):
-        self.calls, self.told = calls, []
+    def __init__(self, calls=0):
+        self.calls, self.rounds = calls, []
 
-    def rounds(self, num_rounds):
-        self.told.append(num_rounds)
-        if len(self.told) == self.calls:
-            raise KeyboardInterrupt
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Evaluated | Begun | Kept) and event.num_rounds:
+            self.rounds.append(event.num_rounds)
+            if len(self.rounds) == self.calls:
+                raise KeyboardInterrupt
+
+
+def run_toml(text: str, path: Path, *observers, **options) -> RunFolder:
+    """The run folder of the experiment in TOML `text`."""
+    return run_plan(make_plan(toml.parse(text)), path, observers, **options)
 
 
 def check_equal(got: RunFolder, wanted: RunFolder):
     assert got.read_manifest()["status"] == "complete"
-    for kind in ("rounds", "clients"):
+    for kind in ("rounds", "clients", "info"):
         assert got.read(kind).equals(wanted.read(kind))
 
 

@@ -11,9 +11,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedsim.aggregators import AGGREGATORS, cfl, multi_krum, rfa
 from fedsim.aggregators.cfl import bipartition
-from fedsim.aggregators.pairwise import cosines, gram, squared_distances
+from fedsim.core.trees import cosines, gram, squared_distances
+from fedsim.core.types import CohortReport
 from fedsim.testing import check_aggregator
-from fedsim.types import CohortReport
 
 KEY = jax.random.key(0)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.aggregators.arfl import arfl, optimal_weights
-from fedsim.types import CohortReport
+from fedsim.core.types import CohortReport
 
 solve = jax.jit(optimal_weights)
 

@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from fedsim.client import client_loss, local_sgd, lockstep_max, random_order
-from fedsim.cohort import by_size, map_clients, sample_cohort
-from fedsim.task import classification
-from fedsim.types import Client
+from fedsim.core.client import client_loss, local_sgd, lockstep_max, random_order
+from fedsim.core.task import classification
+from fedsim.core.types import Client
+from fedsim.core.waves import by_size, map_clients, sample_cohort
 from tests.conftest import COUNTS, Linear
 
 BATCH, EPOCHS, RATE = 4, 2, 0.3

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim import build
 from fedsim.aggregators import AGGREGATORS
-from fedsim.attacks import ATTACKS
-from fedsim.config import Config, canonical
-from fedsim.configfile import Experiment, load, parse
-from fedsim.corruption import CHANGES, CORRUPTIONS
+from fedsim.attacks.all_ import ATTACKS
+from fedsim.config.fields import KEYS, flatten, reference, unflatten
+from fedsim.config.schema import Config, canonical
+from fedsim.config.toml import Experiment, load, parse
+from fedsim.corruption.all_ import CHANGES, CORRUPTIONS
+from fedsim.engine import build
 from fedsim.errors import ConfigError
-from fedsim.keys import KEYS, flatten, reference, unflatten
 
 
 def test_defaults_are_a_valid_run():

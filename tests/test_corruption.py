@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim import attacks
-from fedsim.corruption import CHANGES, CORRUPTIONS, NOISE_STD, choose_clients, corrupt, owners
-from fedsim.types import CohortReport
+from fedsim.attacks import all_ as attacks
+from fedsim.core.types import CohortReport
+from fedsim.corruption.all_ import CHANGES, CORRUPTIONS, NOISE_STD, choose_clients, corrupt, owners
 from tests.conftest import COUNTS, make_dataset, make_simulation
 
 KEY = jax.random.key(5)

@@ -30,7 +30,7 @@ seed = [0, 1, 2]
 # A program of its own: the number of devices is fixed when jax starts.
 RUN = """
 import sys
-from fedsim.cli import main
+from fedsim.cli.main import main
 for devices in sys.argv[2:]:
     assert main(["run", sys.argv[1], "--out", f"out-{devices}", "--engine.client-devices", devices]) == 0
 """

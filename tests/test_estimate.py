@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedsim import build, estimate, plan
-from fedsim.configfile import parse
-from fedsim.layout import Layout
+from fedsim.config.toml import parse
+from fedsim.engine import build, estimate, plan
+from fedsim.engine.layout import Layout
 from fedsim.report.names import duration
 
 TEXT = """

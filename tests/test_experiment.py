@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedsim import build, report
-from fedsim.cli import main
-from fedsim.cli_overrides import split_overrides
-from fedsim.configfile import parse
+from fedsim import report
+from fedsim.cli.main import main
+from fedsim.cli.overrides import split_overrides
+from fedsim.config.toml import parse
+from fedsim.engine import build
+from fedsim.engine.experiment import Progress, run
+from fedsim.engine.layout import Layout
+from fedsim.engine.plan import make_plan
+from fedsim.engine.programs import Programs, group_runs, map_runs, prepare
 from fedsim.errors import ConfigError, RunFolderError
-from fedsim.experiment import Progress, run
-from fedsim.layout import Layout
-from fedsim.plan import make_plan
 from fedsim.report import cells
-from fedsim.store import CLIENTS, ROUNDS
-from fedsim.sweep import Programs, group_runs, map_runs, prepare
+from fedsim.runs.folder import CLIENTS, ROUNDS
 
 SMALL = """
 [data]

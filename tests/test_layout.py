@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim import execute, memory
-from fedsim.cli import main
-from fedsim.config import ClientConfig, Config, EngineConfig
+from fedsim.cli.main import main
+from fedsim.config.schema import ClientConfig, Config, EngineConfig
+from fedsim.engine import group as execute
+from fedsim.engine import memory
+from fedsim.engine.layout import Layout, choose_layout, num_slots, useful_width
 from fedsim.errors import ConfigError
-from fedsim.layout import Layout, choose_layout, num_slots, useful_width
 from fedsim.models import MLP
 
 PLENTY = 2**40

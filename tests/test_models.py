@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedsim.core.task import classification
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.models.layers import ConvRelu, pool_relu
 from fedsim.models.recurrent import LSTM
-from fedsim.task import classification
 
 KEY = jax.random.key(0)
 

@@ -11,9 +11,9 @@ import pytest
 
 from fedsim import paper, report
 from fedsim.aggregators.arfl import optimal_weights
-from fedsim.cli import main
-from fedsim.config import Config
-from fedsim.keys import flatten
+from fedsim.cli.main import main
+from fedsim.config.fields import flatten
+from fedsim.config.schema import Config
 from fedsim.paper import (
     autoweight,
     bound,
@@ -32,7 +32,7 @@ from fedsim.paper import (
 )
 from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.results import RESULTS, of_name
-from fedsim.store import CLIENTS, ROUNDS, RunFolder
+from fedsim.runs.folder import CLIENTS, ROUNDS, RunFolder
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "paper"
 COUNTS, CORRUPTED = np.asarray([10, 20, 30, 40]), np.asarray([False, False, False, True])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.configfile import load
-from fedsim.experiment import Progress, run
-from fedsim.plan import make_plan
+from fedsim.config.toml import load
+from fedsim.engine.experiment import Progress, run
+from fedsim.engine.plan import make_plan
 from fedsim.report import cells
 
 CONFIG = Path(__file__).parents[1] / "configs" / "quickstart.toml"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.configfile import parse
+from fedsim.config.toml import parse
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 

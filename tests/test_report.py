@@ -12,8 +12,9 @@ import pytest
 import scipy.stats
 
 from fedsim import report
-from fedsim.cli import main
-from fedsim.config import (
+from fedsim.cli.main import main
+from fedsim.config.fields import flatten
+from fedsim.config.schema import (
     ArflConfig,
     AttackConfig,
     ClientConfig,
@@ -24,17 +25,16 @@ from fedsim.config import (
     ServerConfig,
     canonical,
 )
+from fedsim.core.types import Metrics, RoundRecord
 from fedsim.errors import ConfigError, FedsimError
-from fedsim.keys import flatten
 from fedsim.report import cells
 from fedsim.report.figures import figures
 from fedsim.report.latex import escape
 from fedsim.report.names import row_names
 from fedsim.report.summary import summary
 from fedsim.report.table import Column, Entry, Row, Table
-from fedsim.rows import client_rows, round_rows
-from fedsim.store import CLIENTS, ROUNDS, RunFolder
-from fedsim.types import Metrics, RoundRecord
+from fedsim.runs.folder import CLIENTS, ROUNDS, RunFolder
+from fedsim.runs.tables import client_rows, round_rows
 
 ROUND_NUMBERS = [0, 10, 20, 30, 40, 50]
 ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0.5, 0.6]])

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from fedsim import report
-from fedsim.cli import main
-from fedsim.configfile import parse
+from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine.experiment import Progress, run
+from fedsim.engine.plan import make_plan
 from fedsim.errors import RunFolderError
-from fedsim.experiment import Progress, run
-from fedsim.plan import make_plan
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
 SMALL = """

@@ -9,9 +9,9 @@ import pytest
 
 import fedsim
 from fedsim.aggregators import AGGREGATORS
-from fedsim.client import local_sgd
-from fedsim.simulate import Simulation
-from fedsim.types import Client, HParams
+from fedsim.core.client import local_sgd
+from fedsim.core.simulation import Simulation
+from fedsim.core.types import Client, HParams
 from tests.conftest import COUNTS, make_dataset, make_simulation
 
 KEY = jax.random.key(7)

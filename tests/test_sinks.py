@@ -5,14 +5,14 @@ import struct
 
 import pytest
 
-from fedsim import slurm
-from fedsim.cli import main
-from fedsim.configfile import parse
+from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine import slurm
+from fedsim.engine.experiment import Progress, run
+from fedsim.engine.plan import make_plan
 from fedsim.errors import ConfigError
-from fedsim.experiment import Progress, run
-from fedsim.plan import make_plan
-from fedsim.sinks import TensorBoard
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.streams import TensorBoard
 from tests.conftest import Stop, check_equal
 
 TINY = """

@@ -10,13 +10,13 @@ import optax
 import pytest
 
 import fedsim
-from fedsim import build
-from fedsim.client import local_sgd
-from fedsim.config import ClientConfig, Config, CorruptionConfig, ServerConfig
+from fedsim.config.schema import ClientConfig, Config, CorruptionConfig, ServerConfig
+from fedsim.core.client import local_sgd
+from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_clients
+from fedsim.core.task import shift_flip
+from fedsim.core.types import Client
+from fedsim.engine import build
 from fedsim.errors import ConfigError
-from fedsim.evaluate import accuracy_percentiles, evaluate, evaluate_clients
-from fedsim.task import shift_flip
-from fedsim.types import Client
 from tests.conftest import Linear
 
 SIZE = 20  # a tenth of it is 2

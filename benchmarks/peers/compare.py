@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import workloads
 
 import fedsim
-from fedsim.client import num_batches, random_order
-from fedsim.cohort import sample_cohort
+from fedsim.core.client import num_batches, random_order
+from fedsim.core.waves import sample_cohort
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3  # of the length of round 0's update

@@ -18,8 +18,8 @@ from jax.sharding import PartitionSpec as P
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import workloads
 
-from fedsim import devices
-from fedsim.layout import RUNS
+from fedsim.engine import devices
+from fedsim.engine.layout import RUNS
 
 
 def main() -> None:

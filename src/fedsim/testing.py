@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.types import Aggregator, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregator, Array, CohortReport, PyTree
 
 NUM_CLIENTS, COHORT_SIZE = 12, 7
 

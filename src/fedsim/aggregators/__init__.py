@@ -1,17 +1,22 @@
-"""The server's rules.
+"""The server's rules, one a file, and what may stand before them.
 
-An aggregator is three pure functions over what the server can see (`fedsim.types.Aggregator`):
+An aggregator is three pure functions over what the server can see (`fedsim.core.types.Aggregator`):
 
-- `init(params, counts[N], losses[N]) -> state`. `losses` are all clients' training losses at the initial parameters.
+- `init(variables, counts[N], losses[N]) -> state`. `variables` is a tree like one client's update; `losses` are all
+  clients' training losses at the initial model.
 - `aggregate(state, report, key) -> (Aggregate, state)`. `report` is a `CohortReport` of K clients in no order that
-  matters; invalid clients have zero updates and must get weight 0. All weights zero makes the round void.
+  matters; invalid clients have zero updates and must get weight 0. All weights zero makes the round void. `info` in the
+  aggregate, a dict of scalars, is recorded like losses.
 - `client_weights(state) -> alpha[N]`, or None for a rule that keeps no weights of all clients.
 
 All three are called inside `jit` and `vmap`. Rules that only choose weights are written as one function and lifted by
-`from_weights`. `AGGREGATORS` maps names to factories.
-"""
+`from_weights`. `fedsim.testing.check_aggregator` puts any rule through this contract.
 
-from collections.abc import Callable
+A pre-aggregator is `(report, key) -> report`: it changes the updates of a report, or joins its rows into a smaller,
+static number of them, before any rule sees it. One that joins rows gives `mixing` [K', K], the share of each client in
+each row, so that weights can be told client by client; a rule that knows clients by their ids (ARFL) wants them as they
+are.
+"""
 
 from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.cfl import cfl
@@ -19,14 +24,5 @@ from fedsim.aggregators.fedavg import fedavg
 from fedsim.aggregators.multi_krum import multi_krum
 from fedsim.aggregators.rfa import rfa
 from fedsim.aggregators.weighted import from_weights
-from fedsim.types import Aggregator
 
-AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
-    "fedavg": fedavg,
-    "rfa": rfa,
-    "multi_krum": multi_krum,
-    "cfl": cfl,
-    "arfl": arfl,
-}
-
-__all__ = ["AGGREGATORS", "arfl", "cfl", "fedavg", "from_weights", "multi_krum", "rfa"]
+__all__ = ["arfl", "cfl", "fedavg", "from_weights", "multi_krum", "rfa"]

@@ -4,12 +4,13 @@ Li, Ngai, Ye, Voigt: "Auto-weighted Robust Federated Learning with Corrupted Dat
 https://arxiv.org/abs/2101.05880
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 
 from fedsim.aggregators.weighted import from_weights, normalised
-from fedsim.types import Aggregator, Array, CohortReport, PyTree
+from fedsim.core.settings import POSITIVE, Scalar, Traced
+from fedsim.core.types import Aggregator, Array, CohortReport, PyTree
 
 
 class ArflState(NamedTuple):
@@ -23,7 +24,12 @@ class ArflState(NamedTuple):
     threshold: Array  # [] the loss from which a client's weight is zero
 
 
-def arfl(lam: Array | float = 1.0) -> Aggregator:
+def arfl(
+    *,
+    lam: Annotated[
+        Scalar, Traced(**POSITIVE), "lambda in units of M, the number of training examples of all clients"
+    ] = 1.0,
+) -> Aggregator:
     """ARFL with lambda = `lam` * M, where M is the number of training examples of all clients (Algorithm 1).
 
     A round's weights are alpha of its cohort, normalised; then the cohort's new losses replace the old ones, and alpha
@@ -34,7 +40,8 @@ def arfl(lam: Array | float = 1.0) -> Aggregator:
         del params
         return ArflState(counts, losses, *optimal_weights(losses, counts, lam))
 
-    def weigh(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:
+    def weigh(state: ArflState, report: CohortReport, key: Array) -> tuple[Array, ArflState]:
+        del key
         usable = report.valid & jnp.isfinite(report.losses)
         weights = normalised(jnp.where(usable, state.alpha[report.client_ids], 0.0))
         last = state.losses[report.client_ids]
@@ -44,7 +51,7 @@ def arfl(lam: Array | float = 1.0) -> Aggregator:
     return from_weights(weigh, init, lambda state: state.alpha)
 
 
-def optimal_weights(losses: Array, counts: Array, lam: Array | float) -> tuple[Array, Array, Array, Array]:
+def optimal_weights(losses: Array, counts: Array, lam: Scalar) -> tuple[Array, Array, Array, Array]:
     """The minimiser alpha [N] of the paper's Eq. 6 for fixed parameters, with p, the p-average loss and the threshold.
 
     Minimises sum_i alpha_i L_i + (lambda / 2) sum_i alpha_i^2 / m_i over the simplex, for `losses` L [N], `counts`

@@ -4,22 +4,31 @@ Sattler, Mueller, Wiegand, Samek: "On the Byzantine Robustness of Clustered Fede
 https://doi.org/10.1109/ICASSP40776.2020.9054676
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.pairwise import cosines, gram
 from fedsim.aggregators.weighted import by_counts, from_weights
-from fedsim.types import Aggregator, Array, CohortReport
+from fedsim.core.settings import Scalar, Traced
+from fedsim.core.trees import cosines, gram
+from fedsim.core.types import Aggregator, Array, CohortReport
 
 
-def cfl(threshold: float = 0.02) -> Aggregator:
+def cfl(
+    *,
+    threshold: Annotated[
+        Scalar, Traced(ge=-1, le=1), "split the cohort where the largest cosine across is below this"
+    ] = 0.02,
+) -> Aggregator:
     """The larger of the two groups into which the updates' cosine similarities divide the cohort; weights m_k inside.
 
     The bipartition minimises the largest similarity across it. If that is `threshold` or more, everybody is kept. Two
     groups of one size: the one with more examples.
     """
 
-    def weigh(state: tuple[()], report: CohortReport) -> tuple[Array, tuple[()]]:
+    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+        del key
         first, across = bipartition(cosines(gram(report.updates)), report.valid)
         second = report.valid & ~first
 

@@ -5,7 +5,7 @@ Data", AISTATS 2017, https://arxiv.org/abs/1602.05629
 """
 
 from fedsim.aggregators.weighted import by_counts, from_weights
-from fedsim.types import Aggregator, Array, CohortReport
+from fedsim.core.types import Aggregator, Array, CohortReport
 
 
 def fedavg() -> Aggregator:
@@ -13,5 +13,6 @@ def fedavg() -> Aggregator:
     return from_weights(_weigh)
 
 
-def _weigh(state: tuple[()], report: CohortReport) -> tuple[Array, tuple[()]]:
+def _weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+    del key
     return by_counts(report.valid, report), state

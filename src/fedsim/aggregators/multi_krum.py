@@ -4,14 +4,23 @@ Blanchard, El Mhamdi, Guerraoui, Stainer: "Machine Learning with Adversaries: By
 NeurIPS 2017, https://arxiv.org/abs/1703.02757
 """
 
+from typing import Annotated
+
 import jax.numpy as jnp
 
-from fedsim.aggregators.pairwise import centred, gram, squared_distances
 from fedsim.aggregators.weighted import by_counts, from_weights
-from fedsim.types import Aggregator, Array, CohortReport
+from fedsim.core.settings import Traced
+from fedsim.core.trees import centred, gram, squared_distances
+from fedsim.core.types import Aggregator, Array, CohortReport
 
 
-def multi_krum(num_byzantine: int | None = None, num_selected: int | None = None) -> Aggregator:
+def multi_krum(
+    *,
+    num_byzantine: Annotated[
+        Array | int | None, Traced(ge=0), "f, corrupted clients expected in a cohort; default: (K - 3) // 2"
+    ] = None,
+    num_selected: Annotated[Array | int | None, Traced(ge=1), "clients that are averaged; default: K - f"] = None,
+) -> Aggregator:
     """The `num_selected` clients whose updates lie closest to their neighbours', averaged with weights m_k.
 
     A client's score is the sum of squared distances to its K - f - 2 nearest others, f = `num_byzantine`, K the number
@@ -19,7 +28,8 @@ def multi_krum(num_byzantine: int | None = None, num_selected: int | None = None
     is clamped: f >= 0, one neighbour or more, one client selected or more. Equal scores: the lower client id.
     """
 
-    def weigh(state: tuple[()], report: CohortReport) -> tuple[Array, tuple[()]]:
+    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+        del key
         valid, slots = report.valid, jnp.arange(report.valid.size)
         num_valid = jnp.sum(valid)
         f = jnp.maximum((num_valid - 3) // 2 if num_byzantine is None else num_byzantine, 0)

@@ -4,15 +4,22 @@ Pillutla, Kakade, Harchaoui: "Robust Aggregation for Federated Learning", IEEE T
 https://arxiv.org/abs/1912.13445
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.pairwise import centred, gram
 from fedsim.aggregators.weighted import by_counts, from_weights, normalised
-from fedsim.types import Aggregator, Array, CohortReport
+from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
+from fedsim.core.trees import centred, gram
+from fedsim.core.types import Aggregator, Array, CohortReport
 
 
-def rfa(num_iters: int = 4, eps: float = 1e-5) -> Aggregator:
+def rfa(
+    *,
+    num_iters: Annotated[int, Bounds(ge=1), "steps of the Weiszfeld algorithm"] = 4,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "smoothing: distances are at least this"] = 1e-5,
+) -> Aggregator:
     """The smoothed Weiszfeld algorithm from the m_k-weighted mean (Pillutla et al., Algorithm 2).
 
     Minimises sum_k m_k max(eps, |z - u_k|) over z. Each of `num_iters` steps averages the updates u_k with weights
@@ -20,7 +27,8 @@ def rfa(num_iters: int = 4, eps: float = 1e-5) -> Aggregator:
     on their K x K inner products.
     """
 
-    def weigh(state: tuple[()], report: CohortReport) -> tuple[Array, tuple[()]]:
+    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+        del key
         prior = by_counts(report.valid, report)
         inner = gram(centred(report.updates, prior))
 

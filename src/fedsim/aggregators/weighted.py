@@ -2,18 +2,12 @@
 
 from collections.abc import Callable
 
-import chex
-import jax
 import jax.numpy as jnp
 
-from fedsim.types import Aggregate, Aggregator, Array, CohortReport, PyTree
+from fedsim.core.trees import weighted_sum
+from fedsim.core.types import Aggregate, Aggregator, Array, CohortReport, PyTree
 
-Weigh = Callable[[PyTree, CohortReport], tuple[Array, PyTree]]
-
-
-def weighted_sum(weights: Array, updates: PyTree) -> PyTree:
-    """The sum over clients of weights [K] times updates [K, ...], leaf by leaf."""
-    return jax.tree.map(lambda u: jnp.tensordot(weights.astype(u.dtype), u, axes=1, precision="highest"), updates)
+Weigh = Callable[[PyTree, CohortReport, Array], tuple[Array, PyTree]]  # state, report, key -> (weights, state)
 
 
 def normalised(weights: Array) -> Array:
@@ -37,17 +31,16 @@ def from_weights(
     weigh: Weigh,
     init: Callable[..., PyTree] = no_state,
     client_weights: Callable[[PyTree], Array | None] = lambda state: None,
+    info: Callable[[PyTree], dict[str, Array]] = lambda state: {},
 ) -> Aggregator:
     """The aggregator whose update is the sum of the clients' updates with the weights that `weigh` chooses.
 
-    `weigh(state, report)` returns weights [K] (non-negative, zero for invalid clients, summing to 1 or all zero) and
-    the next state.
+    `weigh(state, report, key)` returns weights [K] (non-negative, zero for invalid clients, summing to 1 or all zero)
+    and the next state, of which `info` makes the scalars to record.
     """
 
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
-        del key
-        weights, state = weigh(state, report)
-        chex.assert_equal_shape([weights, report.valid])
-        return Aggregate(weighted_sum(weights, report.updates), weights), state
+        weights, state = weigh(state, report, key)
+        return Aggregate(weighted_sum(weights, report.updates), weights, info(state)), state
 
     return Aggregator(init, aggregate, client_weights)

@@ -1,17 +1,26 @@
-"""A user's own arrays as a federated data set."""
+"""A user's own arrays as a data set: an .npz file, or arrays in Python."""
 
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 
-from fedsim.datasets.partition import natural, natural_test
-from fedsim.datasets.raw import RawDataset, check, divide
-from fedsim.errors import DataError
-from fedsim.types import FederatedDataset
+from fedsim.core.types import FederatedDataset
+from fedsim.datasets.partition import natural_test, natural_train
+from fedsim.datasets.raw import Inputs, RawDataset, check, divide
+from fedsim.errors import ConfigError, DataError
 
-NEEDED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids")
+NEEDED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids", "inputs")
+
+
+def arrays(seed: int, *, path: Annotated[str, "an .npz file"] = "") -> RawDataset:
+    """The arrays of the file at `path`, as by `read_npz`."""
+    del seed
+    if not path:
+        raise ConfigError(f"arrays.path: which file? An .npz with {', '.join(NEEDED)}")
+    return read_npz(Path(path).expanduser())
 
 
 def from_arrays(
@@ -23,31 +32,38 @@ def from_arrays(
     *,
     test_client_ids: np.ndarray | None = None,
     num_classes: int | None = None,
+    inputs: Inputs | None = None,
     name: str = "arrays",
 ) -> FederatedDataset:
-    """Examples `x` [M, *feature], `y` [M] of the clients `client_ids` [M] (any sortable names), and a test set.
+    """Examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M] (any sortable names), and a test set.
 
-    `x` is uint8 (pixels; the model sees them in [0, 1]), int8 (characters), another integer or float. `num_classes`
-    defaults to the largest label plus one; `test_client_ids` [T] says whose the test examples are. Raises `DataError`
-    where the arrays do not fit together.
+    `x` is uint8 (the model sees it in [0, 1]), another integer or float. `y` is integer classes, or floats: numbers to
+    predict. `num_classes` defaults to the largest class plus one, and is 0 for numbers. `inputs` defaults to "image"
+    where `x` is [M, height, width, channels], else to "vector". `test_client_ids` says whose the test examples are.
+    Raises `DataError` where the arrays do not fit together.
     """
-    raw = check(_raw(name, x, y, x_test, y_test, num_classes, client_ids, test_client_ids))
-    return divide(raw, natural(raw), natural_test(raw))
+    raw = check(_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids))
+    return divide(raw, natural_train(raw), natural_test(raw))
 
 
-def load(path: Path) -> RawDataset:
-    """The arrays x, y, x_test, y_test and, for natural clients, client_ids and test_client_ids of an .npz file.
+def read_npz(path: Path) -> RawDataset:
+    """The arrays x, y, x_test, y_test of an .npz file; for natural clients client_ids and test_client_ids, too.
 
-    Raises `DataError` where the file is broken, or lacks one of the first four.
+    The string `inputs` in it says what x is, and is needed for texts only. Raises `DataError` where the file is broken,
+    or lacks one of the first four.
     """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
     try:
         with np.load(path) as file:
-            arrays = {name: file[name] for name in (*NEEDED, *OPTIONAL) if name in file}
+            found: dict[str, Any] = {name: file[name] for name in (*NEEDED, *OPTIONAL) if name in file}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
         raise DataError(f"{path}: no .npz file with arrays: {error}") from None
-    if missing := [name for name in NEEDED if name not in arrays]:
+    if missing := [name for name in NEEDED if name not in found]:
         raise DataError(f"{path}: has no {missing[0]}; needed are {', '.join(NEEDED)}")
-    return _raw(path.stem, **arrays)
+    if "inputs" in found:
+        found["inputs"] = str(found["inputs"])
+    return _raw(path.stem, **found)
 
 
 def _raw(
@@ -57,13 +73,13 @@ def _raw(
     x_test: np.ndarray,
     y_test: np.ndarray,
     num_classes: int | None = None,
+    inputs: Inputs | None = None,
     client_ids: np.ndarray | None = None,
     test_client_ids: np.ndarray | None = None,
 ) -> RawDataset:
     x, y, x_test, y_test = (np.asarray(a) for a in (x, y, x_test, y_test))
-    x, x_test = (a.astype(np.float32) if a.dtype == np.float64 else a for a in (x, x_test))
     if num_classes is None:
-        num_classes = 1 + max((int(a.max()) for a in (y, y_test) if a.size and a.dtype.kind in "biu"), default=0)
+        num_classes = _num_classes(name, y, y_test)
     names = None
     if client_ids is not None:
         if any(np.ndim(ids) != 1 for ids in (client_ids, test_client_ids) if ids is not None):
@@ -72,4 +88,17 @@ def _raw(
         names, ids = np.unique(np.concatenate(both), return_inverse=True)
         client_ids, *rest = np.split(ids, [len(client_ids)][: len(both) - 1])
         test_client_ids = rest[0] if rest else None
-    return RawDataset(name, x, y, x_test, y_test, num_classes, client_ids, test_client_ids, names)
+    inputs = inputs or ("image" if x.ndim == 4 else "vector")
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids, names)
+
+
+def _num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
+    """The largest class plus one; 0 where the labels are floats."""
+    parts = [labels for labels in (y, y_test) if labels.size]
+    are_floats = {labels.dtype.kind == "f" for labels in parts}
+    if len(are_floats) > 1:
+        both = "both must be integers (classes) or both floats (numbers)"
+        raise DataError(f"{name}: training labels are {y.dtype}, test labels {y_test.dtype}; {both}")
+    if are_floats == {True}:
+        return 0
+    return 1 + max((int(labels.max()) for labels in parts if labels.dtype.kind in "biu"), default=0)

@@ -2,6 +2,8 @@
 
 CIFAR-10 is TFDS's own set, with its name, version and records, made without TensorFlow. Where clients are natural, a
 record is a client: `client_id`, its inputs `x` [m, ...] and labels `y` [m].
+
+This module needs the extra `data`: import it inside functions, after `prepared.need_tfds`.
 """
 
 import contextlib
@@ -19,11 +21,12 @@ import tensorflow_datasets as tfds
 from PIL import Image
 from tensorflow_datasets.image_classification import cifar
 
+from fedsim.config.registry import did_you_mean, nearest
 from fedsim.datasets import cifar10, leaf, shakespeare
 from fedsim.datasets.natural import ClientExamples
+from fedsim.datasets.raw import Inputs
 from fedsim.datasets.text import LETTERS
 from fedsim.errors import DataError
-from fedsim.keys import did_you_mean, nearest
 
 Tick = Callable[[str, int], None]  # split, records done
 
@@ -48,11 +51,12 @@ class Cifar10(cifar.Cifar10, skip_registration=True):  # type: ignore[call-arg]
 
 
 class _Clients(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A set with natural clients; its description, the shape and type of an input, and the labels are the class's."""
+    """A set with natural clients; description, labels, and what an input is, its shape and type are the class's."""
 
     VERSION = tfds.core.Version("1.0.0")
     DESCRIPTION: str
     HOMEPAGE = "https://leaf.cmu.edu"
+    INPUTS: Inputs
     SHAPE: tuple[int, ...]
     DTYPE: type
     LABELS: Sequence[str]
@@ -72,7 +76,7 @@ class _Clients(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type
             description=self.DESCRIPTION,
             features=tfds.features.FeaturesDict(features),
             homepage=self.HOMEPAGE,
-            metadata=tfds.core.MetadataDict(label_names=list(self.LABELS), num_examples={}),
+            metadata=tfds.core.MetadataDict(inputs=self.INPUTS, label_names=list(self.LABELS), num_examples={}),
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
@@ -100,7 +104,7 @@ class Femnist(_Clients, skip_registration=True):  # type: ignore[call-arg]
 
     name = "femnist"
     DESCRIPTION = "FEMNIST (LEAF): handwritten digits and letters, each writer a client."
-    SHAPE, DTYPE = (28, 28, 1), np.uint8
+    INPUTS, SHAPE, DTYPE = "image", (28, 28, 1), np.uint8
     LABELS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
@@ -109,7 +113,7 @@ class Shakespeare(_Clients, skip_registration=True):  # type: ignore[call-arg]
 
     name = "shakespeare"
     DESCRIPTION = "Shakespeare (LEAF): windows of 80 characters and the next one, each speaking role a client."
-    SHAPE, DTYPE = (shakespeare.WINDOW,), np.int8
+    INPUTS, SHAPE, DTYPE = "text", (shakespeare.WINDOW,), np.int8
     LABELS = LETTERS
 
     def splits_of(self, source: Path) -> dict[str, Iterator[ClientExamples]]:

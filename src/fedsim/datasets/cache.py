@@ -20,8 +20,8 @@ import numpy as np
 
 from fedsim.datasets.raw import RawDataset
 
-VERSION = 1  # of what is cached
-SCALARS = ("name", "num_classes")
+VERSION = 2  # of what is cached
+SCALARS = ("name", "num_classes", "inputs")
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in SCALARS)
 
 

@@ -11,7 +11,7 @@ from fedsim.datasets.raw import RawDataset
 TEST_SHARE = 0.2
 
 
-def load(seed: int) -> RawDataset:
+def digits(seed: int) -> RawDataset:
     """x [M, 8, 8, 1] uint8; of each class a fifth, drawn by `seed`, is the test set."""
     from sklearn.datasets import load_digits
 
@@ -23,4 +23,4 @@ def load(seed: int) -> RawDataset:
     for k in range(10):
         members = rng.permutation(np.flatnonzero(y == k))
         test[members[: round(TEST_SHARE * len(members))]] = True
-    return RawDataset("digits", x[~test], y[~test], x[test], y[test], num_classes=10)
+    return RawDataset("digits", x[~test], y[~test], x[test], y[test], 10, "image")

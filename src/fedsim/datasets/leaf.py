@@ -11,24 +11,41 @@ import math
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedsim.datasets.natural import ClientExamples, gather
-from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.text import LETTERS, encode
-from fedsim.errors import DataError
+from fedsim.datasets.raw import Inputs, RawDataset
+from fedsim.datasets.text import encode
+from fedsim.errors import ConfigError, DataError
 
 
-def load(folder: Path, name: str = "leaf") -> RawDataset:
+def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
+    """The examples of the folder at `path`, as by `read_folder`."""
+    del seed
+    if not path:
+        raise ConfigError("leaf.path: which folder? One in LEAF's format, with train/ and test/")
+    return read_folder(Path(path).expanduser())
+
+
+def read_folder(folder: Path) -> RawDataset:
     """The examples under `folder`, each with its user as client; the clients are in order of their names.
 
     x is an image [M, s, s, 1] where inputs are vectors of s * s numbers (uint8 if they are all multiples of 1/255), a
     vector where they are others, and characters [M, T] (int8, positions in LEAF's alphabet) where they are texts.
     Raises `DataError` that names the file where one is missing, broken or cut short.
     """
-    return gather(name, read(folder / "train"), read(folder / "test"))
+    train, test = (list(read(folder / part)) for part in ("train", "test"))
+    first, *others = {_kind(x) for _, x, _ in (*train, *test)}
+    if others:
+        raise DataError(f"{folder}: some inputs are of kind {first}, others {others[0]}; they must be alike")
+    return gather("leaf", train, test, inputs=first)
+
+
+def _kind(x: np.ndarray) -> Inputs:
+    """What the inputs that `_inputs` made are; only texts become int8."""
+    return "text" if x.dtype == np.int8 else "image" if x.ndim == 4 else "vector"
 
 
 def read(folder: Path) -> Iterator[ClientExamples]:
@@ -88,4 +105,14 @@ def _inputs(values: list[Any]) -> np.ndarray:
 
 
 def _labels(values: Sequence[Any]) -> np.ndarray:
-    return np.asarray([LETTERS.index(v) if isinstance(v, str) else int(v) for v in values], np.int32)
+    return np.asarray([_label(value) for value in values], np.int32)
+
+
+def _label(value: Any) -> int:
+    if isinstance(value, str):
+        if len(value) != 1:
+            raise ValueError(f"the label {value!r} is no single character")
+        return int(encode(value)[0])
+    if value != int(value):
+        raise ValueError(f"the label {value} is no class; labels are whole numbers or characters")
+    return int(value)

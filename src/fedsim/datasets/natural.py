@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import Inputs, RawDataset
 from fedsim.datasets.text import LETTERS
 from fedsim.errors import DataError
 
@@ -13,7 +13,12 @@ ClientExamples: TypeAlias = tuple[str, np.ndarray, np.ndarray]  # a client's nam
 
 
 def gather(
-    name: str, train: Iterable[ClientExamples], test: Iterable[ClientExamples] = (), num_classes: int | None = None
+    name: str,
+    train: Iterable[ClientExamples],
+    test: Iterable[ClientExamples] = (),
+    *,
+    inputs: Inputs,
+    num_classes: int | None = None,
 ) -> RawDataset:
     """A data set of its clients' examples. Client ids follow the sorted names, of those with training data first.
 
@@ -34,8 +39,8 @@ def gather(
     x, y, client_ids = _stack(train, position)
     x_test, y_test, test_client_ids = _stack(test, position) if test else (x[:0], y[:0], client_ids[:0])
     if num_classes is None:
-        num_classes = len(LETTERS) if x.dtype == np.int8 else 1 + int(max(y.max(), y_test.max(initial=0)))
-    return RawDataset(name, x, y, x_test, y_test, num_classes, client_ids, test_client_ids, np.asarray(names))
+        num_classes = len(LETTERS) if inputs == "text" else 1 + int(max(y.max(), y_test.max(initial=0)))
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids, np.asarray(names))
 
 
 def _stack(parts: Sequence[ClientExamples], position: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

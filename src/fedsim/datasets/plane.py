@@ -10,7 +10,7 @@ MARGIN = 0.3  # no example is nearer to the line
 ALONG = (-2.0, 0.0, 2.0)  # where each client's examples lie along the line
 
 
-def load(seed: int) -> RawDataset:
+def plane(seed: int) -> RawDataset:
     """x [180, 2] float32, y [180] 0 or 1: the side of the line; clients differ in where along it they are."""
     rng = np.random.default_rng(seed)
     draw = lambda number: [_client(rng, centre, number) for centre in ALONG]
@@ -18,7 +18,7 @@ def load(seed: int) -> RawDataset:
     x_test, y_test = (np.concatenate(parts) for parts in zip(*draw(NUM_TEST), strict=True))
     clients = np.arange(NUM_CLIENTS)
     ids, test_ids = np.repeat(clients, NUM_TRAIN), np.repeat(clients, NUM_TEST)
-    return RawDataset("plane", x, y, x_test, y_test, 2, ids, test_ids)
+    return RawDataset("plane", x, y, x_test, y_test, 2, "vector", ids, test_ids)
 
 
 def _client(rng: np.random.Generator, centre: float, number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,22 +4,50 @@ Two kinds of records are understood: a client with its examples (`client_id`, `x
 and a labelled image (`image`, `label`, as any image set of TFDS).
 """
 
+import importlib
 import logging
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from fedsim.datasets.cache import cached
 from fedsim.datasets.natural import ClientExamples, gather
-from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError
+from fedsim.datasets.raw import Inputs, RawDataset
+from fedsim.errors import ConfigError, DataError
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
+EXTRA = ("tensorflow_datasets", "array_record", "importlib_resources", "PIL")  # of the extra `data`
+
+
+def cifar10(seed: int) -> RawDataset:
+    """CIFAR-10: 50,000 + 10,000 images in ten classes."""
+    del seed
+    return decoded("cifar10")
+
+
+def femnist(seed: int) -> RawDataset:
+    """FEMNIST: handwritten digits and letters, each writer a client."""
+    del seed
+    return decoded("femnist")
+
+
+def shakespeare(seed: int) -> RawDataset:
+    """Shakespeare: windows of text and the next character, each speaking role a client; not split."""
+    del seed
+    return decoded("shakespeare")
+
+
+def tfds(seed: int, *, name: Annotated[str, "an image set of it, such as mnist or emnist/letters"] = "") -> RawDataset:
+    """The image set `name` of tensorflow-datasets."""
+    del seed
+    if not name:
+        raise ConfigError('tfds.name: which set of tensorflow-datasets? For example "mnist"')
+    return decoded(name)
 
 
 def directory() -> Path:
@@ -36,7 +64,16 @@ def find(name: str) -> Path | None:
     return max(found, key=numbers, default=None)
 
 
-def load(name: str) -> RawDataset:
+def need_tfds() -> None:
+    """Raises `DataError` where tensorflow-datasets, or what it needs to read its files, is not installed."""
+    try:
+        for module in EXTRA:
+            importlib.import_module(module)
+    except ImportError as error:
+        raise DataError(f"this needs tensorflow-datasets; pip install 'fedsim[data]' ({error})") from None
+
+
+def decoded(name: str) -> RawDataset:
     """The prepared set `name`: decoded the first time, then from the cache.
 
     Raises `DataError` where it is not prepared, or broken.
@@ -48,11 +85,12 @@ def load(name: str) -> RawDataset:
 
 
 def _decode(name: str, folder: Path) -> RawDataset:
-    import tensorflow_datasets as tfds
+    need_tfds()
+    import tensorflow_datasets
 
     logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS recommends OpenCV
     try:
-        builder = tfds.builder_from_directory(folder)
+        builder = tensorflow_datasets.builder_from_directory(folder)
         features = builder.info.features or {}
         if "client_id" in features:
             return _clients(name, builder)
@@ -88,8 +126,16 @@ def _clients(name: str, builder: Any) -> RawDataset:
         return found
 
     labels = metadata["label_names"]
-    raw = gather(name, examples("train"), examples("test"), len(labels))
+    inputs = metadata.get("inputs") or _kind(builder.info.features["x"])
+    raw = gather(name, examples("train"), examples("test"), inputs=inputs, num_classes=len(labels))
     return replace(raw, label_names=np.asarray(labels))
+
+
+def _kind(feature: Any) -> Inputs:
+    """What a client's inputs are in a set that was prepared before the metadata said it; int8 meant texts then."""
+    if feature.np_dtype == np.int8:
+        return "text"
+    return "image" if len(feature.shape) == 4 else "vector"
 
 
 def _images(name: str, builder: Any) -> RawDataset:
@@ -105,4 +151,4 @@ def _images(name: str, builder: Any) -> RawDataset:
             records.sort(key=lambda record: record["id"])
         arrays[split] = np.stack([r["image"] for r in records]), np.asarray([r["label"] for r in records], np.int32)
     names = np.asarray(label.names)
-    return RawDataset(name, *arrays["train"], *arrays["test"], label.num_classes, label_names=names)
+    return RawDataset(name, *arrays["train"], *arrays["test"], label.num_classes, "image", label_names=names)

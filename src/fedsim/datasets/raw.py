@@ -1,28 +1,32 @@
 """Examples before they are divided among clients, and the checks that all data go through."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.errors import DataError
-from fedsim.types import ClientData, FederatedDataset
+
+Inputs: TypeAlias = Literal["image", "text", "vector"]  # what the inputs of a data set are
 
 
 @dataclass(frozen=True, eq=False)
 class RawDataset:
     """A data set as it comes; client ids where the examples belong to clients by nature.
 
-    Texts are characters as int8 (positions in an alphabet), so that uint8 always means pixels.
+    Images are [M, height, width, channels], and uint8 means that they are divided by 255 for the model. Texts are
+    characters [M, T], integer positions in an alphabet.
     """
 
     name: str
-    x: np.ndarray  # [M, *feature] uint8 pixels, int8 characters, other integers or float32
-    y: np.ndarray  # [M] int, 0 .. num_classes - 1
+    x: np.ndarray  # [M, *feature] uint8, other integers or float32
+    y: np.ndarray  # [M] or [M, T]; int classes 0 .. num_classes - 1, or float32 numbers
     x_test: np.ndarray  # [T, *feature]; T = 0: comes without a test set
-    y_test: np.ndarray  # [T] int
-    num_classes: int
-    client_ids: np.ndarray | None = None  # [M] int
+    y_test: np.ndarray  # [T] or [T, ...], as `y`
+    num_classes: int  # 0: the targets are numbers
+    inputs: Inputs
+    client_ids: np.ndarray | None = None  # [M] int, from 0
     test_client_ids: np.ndarray | None = None  # [T] int
     client_names: np.ndarray | None = None  # [C] str, the name of client id i
     label_names: np.ndarray | None = None  # [num_classes] str
@@ -31,49 +35,91 @@ class RawDataset:
 def divide(raw: RawDataset, owner: np.ndarray, test_owner: np.ndarray | None = None) -> FederatedDataset:
     """`raw` with training example j given to client `owner[j]` (0 .. N - 1); examples keep their order within a client.
 
-    Raises `DataError` where a client has no example.
+    Raises `DataError` where `owner` is no such array, or a client has no example.
     """
+    owner = np.asarray(owner)
+    if owner.shape != (len(raw.y),) or owner.dtype.kind not in "iu" or owner.min(initial=0) < 0:
+        raise DataError(
+            f"{raw.name}: a partition must give each of {len(raw.y)} examples a client from 0, not {owner.dtype} "
+            f"{owner.shape}"
+        )
     counts = np.bincount(owner)
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         raise DataError(f"{raw.name}: client {empty[0]} has no examples; every client needs at least one")
     in_order = bool(np.all(owner[1:] >= owner[:-1]))
     order = slice(None) if in_order else np.argsort(owner, kind="stable")
+    dtype = np.int32 if raw.num_classes else np.float32
     train: dict[str, Any] = {
         "x": raw.x[order],
-        "y": raw.y[order].astype(np.int32),
+        "y": raw.y[order].astype(dtype),
         "offsets": np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32),
         "counts": counts.astype(np.int32),
         "corrupted": np.zeros(len(counts), bool),
     }
-    y_test = raw.y_test.astype(np.int32)
-    return FederatedDataset(raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, test_owner)
+    y_test = raw.y_test.astype(dtype)
+    return FederatedDataset(raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_owner)
 
 
-def check(raw: RawDataset) -> RawDataset:
-    """`raw`, or a `DataError` that says what is wrong with it."""
-    for split, x, y, ids in [
-        ("training", raw.x, raw.y, raw.client_ids),
-        ("test", raw.x_test, raw.y_test, raw.test_client_ids),
-    ]:
-        if x.ndim < 1 or y.ndim != 1 or (ids is not None and ids.ndim != 1):
-            raise DataError(f"{raw.name}: {split} inputs must be [M, ...], labels and client ids [M]")
-        if len(x) != len(y):
-            raise DataError(f"{raw.name}: {len(x)} {split} inputs but {len(y)} labels")
-        if len(y) == 0:
-            raise DataError(f"{raw.name}: no {split} examples")
-        if not np.issubdtype(y.dtype, np.integer):
-            raise DataError(f"{raw.name}: {split} labels must be integers, not {y.dtype}")
-        if y.min() < 0 or y.max() >= raw.num_classes:
-            raise DataError(f"{raw.name}: {split} labels must lie in 0..{raw.num_classes - 1}")
-        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-            raise DataError(f"{raw.name}: {split} inputs contain NaN or infinity")
-        if ids is not None and len(ids) != len(y):
-            raise DataError(f"{raw.name}: {len(y)} {split} examples but {len(ids)} client ids")
-        if x.dtype.kind not in "biuf":
-            raise DataError(f"{raw.name}: {split} inputs must be numbers, not {x.dtype}")
-    if raw.x.shape[1:] != raw.x_test.shape[1:]:
-        raise DataError(f"{raw.name}: training inputs are {raw.x.shape[1:]}, test inputs {raw.x_test.shape[1:]}")
-    if raw.x.dtype != raw.x_test.dtype:
-        raise DataError(f"{raw.name}: training inputs are {raw.x.dtype}, test inputs {raw.x_test.dtype}")
+def check(raw: RawDataset, needs_test: bool = True) -> RawDataset:
+    """`raw`, with float32 where it has float64, or a `DataError` that says what is wrong with it.
+
+    Without `needs_test` it may come without a test set.
+    """
+    if not isinstance(raw, RawDataset):
+        raise DataError(f"a data set must be a fedsim.datasets.RawDataset, not a {type(raw).__name__}")
+    if raw.inputs not in get_args(Inputs):
+        raise DataError(f'{raw.name}: inputs must be "image", "text" or "vector", not "{raw.inputs}"')
+    if raw.num_classes < 0:
+        raise DataError(f"{raw.name}: num_classes must be 0 (the targets are numbers) or more, not {raw.num_classes}")
+    x, x_test = (_without_float64(np.asarray(a)) for a in (raw.x, raw.x_test))
+    y, y_test = (np.asarray(a) if raw.num_classes else _without_float64(np.asarray(a)) for a in (raw.y, raw.y_test))
+    raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test)
+    _check_part(raw, "training", x, y, raw.client_ids)
+    if needs_test or len(y_test):
+        _check_part(raw, "test", x_test, y_test, raw.test_client_ids)
+    for what, train, test in (("inputs", x, x_test), ("labels", y, y_test)):
+        if train.shape[1:] != test.shape[1:]:
+            raise DataError(f"{raw.name}: training {what} are {train.shape[1:]}, test {what} {test.shape[1:]}")
+    if x.dtype != x_test.dtype:
+        raise DataError(f"{raw.name}: training inputs are {x.dtype}, test inputs {x_test.dtype}")
     return raw
+
+
+def _without_float64(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # what becomes infinite is refused then
+        return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: np.ndarray | None) -> None:
+    """Raises `DataError` where the training or the test examples are wrong in themselves."""
+    if x.ndim < 1 or y.ndim not in (1, 2) or (ids is not None and np.ndim(ids) != 1):
+        raise DataError(f"{raw.name}: {part} inputs must be [M, ...], labels [M] or [M, T] and client ids [M]")
+    if len(x) != len(y):
+        raise DataError(f"{raw.name}: {len(x)} {part} inputs but {len(y)} labels")
+    if ids is not None and len(ids) != len(y):
+        raise DataError(f"{raw.name}: {len(y)} {part} examples but {len(ids)} client ids")
+    if y.size == 0:
+        raise DataError(f"{raw.name}: {'labels of length 0' if len(y) else f'no {part} examples'}")
+    if x.dtype.kind not in "biuf":
+        raise DataError(f"{raw.name}: {part} inputs must be numbers, not {x.dtype}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise DataError(f"{raw.name}: {part} inputs contain NaN or infinity")
+    if raw.inputs == "image" and x.ndim != 4:
+        raise DataError(f"{raw.name}: images must be [M, height, width, channels], but {part} inputs are {x.shape}")
+    if raw.inputs == "text" and (x.ndim != 2 or x.dtype.kind not in "iu"):
+        raise DataError(f"{raw.name}: texts must be integers [M, T], but {part} inputs are {x.dtype} {x.shape}")
+    if ids is not None and (np.asarray(ids).dtype.kind not in "iu" or np.min(ids) < 0):
+        raise DataError(f"{raw.name}: client ids must be integers from 0; their names are client_names")
+    _check_labels(raw, part, y)
+
+
+def _check_labels(raw: RawDataset, part: str, y: np.ndarray) -> None:
+    if raw.num_classes and y.dtype.kind not in "biu":
+        raise DataError(f"{raw.name}: {part} labels must be integers, as there are classes, not {y.dtype}")
+    if raw.num_classes and (y.min() < 0 or y.max() >= raw.num_classes):
+        raise DataError(f"{raw.name}: {part} labels must lie in 0..{raw.num_classes - 1}")
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"{raw.name}: {part} labels must be numbers, not {y.dtype}")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise DataError(f"{raw.name}: {part} labels contain NaN or infinity")

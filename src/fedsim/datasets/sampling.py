@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.config import DataConfig
-from fedsim.datasets.raw import RawDataset
+from fedsim.config.schema import DataConfig
+from fedsim.datasets.raw import RawDataset, check
 from fedsim.errors import DataError
 
 NATURAL_KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
@@ -28,6 +28,7 @@ def draw_examples(raw: RawDataset, config: DataConfig, rng: np.random.Generator)
     """`raw` with `num_train` and `num_test` of its examples, drawn at random before they are divided among clients."""
     if not asked(config, DRAWN_KEYS):
         return raw
+    raw = check(raw, needs_test=False)
     train = _drawn(raw.name, "num_train", config.num_train, len(raw.y), rng)
     test = _drawn(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
     client_ids = None if raw.client_ids is None else raw.client_ids[train]
@@ -54,6 +55,8 @@ def sample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> Raw
     new_split = config.test_fraction is not None or len(raw.y_test) == 0
     if raw.client_ids is None or not (asked(config) or new_split):
         return raw
+    raw = check(raw, needs_test=False)
+    assert raw.client_ids is not None
     if raw.test_client_ids is None and len(raw.y_test) and new_split:
         raise DataError(f"data.test_fraction: the test examples of {raw.name} belong to no clients; leave it out")
     test_ids = np.full(len(raw.y_test), NOBODY) if raw.test_client_ids is None else raw.test_client_ids
@@ -111,7 +114,7 @@ def _split_anew(
 
     At random; but windows of text in time, without the windows that overlap both parts.
     """
-    gap = raw.x.shape[1] - 1 if raw.x.dtype == np.int8 else 0  # characters that neighbouring windows share
+    gap = raw.x.shape[1] - 1 if raw.inputs == "text" else 0  # characters that neighbouring windows share
     share = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
     num_train = lambda pool: max(1, int(share * len(pool)))
     fits = lambda pool: len(pool) > num_train(pool) + gap

@@ -1,4 +1,7 @@
-"""Networks: plain flax modules that map inputs [B, *feature] to logits [B, num_classes]."""
+"""Networks, one a file: flax modules that map inputs [B, *feature] to outputs [B, num_outputs], and their factories.
+
+A model's factory gets the `DataSpec` of the data and returns a flax module, or a whole `Task` of its own.
+"""
 
 from fedsim.models.cnn import Cifar10CNN, FemnistCNN
 from fedsim.models.lstm import CharLSTM

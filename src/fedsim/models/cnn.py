@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
+from fedsim.core.types import Array, DataSpec
 from fedsim.models.layers import ConvRelu
-from fedsim.types import Array
 
 
 class Cifar10CNN(nn.Module):
@@ -43,3 +43,13 @@ def _head(x: Array, hidden: int, num_classes: int) -> Array:
     x = jnp.reshape(x, (x.shape[0], -1))
     x = nn.relu(nn.Dense(hidden, kernel_init=glorot_uniform())(x))
     return nn.Dense(num_classes, kernel_init=glorot_uniform())(x)
+
+
+def cifar10_cnn(spec: DataSpec) -> Cifar10CNN:
+    """The paper's network for CIFAR-10."""
+    return Cifar10CNN(spec.num_outputs)
+
+
+def femnist_cnn(spec: DataSpec) -> FemnistCNN:
+    """The paper's network for FEMNIST."""
+    return FemnistCNN(spec.num_outputs)

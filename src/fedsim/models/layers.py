@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform, zeros
 
-from fedsim.types import Array
+from fedsim.core.types import Array
 
 
 class ConvRelu(nn.Module):

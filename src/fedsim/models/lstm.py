@@ -1,12 +1,15 @@
 """The paper's character-level language model for Shakespeare (section "Experimental Setup")."""
 
+from typing import Annotated
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
+from fedsim.core.settings import Bounds
+from fedsim.core.types import Array, DataSpec
 from fedsim.models.recurrent import LSTM
-from fedsim.types import Array
 
 
 class CharLSTM(nn.Module):
@@ -34,3 +37,10 @@ class CharLSTM(nn.Module):
             x = nn.Dropout(self.dropout_rate, broadcast_dims=(0,), deterministic=not train)(x)
             x = LSTM(self.hidden_size)(x)
         return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x[-1])
+
+
+def char_lstm(
+    spec: DataSpec, *, hidden_size: Annotated[int, Bounds(ge=1), "units of each of the two LSTM layers"] = 256
+) -> CharLSTM:
+    """The paper's network for Shakespeare."""
+    return CharLSTM(spec.num_outputs, hidden_size=hidden_size)

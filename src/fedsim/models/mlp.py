@@ -1,11 +1,13 @@
 """A multilayer perceptron."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import flax.linen as nn
 from jax.nn.initializers import glorot_uniform
 
-from fedsim.types import Array
+from fedsim.core.settings import Bounds
+from fedsim.core.types import Array, DataSpec
 
 
 class MLP(nn.Module):
@@ -20,3 +22,10 @@ class MLP(nn.Module):
         for size in self.hidden_sizes:
             x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))
         return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x)
+
+
+def mlp(
+    spec: DataSpec, *, hidden_sizes: Annotated[tuple[int, ...], Bounds(ge=1), "units of each hidden layer"] = (64,)
+) -> MLP:
+    """The perceptron for data like `spec`."""
+    return MLP(spec.num_outputs, hidden_sizes)

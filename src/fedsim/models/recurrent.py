@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform, orthogonal, zeros
 
+from fedsim.core.types import Array
 from fedsim.models.layers import product
-from fedsim.types import Array
 
 GATES = 4  # input, forget, cell, output: in this order, side by side
 

@@ -7,7 +7,7 @@ from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.results import of_name
 from fedsim.report import style
 from fedsim.report.cells import Results, read
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 
 
 def make(folder: RunFolder, results: Results | None = None, out: RunFolder | None = None) -> Group | None:

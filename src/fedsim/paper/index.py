@@ -8,7 +8,7 @@ from fedsim.errors import FedsimError
 from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.results import Result, of_name
 from fedsim.report.cells import read
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 
 
 class Entry(NamedTuple):

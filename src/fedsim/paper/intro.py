@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from fedsim import build
+from fedsim.config.fields import unflatten
+from fedsim.core.types import ClientData
 from fedsim.datasets.plane import NORMAL
+from fedsim.engine import build
+from fedsim.engine.programs import merged, prepare
 from fedsim.errors import RunFolderError
-from fedsim.keys import unflatten
 from fedsim.paper import select
 from fedsim.paper.claims import Claim, claim, not_run
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results
 from fedsim.report.names import aggregator_name
-from fedsim.sweep import merged, prepare
-from fedsim.types import ClientData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from rich.console import Group
 from rich.text import Text
 
-from fedsim.execute import SECONDS
-from fedsim.experiment import RESUMED
+from fedsim.engine.experiment import RESUMED
+from fedsim.engine.group import SECONDS
 from fedsim.paper import grid
 from fedsim.paper.claims import Claim
 from fedsim.paper.grid import Grid

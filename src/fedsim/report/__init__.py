@@ -1,15 +1,16 @@
 """Tables and figures, from run folders only."""
 
 from fedsim.report import style
-from fedsim.report.cells import Results, read
+from fedsim.report.cells import Results
 from fedsim.report.cube import as_xarray
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
-from fedsim.report.paired import REFERENCE, differences, paired_rows, paired_tables
+from fedsim.report.paired import REFERENCE, differences, paired_rows, paired_tables, shown_rule
+from fedsim.report.reading import read
 from fedsim.report.render import markdown, terminal
 from fedsim.report.summary import as_csv, summary
 from fedsim.report.table import accuracy_tables
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 
 __all__ = [
     "Results",
@@ -41,8 +42,8 @@ def write(results: Results, out: RunFolder, to: str = REFERENCE) -> None:
     And paired.csv, the differences to rule `to`, where that and another rule were run.
     """
     out.write_text("summary.csv", as_csv(summary(results)))
-    if any(cell.aggregator == to for cell in results.cells) and (found := differences(results, to)):
-        out.write_text("paired.csv", as_csv(paired_rows(found)))
+    if shown_rule(results, to) and (pairs := differences(results, to)):
+        out.write_text("paired.csv", as_csv(paired_rows(pairs)))
     tables = accuracy_tables(results)
     out.write_text("table.md", markdown(tables))
     out.write_text("table.tex", latex(tables))

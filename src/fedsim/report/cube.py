@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsim.errors import FedsimError
-from fedsim.report.cells import PERCENTILES, Cell, Results, data_sets, read
-from fedsim.report.names import ordered_rows
+from fedsim.report.cells import PERCENTILES, Cell, Results, data_sets
+from fedsim.report.reading import read
+from fedsim.report.rows import ordered_rows
 from fedsim.report.settings import applies
-from fedsim.store import RunFolder
+from fedsim.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -27,7 +28,8 @@ def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
 
     Clean data are corruption "none", fraction 0. A rule without lambda has the same values for every lam of its
     scenario (for all where no rule there has one; without any lambda, lam is NaN), and likewise a run for every value
-    of a key that says nothing about it, such as one of another rule's section. `FedsimError` where xarray is missing.
+    of a key that says nothing about it, such as one of another rule's section. A user's own rule is called by its
+    function's name. `FedsimError` where xarray is missing.
     """
     try:
         import xarray as xr
@@ -48,7 +50,7 @@ def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
 
 
 def _variables(cell: Cell) -> dict[str, np.ndarray]:
-    """What is told of a cell, [S, T] each."""
+    """The variables of a cell, [S, T] each."""
     return {
         "test_accuracy": cell.accuracy,
         "test_loss": cell.loss,
@@ -61,8 +63,9 @@ def _variables(cell: Cell) -> dict[str, np.ndarray]:
 def _axes(results: Results, keys: Sequence[str]) -> dict[str, Axis]:
     cells = results.cells
     configs = [results.runs[cell.runs[0]] for cell in cells]
+    data = data_sets(cells)
     return {
-        **({"data": data_sets(cells)} if len(data_sets(cells)) > 1 else {}),
+        **({"data": data} if len(data) > 1 else {}),
         "aggregator": ordered_rows(cells, [cell.aggregator for cell in cells]),
         "corruption": list(dict.fromkeys(cell.corruption for cell in cells)),
         "fraction": sorted({cell.fraction for cell in cells}),
@@ -82,9 +85,8 @@ def _ordered(values: set[Any]) -> Axis:
 def _place(cell: Cell, results: Results, keys: Sequence[str], axes: dict[str, Axis]) -> dict[str, Axis]:
     """The values that a cell has along each dimension, in the dimensions' order."""
     config = results.runs[cell.runs[0]]
-    scenario = (cell.data, cell.corruption, cell.fraction)
-    around = (other for other in results.cells if (other.data, other.corruption, other.fraction) == scenario)
-    lams = sorted({other.lam for other in around if other.lam is not None}) or axes["lam"]
+    around = (other.lam for other in results.cells if other.place == cell.place)
+    lams = sorted({lam for lam in around if lam is not None}) or axes["lam"]
     values: dict[str, Axis] = {
         "data": [cell.data],
         "aggregator": [cell.aggregator],

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedsim.report import curves, style
 from fedsim.report.cells import Results
-from fedsim.report.swept import final_accuracy
+from fedsim.report.measure import ACCURACY, LOSS, measured_by
+from fedsim.report.swept import final_over_numbers
 from fedsim.report.weights import client_weights, weights_over_lam
 
 if TYPE_CHECKING:
@@ -15,13 +14,17 @@ if TYPE_CHECKING:
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """Each picture that the results have something for, by name. Save them inside `style.context()`."""
+    cells = results.cells
+    with_accuracy = measured_by(ACCURACY, cells)
     with style.context():
-        drawn = {"accuracy": curves.accuracy(results), "loss": curves.loss(results)}
-        if any(np.nanmax(cell.corrupted_weight, initial=0) > 0 for cell in results.cells):
-            drawn["corrupted_weight"] = curves.corrupted_weight(results)
+        drawn = {"accuracy": curves.accuracy(with_accuracy)} if with_accuracy else {}
+        drawn["loss"] = curves.loss(cells, in_nats=len(with_accuracy) == len(cells))
+        if any((cell.corrupted_weight > 0).any() for cell in cells):
+            drawn["corrupted_weight"] = curves.corrupted_weight(cells)
         if (weights := client_weights(results)) is not None:
             drawn["client_weights"] = weights
-        drawn |= final_accuracy(results)
+        for measure in (ACCURACY, LOSS):
+            drawn |= final_over_numbers(measured_by(measure, cells), measure)
         if (over_lam := weights_over_lam(results)) is not None:
             drawn["weights_over_lam"] = over_lam
     return drawn

@@ -3,7 +3,7 @@
 from itertools import groupby
 
 from fedsim.report.render import heading
-from fedsim.report.table import Column, Entry, Row, Table
+from fedsim.report.table import Column, Number, Row, Table
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -57,7 +57,7 @@ def _tabular(table: Table) -> list[str]:
     for position, row in enumerate(table.rows):
         if position and _is_arfl(row) and not _is_arfl(table.rows[position - 1]):
             lines.append(r"    \midrule")
-        lines.append(_line([escape(row.name), *(_number(entry, table.signed) for entry in row.entries)]))
+        lines.append(_line([escape(row.name), *(_number(number, table) for number in row.numbers)]))
     lines += [r"    \bottomrule", r"  \end{tabular}"]
     return lines + [f"  \\par\\smallskip {escape(note)}" for note in table.notes] + [r"  \par\medskip"]
 
@@ -75,13 +75,14 @@ def _part(column: Column) -> str:
     return escape(column.name).replace(" ", r"\,") or "--"
 
 
-def _number(entry: Entry | None, signed: bool) -> str:
+def _number(number: Number | None, table: Table) -> str:
     """For example $\\mathbf{95.32 \\pm 0.57}$."""
-    if entry is None:
+    if number is None:
         return ""
-    text = f"{entry.mean:{'+' * signed}.2f}" + (f" \\pm {entry.spread:.2f}" if entry.spread is not None else "")
-    text = f"\\mathbf{{{text}}}" if entry.bold else text
-    return f"${text}^{{\\dagger}}$" if entry.num_diverged else f"${text}$"
+    spread = table.spread_text(number)
+    text = table.mean_text(number) if spread is None else f"{table.mean_text(number)} \\pm {spread}"
+    text = f"\\mathbf{{{text}}}" if number.bold else text
+    return f"${text}^{{\\dagger}}$" if number.num_diverged else f"${text}$"
 
 
 def _is_arfl(row: Row) -> bool:

@@ -5,16 +5,19 @@ So the difference of two rules varies far less over the seeds than either of the
 t on the differences) that they are compared.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.cells import Cell, Results, data_sets
-from fedsim.report.names import aggregator_name, row_names
-from fedsim.report.settings import section, text
-from fedsim.report.table import Entry, Table, after, tabulate
+from fedsim.report.cells import Cell, Place, Results, data_sets
+from fedsim.report.measure import Measure, measures
+from fedsim.report.names import aggregator_name, section_of, short
+from fedsim.report.rows import row_names
+from fedsim.report.settings import Settings, section, text
+from fedsim.report.table import Number, Placed, Table, after, seeds, tabulate
 
 REFERENCE = "arfl"
 CONFIDENCE = 0.95
@@ -26,18 +29,19 @@ class Difference:
 
     cell: Cell
     reference: Cell
+    measure: Measure
     seeds: tuple[int, ...]  # [S]
-    values: np.ndarray  # [S] final test accuracy, percentage points
+    values: np.ndarray  # [S] after the last round, in percentage points of the accuracy or in units of the loss
     num_diverged: int  # pairs of which a run has diverged
 
     @property
     def mean(self) -> float:
-        """Percentage points."""
+        """Over the seeds."""
         return float(self.values.mean())
 
     @property
     def half_width(self) -> float | None:
-        """Half of the confidence interval of the mean, percentage points; None with one seed."""
+        """Half of the confidence interval of the mean; None with one seed."""
         from scipy.stats import t  # type: ignore[import-untyped]
 
         number = len(self.values)
@@ -46,72 +50,91 @@ class Difference:
         return float(t.ppf((1 + CONFIDENCE) / 2, number - 1) * np.std(self.values, ddof=1) / np.sqrt(number))
 
 
+class Circumstances(NamedTuple):
+    """What a cell and its reference have in common."""
+
+    place: Place
+    settings: Settings  # those of the rule's own section left out
+
+
+def shown_rule(results: Results, rule: str) -> str | None:
+    """How `rule` is called in the results, whether it is given as there or as in a configuration; None: no runs."""
+    return next((cell.aggregator for cell in results.cells if cell.aggregator in (rule, short(rule))), None)
+
+
 def differences(results: Results, to: str = REFERENCE) -> list[Difference]:
     """Each cell of another rule minus the cells of rule `to` in its scenario, with its settings and a common seed.
 
     Settings of a rule's own section need not agree. `ConfigError` where there is no run of `to`.
     """
-    rules = list(dict.fromkeys(cell.aggregator for cell in results.cells))
-    if to not in rules:
+    rule = shown_rule(results, to)
+    if rule is None:
+        rules = dict.fromkeys(cell.aggregator for cell in results.cells)
         raise ConfigError(f"--to: no runs of {to}; there are {', '.join(rules)}")
+    references = [cell for cell in results.cells if cell.aggregator == rule]
+    measure_of = measures(results.cells)
     pairs = [
-        (cell, reference)
+        _difference(cell, reference, measure_of[cell.data])
         for cell in results.cells
-        for reference in results.cells
-        if cell.aggregator != to and reference.aggregator == to and _place(cell) == _place(reference)
+        for reference in references
+        if cell.aggregator != rule and _circumstances(cell) == _circumstances(reference)
     ]
-    return [found for cell, reference in pairs if (found := _difference(cell, reference)) is not None]
+    return [pair for pair in pairs if pair is not None]
 
 
-def _place(cell: Cell) -> tuple[Any, ...]:
-    common = tuple((key, value) for key, value in cell.settings if section(key) != cell.aggregator)
-    return cell.data, cell.corruption, cell.fraction, common
+def _circumstances(cell: Cell) -> Circumstances:
+    of_rule = section_of(cell.aggregator)
+    return Circumstances(cell.place, tuple((key, value) for key, value in cell.settings if section(key) != of_rule))
 
 
-def _difference(cell: Cell, reference: Cell) -> Difference | None:
-    values, seeds, num_diverged = [], [], 0
-    for mine, seed in enumerate(cell.seeds):
+def _difference(cell: Cell, reference: Cell, measure: Measure) -> Difference | None:
+    """None where no seed has both numbers."""
+    values, common, num_diverged = [], [], 0
+    mine, others = measure.raw(cell)[:, -1], measure.raw(reference)[:, -1]
+    for position, seed in enumerate(cell.seeds):
         if seed in reference.seeds:
             other = reference.seeds.index(seed)
-            value = 100 * (cell.accuracy[mine, -1] - reference.accuracy[other, -1])
+            value = measure.scale * (mine[position] - others[other])
             if np.isfinite(value):
                 values.append(value)
-                seeds.append(seed)
-                num_diverged += bool(cell.diverged[mine, -1] or reference.diverged[other, -1])
-    return Difference(cell, reference, tuple(seeds), np.asarray(values), num_diverged) if seeds else None
+                common.append(seed)
+                num_diverged += bool(cell.diverged[position, -1] or reference.diverged[other, -1])
+    return Difference(cell, reference, measure, tuple(common), np.asarray(values), num_diverged) if common else None
 
 
 def paired_tables(results: Results, to: str = REFERENCE) -> list[Table]:
     """The mean differences with their intervals, a table a data set."""
-    found = differences(results, to)
-    return [
-        _table(results, [d for d in found if d.cell.data == data], to) for data in data_sets([d.cell for d in found])
-    ]
+    every = differences(results, to)
+    of_data = {data: [d for d in every if d.cell.data == data] for data in data_sets(d.cell for d in every)}
+    return [_table(results, of_one) for of_one in of_data.values()]
 
 
-def _table(results: Results, found: list[Difference], to: str) -> Table:
-    names = dict(zip(map(id, results.cells), row_names(results.cells), strict=True))
-    shared = {key for cell in results.cells for key, _ in cell.settings if section(key) != to}
-    references = dict(zip(map(id, results.cells), row_names(results.cells, without=shared), strict=True))
-    several = len({id(d.cell) for d in found}) < len(found)  # references of a cell: name them
-    named = [(names[id(d.cell)] + several * f" − {references[id(d.reference)]}", d.cell, _entry(d)) for d in found]
-    numbers = {len(d.seeds) for d in found}
-    seeds = f"{max(numbers)} seeds" if len(numbers) == 1 else f"up to {max(numbers)} seeds"
-    reference = aggregator_name(to)
-    title = f"Difference to {reference} in test accuracy (percentage points) {after(d.cell for d in found)}"
-    spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval over {seeds}, in bold where that leaves out 0"
-    subtitle = f"rule − {reference}, seed by seed: {spread if max(numbers) > 1 else 'one seed'}"
-    return replace(tabulate(title, subtitle, named), signed=True)
+def _table(results: Results, every: Sequence[Difference]) -> Table:
+    """The table of the differences of one data set."""
+    to, measure = every[0].reference.aggregator, every[0].measure
+    names = dict(zip(results.cells, row_names(results.cells), strict=True))
+    shared = {key for cell in results.cells for key, _ in cell.settings if section(key) != section_of(to)}
+    references = dict(zip(results.cells, row_names(results.cells, without=shared), strict=True))
+    has_several = len({d.cell for d in every}) < len(every)  # references of a cell: name them
+    row = lambda d: f"{names[d.cell]} − {references[d.reference]}" if has_several else names[d.cell]
+    reference, most = aggregator_name(to), max(len(d.seeds) for d in every)
+    title = f"Difference to {reference} in {measure.title.lower()}{measure.unit_of_difference}"
+    over = f"over {seeds(len(d.seeds) for d in every)}, in bold where that leaves out 0"
+    spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}" if most > 1 else "one seed"
+    subtitle = f"rule − {reference}, seed by seed: {spread}"
+    placed = [Placed(row(d), d.cell, _number(d)) for d in every]
+    table = tabulate(f"{title} {after(d.cell for d in every)}", subtitle, placed)
+    return replace(table, signed=True, digits=measure.digits)
 
 
-def _entry(d: Difference) -> Entry:
+def _number(d: Difference) -> Number:
     half = d.half_width
-    return Entry(d.mean, half, half is not None and abs(d.mean) > half, len(d.seeds), d.num_diverged)
+    return Number(d.mean, half, half is not None and abs(d.mean) > half, len(d.seeds), d.num_diverged)
 
 
-def paired_rows(found: list[Difference]) -> list[dict[str, Any]]:
+def paired_rows(every: Sequence[Difference]) -> list[dict[str, Any]]:
     """One row a difference, for paired.csv; None without an interval."""
-    return [_row(d) for d in found]
+    return [_row(d) for d in every]
 
 
 def _row(d: Difference) -> dict[str, Any]:

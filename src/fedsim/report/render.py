@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedsim.report.table import Entry, Table
+from fedsim.report.table import Number, Table
 
 DAGGER = "†"
 
@@ -19,9 +19,7 @@ def terminal(tables: list[Table]) -> Group:
         for column in table.columns:
             shown.add_column(escape(column.label), justify="right", no_wrap=True)
         for row in table.rows:
-            texts = [(entry, entry_text(entry, table.signed)) for entry in row.entries]
-            bold = [f"[bold]{text}[/bold]" if entry and entry.bold else text for entry, text in texts]
-            shown.add_row(escape(row.name), *bold)
+            shown.add_row(escape(row.name), *(_marked(number, table, "[bold]", "[/bold]") for number in row.numbers))
         parts += [Text(heading(table, tables) + "\n" + table.subtitle), shown]
         parts += [Text(note) for note in table.notes]
     return Group(*parts)
@@ -34,8 +32,7 @@ def markdown(tables: list[Table]) -> str:
         lines = [["Aggregator", *(column.label for column in table.columns)]]
         lines.append(["---", *["---:"] * len(table.columns)])
         for row in table.rows:
-            texts = [(entry, entry_text(entry, table.signed)) for entry in row.entries]
-            lines.append([row.name, *(f"**{text}**" if entry and entry.bold else text for entry, text in texts)])
+            lines.append([row.name, *(_marked(number, table, "**", "**") for number in row.numbers)])
         grid = "\n".join("| " + " | ".join(_literal(cell) for cell in line) + " |" for line in lines)
         parts.append("\n\n".join([f"{heading(table, tables)}; {table.subtitle}", grid, *table.notes]))
     return "\n\n".join(parts) + "\n"
@@ -46,12 +43,14 @@ def heading(table: Table, tables: list[Table]) -> str:
     return f"{table.data}: {table.title}" if len({t.data for t in tables}) > 1 else table.title
 
 
-def entry_text(entry: Entry | None, signed: bool = False) -> str:
-    """For example "95.32 ± 0.57", or "" where there is none."""
-    if entry is None:
+def _marked(number: Number | None, table: Table, before: str, behind: str) -> str:
+    """For example "95.32 ± 0.57", between marks if it is bold; "" where there is none."""
+    if number is None:
         return ""
-    mean = f"{entry.mean:{'+' * signed}.2f}"
-    return mean + (f" ± {entry.spread:.2f}" if entry.spread is not None else "") + DAGGER * bool(entry.num_diverged)
+    spread = table.spread_text(number)
+    text = table.mean_text(number) if spread is None else f"{table.mean_text(number)} ± {spread}"
+    text += DAGGER if number.num_diverged else ""
+    return f"{before}{text}{behind}" if number.bold else text
 
 
 def _literal(text: str) -> str:

@@ -4,50 +4,70 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsim.aggregators import AGGREGATORS
-from fedsim.keys import KEYS
+from fedsim.config.fields import FIXED
+from fedsim.config.schema import NAME_KEYS, named
+from fedsim.report.names import labels, section_of
 
-Run = dict[str, Any]  # the configuration of a run by dotted key
+Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
 Settings = tuple[tuple[str, Any], ...]  # (key, value)
 
-AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "arfl.lam", "seed")  # columns of their own
-IGNORED = ("name", "record.clients", "record.models")  # change nothing that a table or figure shows
+AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "seed")  # columns of their own, with `lam_key`
+IGNORED = ("name", "record.clients", "record.models", "record.data")  # change nothing that a table or figure shows
+OF_CORRUPTED = ("corruption", "attack")  # sections that say something about runs with corrupted clients only
+DATA_OF_A_PATH = ("leaf", "arrays")  # data sets that are called as their file or folder
 
 
 def configuration(run: Run) -> Run:
-    """A run of a manifest with every key of today, lists as tuples, so that values can be compared."""
-    defaults = {name: key.default for name, key in KEYS.items()}
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in (defaults | run).items()}
+    """A run of a manifest with every fixed key of today, lists as tuples, so that values can be compared."""
+    defaults = {name: field.default for name, field in FIXED.items()}
+    return {key: _hashable(value) for key, value in (defaults | run).items()}
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
 def identity(run: Run) -> tuple[Any, ...]:
     """The same for two runs if they are the same run."""
-    return tuple(value for key, value in sorted(run.items()) if key not in IGNORED)
+    return tuple((key, value) for key, value in sorted(run.items()) if key not in IGNORED)
+
+
+def with_labels(runs: Sequence[Run]) -> list[Run]:
+    """The runs with the names of factories as they are shown (`names.labels`)."""
+    shown = labels(name for run in runs for _, name in named(run))
+    label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
+    return [run | {key: label(run[key]) for key in NAME_KEYS} for run in runs]
 
 
 def data_set(run: Run) -> str:
     """The name of the run's data set: its own where it is one of tensorflow-datasets, or a file or folder."""
-    if run["data.name"] == "tfds":
-        return str(run["data.tfds_name"])
-    if run["data.name"] in ("leaf", "arrays"):
-        return Path(run["data.path"]).stem
-    return str(run["data.name"])
+    name = str(run["data.name"])
+    if name == "tfds":
+        return str(run["tfds.name"])
+    return Path(run[f"{name}.path"]).stem if name in DATA_OF_A_PATH else name
+
+
+def lam_key(run: Run) -> str:
+    """The setting `lam` of the run's rule, such as "arfl.lam"; a column of its own, whether the rule has it or not."""
+    return f"{section_of(run['server.aggregator'])}.lam"
 
 
 def settings(runs: Sequence[Run]) -> list[Settings]:
-    """For each run, the other keys that vary among the runs of its data set.
+    """For each run, the other keys that vary among the runs of its data set about which they say something."""
+    keys = [key for key in dict.fromkeys(key for run in runs for key in run) if key not in (*AXES, *IGNORED)]
+    keys_of = [[key for key in keys if applies(key, run) and key != lam_key(run)] for run in runs]
+    values: dict[str, dict[str, set[Any]]] = {}  # of each data set and key
+    for run, own in zip(runs, keys_of, strict=True):
+        of_data_set = values.setdefault(data_set(run), {})
+        for key in own:
+            of_data_set.setdefault(key, set()).add(run[key])
+    varies = lambda key, run: len(values[data_set(run)][key]) > 1
+    return [tuple((key, run[key]) for key in own if varies(key, run)) for run, own in zip(runs, keys_of, strict=True)]
 
-    A key of a rule's section counts among the runs of that rule, and what corrupted clients do among the runs that have
-    some: elsewhere these keys are at their defaults, which say nothing.
-    """
-    keys = [key for key in runs[0] if key not in (*AXES, *IGNORED)]
-    keys = [key for key in keys if len({run[key] for run in runs}) > 1]
-    values: dict[tuple[Any, ...], set[Any]] = {}
-    for run in runs:
-        for key in keys:
-            values.setdefault(_peers(key, run), set()).add(run[key])
-    told = lambda key, run: applies(key, run) and len(values[_peers(key, run)]) > 1
-    return [tuple((key, run[key]) for key in keys if told(key, run)) for run in runs]
+
+def applies(key: str, run: Run) -> bool:
+    """Whether `key` says anything about `run`: not of what it does not name, nor of corrupted clients without any."""
+    return key in run and (is_corrupted(run) or section(key) not in OF_CORRUPTED)
 
 
 def section(key: str) -> str:
@@ -62,16 +82,9 @@ def is_corrupted(run: Run) -> bool:
 
 def text(chosen: Settings) -> str:
     """For example "client.epochs=5, data.partition=iid"."""
-    return ", ".join(f"{key}={value}" for key, value in chosen)
+    return ", ".join(f"{key}={_value_text(key, value)}" for key, value in chosen)
 
 
-def applies(key: str, run: Run) -> bool:
-    """Whether `key` says anything about `run`: not of another rule's section, nor of corrupted clients without any."""
-    if section(key) in AGGREGATORS:
-        return bool(section(key) == run["server.aggregator"])
-    return is_corrupted(run) or not (section(key) == "attack" or key == "corruption.clients")
-
-
-def _peers(key: str, run: Run) -> tuple[Any, ...]:
-    """What the runs share among which `key` is looked at."""
-    return key, data_set(run), applies(key, run)
+def _value_text(key: str, value: Any) -> str:
+    is_list_of_names = key in NAME_KEYS and not isinstance(value, str)
+    return (" + ".join(value) or "none") if is_list_of_names else f"{value}"

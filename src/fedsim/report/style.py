@@ -1,8 +1,11 @@
 """One style for all figures: fonts, sizes, colours, lines, panels, legends. Draw and save inside `context()`."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +54,14 @@ def line(position: int) -> dict[str, Any]:
     return {"color": COLOURS[position % len(COLOURS)], "linestyle": LINES[position % len(LINES)]}
 
 
+def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:
+    """The line of the mean over seeds at each `x` [X], with a band from the least to the greatest; X `values` [S]."""
+    finite = [of_seeds[np.isfinite(of_seeds)] for of_seeds in values]
+    mean, low, high = np.asarray([(v.mean(), v.min(), v.max()) if len(v) else [np.nan] * 3 for v in finite]).T
+    panel.fill_between(x, low, high, color=look["color"], **BAND)
+    return panel.plot(x, mean, **look)[0]
+
+
 def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:
     """A figure with `number` panels in rows of at most four; they share their vertical axis if `share_y`."""
     from matplotlib.figure import Figure
@@ -91,3 +102,8 @@ def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str
 def cut(shown: int, number: int, what: str) -> str:
     """For example "12 of 30 panels"; empty where all are shown."""
     return f"{shown} of {number} {what}" if shown < number else ""
+
+
+def note(cuts: Iterable[str]) -> str:
+    """All that is not shown, each thing once."""
+    return "; ".join(dict.fromkeys(filter(None, cuts)))

@@ -1,7 +1,8 @@
-"""What is told of each cell: a row of summary.csv."""
+"""The numbers of each cell: a row of summary.csv."""
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from fedsim.report.auc import by_run, weight_auc
 from fedsim.report.cells import PERCENTILES, Cell, Results
+from fedsim.report.measure import Measure, measures
 from fedsim.report.settings import text
 
 LAST = 5  # evaluations
@@ -16,14 +18,19 @@ REACHED = 0.9  # of the final accuracy
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """One row a cell; None where there is nothing to say. Standard deviations over the seeds, ddof 1."""
+    """One row a cell; None where there is no number. Standard deviations over the seeds, ddof 1."""
     clients = by_run(results.clients, len(results.runs))
-    return [_row(cell, [clients[run] for run in cell.runs]) for cell in results.cells]
+    of_data = measures(results.cells)
+    every = list(dict.fromkeys(of_data.values()))
+    return [_row(cell, of_data[cell.data], every, [clients[run] for run in cell.runs]) for cell in results.cells]
 
 
-def _row(cell: Cell, clients: list[pa.Table]) -> dict[str, Any]:
-    final, last = cell.accuracy[:, -1], cell.accuracy[:, -LAST:].mean(axis=1)
-    reached = [int(cell.rounds[np.argmax(run >= REACHED * run[-1])]) for run in cell.accuracy]
+def _row(cell: Cell, measure: Measure, every: Sequence[Measure], clients: Sequence[pa.Table]) -> dict[str, Any]:
+    """A row with columns of `every` measure; empty but for the cell's own."""
+    numbers: dict[str, float | None] = {}
+    for one in every:
+        numbers |= _numbers(cell, one) if one == measure else dict.fromkeys(_numbers(cell, one))
+    reached = [int(cell.rounds[np.argmax(run >= REACHED * run[-1])]) for run in cell.accuracy if np.isfinite(run[-1])]
     by_client = dict(zip(PERCENTILES, cell.percentiles[:, :, -1], strict=True))
     aucs = [auc for run in clients if (auc := weight_auc(run)) is not None]
     return {
@@ -35,13 +42,22 @@ def _row(cell: Cell, clients: list[pa.Table]) -> dict[str, Any]:
         "settings": text(cell.settings),
         "num_runs": len(cell.runs),
         "num_diverged": cell.num_diverged,
-        "final_accuracy_mean": mean(final),
-        "final_accuracy_std": std(final),
-        "last5_accuracy_mean": mean(last),
-        "last5_accuracy_std": std(last),
-        "rounds_to_90_mean": np.mean(reached),
+        **numbers,
+        "rounds_to_90_mean": np.mean(reached) if reached else None,
         "weight_auc_mean": np.mean(aucs) if aucs else None,
         **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in by_client.items()},
+    }
+
+
+def _numbers(cell: Cell, measure: Measure) -> dict[str, float | None]:
+    """After the last round, and over the last evaluations."""
+    values = measure.raw(cell)
+    final, last = values[:, -1], values[:, -LAST:].mean(axis=1)
+    return {
+        f"final_{measure.name}_mean": mean(final),
+        f"final_{measure.name}_std": std(final),
+        f"last{LAST}_{measure.name}_mean": mean(last),
+        f"last{LAST}_{measure.name}_std": std(last),
     }
 
 

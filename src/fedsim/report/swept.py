@@ -1,13 +1,16 @@
-"""The final test accuracy over a swept number: a line a rule, bands from the least to the greatest seed."""
+"""The final test accuracy (or loss) over a swept number: a line a rule, bands from the least to the greatest seed."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsim.report import style
-from fedsim.report.cells import Cell, Results, data_sets
-from fedsim.report.curves import place_name, places
-from fedsim.report.names import data_name, ordered_rows, row_names, scenario_parts
+from fedsim.report.cells import Cell, data_sets, places
+from fedsim.report.curves import place_name
+from fedsim.report.measure import Measure
+from fedsim.report.names import corruption_name, data_name
+from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,85 +18,85 @@ if TYPE_CHECKING:
 
 LEAST = 3  # values that make a figure
 LOG_FROM = 20.0  # greatest value over least from which an axis is logarithmic
-LABELS = {"corruption.fraction": "Corrupted clients (share)", "arfl.lam": "λ (in units of M)"}
+FRACTION = "corruption.fraction"
+FILE_NAMES = {FRACTION: "fraction", LAM: "lam"}  # others are whole: "client-learning_rate", say
+LABELS = {FRACTION: "Corrupted clients (share)"}
 
 
-def final_accuracy(results: Results) -> dict[str, "Figure"]:
+def final_over_numbers(cells: Sequence[Cell], measure: Measure) -> dict[str, "Figure"]:
     """A figure for each number that takes three or more values, by name, such as "accuracy_over_lam"."""
-    others = dict.fromkeys(key for cell in results.cells for key, _ in cell.settings)
     drawn = {}
-    for key in ("corruption.fraction", "arfl.lam", *others):
-        groups = {title: cells for title, cells in _panels(results.cells, key) if len(values(cells, key)) >= LEAST}
+    for key in dict.fromkeys([*FILE_NAMES, *(key for cell in cells for key, _ in cell.settings)]):
+        groups = {title: group for title, group in _panels(cells, key).items() if len(values(group, key)) >= LEAST}
         if groups:
-            drawn[f"accuracy_over_{short(key)}"] = _figure(results, key, groups)
+            name = FILE_NAMES.get(key, key.replace(".", "-"))
+            drawn[f"{measure.name}_over_{name}"] = _figure(cells, key, groups, measure)
     return drawn
-
-
-def short(key: str) -> str:
-    """A key in a file's name: "fraction" and "lam"; others whole, "client-learning_rate" say."""
-    return key.rpartition(".")[2] if key in LABELS else key.replace(".", "-")
 
 
 def value_of(cell: Cell, key: str) -> float | None:
     """The number that `key` is in a cell; None where it is none, or says nothing there."""
-    value = {"corruption.fraction": cell.fraction, "arfl.lam": cell.lam, **dict(cell.settings)}.get(key)
+    value = {FRACTION: cell.fraction, LAM: cell.lam, **dict(cell.settings)}.get(key)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def values(cells: list[Cell], key: str) -> list[float]:
+def values(cells: Sequence[Cell], key: str) -> list[float]:
     """The different numbers that `key` is in the cells, ascending."""
     return sorted({value for cell in cells if (value := value_of(cell, key)) is not None})
 
 
-def _panels(cells: list[Cell], key: str) -> list[tuple[str, list[Cell]]]:
-    """(title, cells) of each panel: a scenario; over fractions, a kind of corruption, with the clean cells as its 0."""
-    if key != "corruption.fraction":
-        place = lambda cell: (cell.data, (cell.corruption, cell.fraction))
-        return [(place_name(p, cells), [cell for cell in cells if place(cell) == p]) for p in places(cells)]
-    found = []
-    names = dict(zip(map(id, cells), row_names(cells, without=(key,)), strict=True))
+def _panels(cells: Sequence[Cell], key: str) -> dict[str, list[Cell]]:
+    """The cells of each panel by its title: a scenario; over fractions, a kind of corruption, clean cells as its 0."""
+    if key != FRACTION:
+        return {place_name(place, cells): [cell for cell in cells if cell.place == place] for place in places(cells)}
+    panels = {}
+    names = dict(zip(cells, row_names(cells, without=(key,)), strict=True))
     for data in data_sets(cells):
         mine = [cell for cell in cells if cell.data == data]
         for kind in dict.fromkeys(cell.corruption for cell in mine if cell.fraction > 0):
-            rows = {names[id(cell)] for cell in mine if cell.corruption == kind and cell.fraction > 0}
+            rows = {names[cell] for cell in mine if cell.corruption == kind and cell.fraction > 0}
             of_kind = [cell for cell in mine if cell.corruption == kind or cell.fraction == 0]
-            title = scenario_parts((kind, 1.0))[0]
-            title = f"{data_name(data)}: {title}" if len(data_sets(cells)) > 1 else title
-            found.append((title, [cell for cell in of_kind if names[id(cell)] in rows]))
-    return found
+            name = corruption_name(kind)
+            title = f"{data_name(data)}: {name}" if len(data_sets(cells)) > 1 else name
+            panels[title] = [cell for cell in of_kind if names[cell] in rows]
+    return panels
 
 
-def _figure(results: Results, key: str, groups: dict[str, list[Cell]]) -> "Figure":
+def _figure(cells: Sequence[Cell], key: str, groups: dict[str, list[Cell]], measure: Measure) -> "Figure":
     shown = dict(list(groups.items())[: style.MAX_PANELS])
-    names = dict(zip(map(id, results.cells), row_names(results.cells, without=(key,)), strict=True))
-    rows = ordered_rows(results.cells, list(names.values()))
+    names = dict(zip(cells, row_names(cells, without=(key,)), strict=True))
+    rows = ordered_rows(cells, list(names.values()))
     figure, panels = style.panels(len(shown))
     handles: dict[str, Any] = {}
-    for panel, (title, cells) in zip(panels, shown.items(), strict=True):
+    for panel, (title, group) in zip(panels, shown.items(), strict=True):
+        every = values(group, key)
         for position, row in enumerate(rows[: style.MAX_LINES]):
-            members = [cell for cell in cells if names[id(cell)] == row]
-            if members:
-                handles[row] = _line(panel, members, key, values(cells, key), position)
-        scale_x(panel, values(cells, key), key)
+            if members := [cell for cell in group if names[cell] == row]:
+                handles[row] = _line(panel, members, key, every, measure, position)
+        if key == LAM:
+            scale_x(panel, every, lam_label(group), log_from=0)
+        else:
+            scale_x(panel, every, LABELS.get(key, key))
         panel.set_title(title)
     cuts = (style.cut(len(shown), len(groups), "panels"), style.cut(style.MAX_LINES, len(rows), "rows"))
     handles = {row: handles[row] for row in rows if row in handles}
-    return style.finish(figure, panels, "Final test accuracy (%)", handles, "; ".join(filter(None, cuts)))
+    label = f"Final {measure.title.lower()}{measure.unit}"
+    return style.finish(figure, panels, label, handles, style.note(cuts))
 
 
-def _line(panel: "Axes", cells: list[Cell], key: str, every: list[float], position: int) -> Any:
+def _line(
+    panel: "Axes", cells: Sequence[Cell], key: str, every: Sequence[float], measure: Measure, position: int
+) -> Any:
     """A rule's line; of a rule for which `key` says nothing, the same value everywhere."""
-    finals = {x: 100 * cell.accuracy[:, -1] for cell in cells if (x := value_of(cell, key)) is not None}
+    finals = {x: measure.final(cell) for cell in cells if (x := value_of(cell, key)) is not None}
     look = style.line(position) | ({"marker": "o"} if finals else {})
-    finals = finals or dict.fromkeys(every, 100 * cells[0].accuracy[:, -1])
+    finals = finals or dict.fromkeys(every, measure.final(cells[0]))
     at = sorted(finals)
-    low, middle, high = (np.asarray([f(finals[value]) for value in at]) for f in (np.nanmin, np.nanmean, np.nanmax))
-    panel.fill_between(at, low, high, color=look["color"], **style.BAND)
-    return panel.plot(at, middle, **look)[0]
+    return style.with_band(panel, np.asarray(at), [finals[x] for x in at], look)
 
 
-def scale_x(panel: "Axes", every: list[float], key: str) -> None:
-    """The axis of the swept number: its name, and logarithmic where it spans much."""
-    panel.set_xlabel(LABELS.get(key, key))
-    if every[0] > 0 and (key == "arfl.lam" or every[-1] / every[0] >= LOG_FROM):
+def scale_x(panel: "Axes", every: Sequence[float], label: str, log_from: float = LOG_FROM) -> None:
+    """The axis of the swept number: its name, and logarithmic where the greatest is `log_from` times the least."""
+    panel.set_xlabel(label)
+    if every[0] > 0 and every[-1] / every[0] >= log_from:
         panel.set_xscale("log")

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from fedsim.report.cells import Cell, Results, data_sets, scenarios
-from fedsim.report.names import data_name, ordered_rows, row_names, scenario_parts
+from fedsim.report.cells import Cell, Results, Scenario, data_sets, scenarios
+from fedsim.report.measure import Measure, measures
+from fedsim.report.names import data_name, scenario_parts
+from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.summary import mean, std
 
 
@@ -22,14 +25,14 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A number of a table, in percent or percentage points."""
+class Number:
+    """A number of a table, in the unit that its title names."""
 
     mean: float
     spread: float | None = None  # what stands after ±; None: one seed
     bold: bool = False
     num_runs: int = 1
-    num_diverged: int = 0  # of these, diverged at the end: the entry gets a dagger
+    num_diverged: int = 0  # of these, diverged at the end: the number gets a dagger
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Row:
     """A rule, or a rule with its settings."""
 
     name: str
-    entries: tuple[Entry | None, ...]  # one a column; None: no such run
+    numbers: tuple[Number | None, ...]  # one a column; None: no such run
     aggregator: str  # which rule it is; ARFL's rows stand apart in LaTeX
 
 
@@ -52,25 +55,58 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()  # lines below
     signed: bool = False  # differences: + before positive means
+    digits: int = 2  # decimals
+
+    def mean_text(self, number: Number) -> str:
+        """For example "95.32", or "+1.20" in a table of differences."""
+        return self._text(number.mean, "+" if self.signed else "")
+
+    def spread_text(self, number: Number) -> str | None:
+        """What stands after ±, for example "0.57"."""
+        return None if number.spread is None else self._text(number.spread)
+
+    def _text(self, value: float, sign: str = "") -> str:
+        return f"{value:{sign}.{self.digits}f}"
+
+
+class Placed(NamedTuple):
+    """A number with where it belongs: the row of that name, the column of its cell's scenario."""
+
+    row: str
+    cell: Cell
+    number: Number | None
 
 
 def accuracy_tables(results: Results) -> list[Table]:
-    """Final test accuracy in percent, a table a data set: mean and deviation over seeds, best in bold."""
-    return [_accuracy(results, data) for data in data_sets(results.cells)]
+    """Final test accuracy in percent, a table a data set: mean and deviation over seeds, best in bold.
+
+    The final test loss for a data set without any accuracy.
+    """
+    measure_of = measures(results.cells)
+    return [_of_data_set(results, data, measure_of[data]) for data in data_sets(results.cells)]
 
 
-def _accuracy(results: Results, data: str) -> Table:
+def _of_data_set(results: Results, data: str, measure: Measure) -> Table:
     names = row_names(results.cells)
-    chosen = [(name, cell, _entry(cell)) for name, cell in zip(names, results.cells, strict=True) if cell.data == data]
-    seeds = {len(cell.runs) for _, cell, _ in chosen}
-    number = f"{max(seeds)} seeds" if len(seeds) == 1 else f"up to {max(seeds)} seeds"
-    over = f"mean ± standard deviation over {number}" if max(seeds) > 1 else "one seed"
-    title = f"Test accuracy (%) {after(cell for _, cell, _ in chosen)}"
-    table = tabulate(title, f"{over}; best in bold", chosen)
+    placed = [
+        Placed(name, cell, _number(cell, measure))
+        for name, cell in zip(names, results.cells, strict=True)
+        if cell.data == data
+    ]
+    most = max(len(cell.runs) for _, cell, _ in placed)
+    over = f"mean ± standard deviation over {seeds(len(cell.runs) for _, cell, _ in placed)}"
+    title = f"{measure.title}{measure.unit} {after(cell for _, cell, _ in placed)}"
+    table = tabulate(title, f"{over if most > 1 else 'one seed'}; best in bold", placed)
     if results.num_repeated:
         note = f"{results.num_repeated} runs are in several folders; the first folder's count."
         table = replace(table, notes=(*table.notes, note))
-    return _best_in_bold(table)
+    return _best_in_bold(replace(table, digits=measure.digits), measure)
+
+
+def seeds(numbers: Iterable[int]) -> str:
+    """For example "5 seeds", or "up to 5 seeds" where some cells have fewer."""
+    different = set(numbers)
+    return f"{max(different)} seeds" if len(different) == 1 else f"up to {max(different)} seeds"
 
 
 def after(cells: Iterable[Cell]) -> str:
@@ -79,37 +115,38 @@ def after(cells: Iterable[Cell]) -> str:
     return f"after {lengths.pop()} rounds" if len(lengths) == 1 else "after the last round"
 
 
-def _entry(cell: Cell) -> Entry | None:
-    final = 100 * cell.accuracy[:, -1]
+def _number(cell: Cell, measure: Measure) -> Number | None:
+    final = measure.final(cell)
     middle = mean(final)
-    return None if middle is None else Entry(middle, std(final), False, len(cell.runs), cell.num_diverged)
+    return None if middle is None else Number(middle, std(final), False, len(cell.runs), cell.num_diverged)
 
 
-def tabulate(title: str, subtitle: str, named: Sequence[tuple[str, Cell, Entry | None]]) -> Table:
-    """A table of (row's name, cell, entry) of one data set: a column a scenario; a note tells what diverged."""
-    cells = [cell for _, cell, _ in named]
-    places = scenarios(cells)
-    columns = tuple(Column(*scenario_parts(place)) for place in places)
-    entries = {(name, (cell.corruption, cell.fraction)): entry for name, cell, entry in named}
-    rules = {name: cell.aggregator for name, cell, _ in named}
-    order = ordered_rows(cells, [name for name, _, _ in named])
-    rows = tuple(Row(name, tuple(entries.get((name, place)) for place in places), rules[name]) for name in order)
-    told = [
-        f"{row.name}, {column.label}: {entry.num_diverged} of {entry.num_runs}"
+def tabulate(title: str, subtitle: str, placed: Sequence[Placed]) -> Table:
+    """A table of one data set: a column a scenario; a note says which runs diverged."""
+    cells = [cell for _, cell, _ in placed]
+    shown = scenarios(cells)
+    numbers: dict[str, dict[Scenario, Number | None]] = {}
+    for name, cell, number in placed:
+        numbers.setdefault(name, {})[cell.scenario] = number
+    rules = {name: cell.aggregator for name, cell, _ in placed}
+    order = ordered_rows(cells, [name for name, _, _ in placed])
+    columns = tuple(Column(*scenario_parts(scenario)) for scenario in shown)
+    rows = tuple(Row(name, tuple(map(numbers[name].get, shown)), rules[name]) for name in order)
+    diverged = [
+        f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}"
         for row in rows
-        for column, entry in zip(columns, row.entries, strict=True)
-        if entry is not None and entry.num_diverged
+        for column, number in zip(columns, row.numbers, strict=True)
+        if number is not None and number.num_diverged
     ]
-    notes = (f"† diverged runs: {'; '.join(told)}.",) if told else ()
+    notes = (f"† diverged runs: {'; '.join(diverged)}.",) if diverged else ()
     return Table(data_name(cells[0].data), title, subtitle, columns, rows, notes)
 
 
-def _best_in_bold(table: Table) -> Table:
-    """The greatest mean of each column in bold, and whatever is shown as the same number."""
-    best = [
-        max((round(row.entries[column].mean, 2) for row in table.rows if row.entries[column]), default=0.0)  # type: ignore[union-attr]
-        for column in range(len(table.columns))
-    ]
-    bold = lambda entry, mean: entry and replace(entry, bold=round(entry.mean, 2) == mean)
-    rows = (replace(row, entries=tuple(map(bold, row.entries, best))) for row in table.rows)
+def _best_in_bold(table: Table, measure: Measure) -> Table:
+    """The best mean of each column in bold, and whatever is shown as the same number."""
+    by_column = zip(*(row.numbers for row in table.rows), strict=True)
+    shown = lambda number: round(number.mean, table.digits)
+    best = [measure.best(shown(number) for number in column if number is not None) for column in by_column]
+    bold = lambda number, value: number and replace(number, bold=shown(number) == value)
+    rows = (replace(row, numbers=tuple(map(bold, row.numbers, best))) for row in table.rows)
     return replace(table, rows=tuple(rows))

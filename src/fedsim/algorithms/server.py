@@ -1,0 +1,42 @@
+"""The server's optimisers, by optax. The gradient is minus the aggregate; the learning rate is `server.learning_rate`.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: "Adaptive Federated Optimization", ICLR 2021,
+https://arxiv.org/abs/2003.00295
+"""
+
+from typing import Annotated
+
+import optax
+
+from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
+
+
+def sgd(
+    learning_rate: Scalar,
+    *,
+    momentum: Annotated[float, Bounds(ge=0, lt=1), "of the server's SGD (FedAvgM)"] = 0.0,
+) -> optax.GradientTransformation:
+    """Averaging, and FedAvgM with momentum."""
+    return optax.sgd(learning_rate, momentum or None)
+
+
+def adam(
+    learning_rate: Scalar,
+    *,
+    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
+    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+) -> optax.GradientTransformation:
+    """FedAdam, with the paper's defaults; as optax's Adam, with its correction of the first steps' bias."""
+    return optax.adam(learning_rate, b1, b2, eps)
+
+
+def yogi(
+    learning_rate: Scalar,
+    *,
+    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
+    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+) -> optax.GradientTransformation:
+    """FedYogi, with the paper's defaults."""
+    return optax.yogi(learning_rate, b1, b2, eps)

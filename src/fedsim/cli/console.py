@@ -1,0 +1,166 @@
+"""What a user sees in the terminal: the plan, a progress bar, the results."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+
+from fedsim.engine.estimate import group_bytes, group_seconds
+from fedsim.engine.memory import gibibytes
+from fedsim.engine.plan import Plan
+from fedsim.report.names import duration
+from fedsim.runs.events import Begun, Evaluated, Event, Kept, Started, Status
+from fedsim.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from fedsim.datasets.catalogue import DataSetInfo
+
+MIN_WIDTH = 100  # columns where the output is no terminal
+
+
+def _console(stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=MIN_WIDTH)
+
+
+class Bar:
+    """A progress bar on stderr; where that is no terminal, a line a group."""
+
+    def __init__(self) -> None:
+        console = _console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._console = console
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> "Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the bar as it stands."""
+        self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Started(num_runs, num_rounds):
+                self._task = self._bar.add_task(f"{num_runs} runs", total=num_rounds)
+            case Status(group, num_groups, title, status):
+                self._show(f"group {group + 1}/{num_groups} {title}: {status}")
+            case Kept(num_rounds=done) | Begun(num_rounds=done) | Evaluated(num_rounds=done):
+                self._bar.advance(self._task, done)
+
+    def _show(self, text: str) -> None:
+        if self._live:
+            self._bar.update(self._task, description=text)
+        else:
+            self._console.print(f"[{time.perf_counter() - self._started:6.1f} s] {text}", markup=False)
+
+
+class Counter:
+    """A line on stderr that counts; where that is no terminal, a line for each thing that is counted."""
+
+    def __init__(self) -> None:
+        self._console = _console(stderr=True)
+        self._status = self._console.status("")
+        self._what = ""
+
+    def __enter__(self) -> "Counter":
+        if self._console.is_terminal:
+            self._status.start()
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._status.stop()
+
+    def tick(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` `what`; a total of 0 is not known."""
+        if self._console.is_terminal:
+            so_far = f" {done:,}" if done else ""
+            of_all = f" of {total:,}" if total else ""
+            self._status.update(f"{what}{so_far}{of_all}")
+        elif what != self._what:
+            self._console.print(f"{what} ...", markup=False)
+        self._what = what
+
+
+def show_plan(plan: Plan, path: Path) -> None:
+    """What would run: a line a group, with the memory that it needs at most and about how long it takes here."""
+    caption = (
+        "A group is one compiled program. In lockstep: clients of a run x runs, on each device. Time is without "
+        "compiling, from a few steps just timed."
+    )
+    table = Table(caption=caption, caption_justify="left", caption_style="")
+    for name in (
+        "group",
+        "aggregator",
+        "data",
+        "runs",
+        "rounds",
+        "in lockstep",
+        "examples at a time",
+        "devices",
+        "memory",
+        "time",
+    ):
+        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
+    seconds = 0.0
+    for number, group in enumerate(plan.groups):
+        configs, dataset = plan.configs(group), plan.dataset(group)
+        config = configs[0]
+        needed, takes = group_bytes(configs, dataset, group.layout), group_seconds(configs, dataset, group.layout)
+        seconds += takes
+        rule, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
+        cells = [number + 1, rule, data, len(group.runs), config.server.num_rounds]
+        layout = group.layout
+        lockstep = f"{layout.client_width} x {layout.run_width}"
+        examples = layout.micro_batch or config.client.batch_size
+        devices = layout.run_devices * layout.client_devices
+        table.add_row(*map(str, [*cells, lockstep, examples, devices, gibibytes(needed), duration(takes)]))
+    console = _console()
+    console.print(table)
+    summary = f"{len(plan.runs)} runs in {len(plan.groups)} groups, about {duration(seconds)}"
+    console.print(f"{summary}, would be written to {path}", markup=False)
+
+
+def show_datasets(entries: Sequence["DataSetInfo"]) -> None:
+    """A line a data set."""
+    table = Table()
+    for name in ("data set", "clients", "training examples", "test examples", "where"):
+        table.add_column(name, justify="right" if name not in ("data set", "where") else "left", overflow="fold")
+    for entry in entries:
+        numbers = (entry.num_clients, entry.num_train, entry.num_test)
+        table.add_row(entry.name, *("" if n is None else f"{n:,}" for n in numbers), entry.where)
+    _console().print(table)
+
+
+def show_results(shown: Sequence[RenderableType], folder: RunFolder | None) -> None:
+    """Tables, and where everything is, if it was written."""
+    console = _console()
+    for table in shown:
+        console.print(table)
+    if folder is None:
+        return
+    files = [folder.path / name for name in ("summary.csv", "paired.csv", "table.md", "table.tex", "paper.md")]
+    for path in [*filter(Path.exists, files), *sorted((folder.path / "figures").glob("*.png"))]:
+        beside = " (and .pdf)" if path.suffix == ".png" and path.with_suffix(".pdf").exists() else ""
+        console.print(f"{path}{beside}", markup=False)

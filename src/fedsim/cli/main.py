@@ -1,0 +1,103 @@
+"""The command line: `fedsim`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from fedsim import __version__
+from fedsim.cli import data as cli_data
+from fedsim.cli import paper as cli_paper
+from fedsim.cli import report as cli_report
+from fedsim.cli import run as cli_run
+from fedsim.cli.overrides import split_overrides
+from fedsim.errors import ConfigError, FedsimError
+
+WELCOME = """\
+fedsim simulates federated learning with corrupted clients.
+
+Start here:
+  fedsim run configs/quickstart.toml    compare five aggregators on handwritten digits (a minute or two)
+  fedsim config                         every key of a configuration, with its default and meaning
+  fedsim paper                          the paper's results: commands, and measured beside published
+  fedsim data list                      the data sets, and how to prepare them
+  fedsim --help                         all commands
+"""
+
+COMMANDS = ("run", "config", "report", "paper", "data")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit code: 0, 2 for what the user can mend, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except BrokenPipeError:  # the reader, `head` say, has gone
+        sys.stderr.close()
+        return 0
+    except (FedsimError, OSError) as error:
+        print(f"fedsim: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fedsim: interrupted", file=sys.stderr)
+        return 130
+
+
+def entry() -> None:
+    """The program `fedsim`. After Ctrl-C it ends at once: tearing down XLA while it compiles can crash."""
+    code = main()
+    if code == 130:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(WELCOME, end="")
+        return 0
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        from fedsim.config.registry import did_you_mean, nearest
+
+        match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
+        raise ConfigError(f"no command {arguments[0]}{match}")
+    if arguments[0] == "run":
+        rest, overrides = split_overrides(arguments)
+        return cli_run.call(_parser().parse_args(rest), overrides)
+    options = _parser().parse_args(arguments)
+    commands = {"config": _config, "report": cli_report.call, "paper": cli_paper.call, "data": cli_data.call}
+    return commands[options.command](options)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises `ConfigError`, for `main` to show."""
+        raise ConfigError(f"{message}; see `{self.prog} --help`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    cli_run.add_parser(commands)
+    commands.add_parser(
+        "config",
+        help="print every key of a configuration with its default and meaning",
+        description="Prints every key with its default and meaning, as a TOML file to start from.",
+    )
+    cli_report.add_parser(commands)
+    cli_paper.add_parser(commands)
+    cli_data.add_parser(commands)
+    return parser
+
+
+def _config(options: argparse.Namespace) -> int:
+    from fedsim.config.fields import schema
+
+    del options
+    print(schema().reference(), end="")
+    return 0

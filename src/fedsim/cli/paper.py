@@ -1,0 +1,125 @@
+"""`fedsim paper`: the paper's results, the commands that make them, and what came out."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedsim.paper.index import Entry
+    from fedsim.paper.results import Result
+    from fedsim.report.cells import Results
+    from fedsim.runs.folder import RunFolder
+
+EPILOG = """\
+examples:
+  fedsim paper                                   all results, and the run folders under runs/
+  fedsim paper lambda                            one of them: its configuration, claims and tables
+  fedsim run configs/paper/lambda.toml --budget small        make it; without --budget: as the paper did
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to the parser's `commands`."""
+    paper = commands.add_parser(
+        "paper",
+        help="the paper's results: commands that make them, measured beside published",
+        description="Lists the paper's results with the commands that make them, and compares run folders with them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    paper.add_argument("result", metavar="ID", nargs="?", help="one result, in detail")
+    paper.add_argument(
+        "--runs", metavar="DIR", type=Path, nargs="+", default=[Path("runs")], help="run folders, or folders of them"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shows all results, or one."""
+    from rich.text import Text
+
+    from fedsim import paper
+    from fedsim.cli import console
+    from fedsim.config.fields import did_you_mean, nearest
+    from fedsim.paper import index
+    from fedsim.paper.page import terminal
+    from fedsim.paper.results import RESULTS
+
+    show = lambda *shown: console.show_results(shown, None)
+    id_ = options.result
+    if id_ not in (None, *RESULTS):
+        choices = did_you_mean(nearest(id_, RESULTS)) or "; the results are " + ", ".join(RESULTS)
+        raise ConfigError(f"no result {id_}{choices}")
+    for path in options.runs:
+        if not path.is_dir() and path != Path("runs"):
+            raise ConfigError(f"--runs: {path} is no folder")
+    found = index.entries(options.runs, id_)
+    if id_ is None:
+        show(_listing())
+    else:
+        print(_details(RESULTS[id_]))
+    if found:
+        show(_folders(found))
+    else:
+        where = ", ".join(map(str, options.runs))
+        print(f"No run folder of {id_ or 'these'} in {where}; --runs DIR looks elsewhere.")
+    for entry in found if id_ else ():
+        if entry.measured and (page := paper.read_page(entry.folder)) is not None:
+            show(Text(f"\n{entry.folder.path}"), terminal(page))
+    return 0
+
+
+def pages(results: "Results", out: "RunFolder | None") -> list[Any]:
+    """What to show of the one folder of `results`, if it is a result's; its files go to `out`."""
+    from fedsim import paper
+
+    page = paper.make(results.folders[0], results, out) if out is not None and len(results.folders) == 1 else None
+    return [] if page is None else [page]
+
+
+def _listing() -> Any:
+    """All results with the commands that make them."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from fedsim.paper.results import RESULTS
+
+    table = Table()
+    for name in ("result", "what", "in the paper", "published"):
+        table.add_column(name, overflow="fold")
+    for result in RESULTS.values():
+        table.add_row(result.id, result.what, result.where, result.published)
+    commands = (
+        "fedsim run configs/paper/RESULT.toml                   makes one as the paper did",
+        "fedsim run configs/paper/RESULT.toml --budget small    on two cores: smaller, settings of its own",
+        "fedsim paper RESULT                                    its configuration, claims and tables",
+    )
+    return Group(table, Text("\n".join(commands)))
+
+
+def _details(result: "Result") -> str:
+    """What a result is; the header of its configuration, where that is here."""
+    lines = [f"{result.id}, {result.where}: {result.what}; published: {result.published}"]
+    path = Path(result.config)
+    try:
+        text = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines += [f"{path} is not here; run fedsim in its repository.", result.command(), result.command("small")]
+        return "\n".join(lines)
+    header = text[: next((i for i, line in enumerate(text) if not line.startswith("#")), len(text))]
+    return "\n".join([*lines, str(path), *("  " + line.removeprefix("#").removeprefix(" ") for line in header)])
+
+
+def _folders(found: list["Entry"]) -> Any:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table()
+    for name in ("run folder", "budget", "state", "measured beside published"):
+        table.add_column(name, overflow="fold")
+    for entry in found:
+        table.add_row(*map(escape, (str(entry.folder.path), entry.budget, entry.state, entry.measured)))
+    return table

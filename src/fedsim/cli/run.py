@@ -1,0 +1,107 @@
+"""`fedsim run`: a configuration or a sweep, here or as jobs of a cluster."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedsim.cli import paper as cli_paper
+from fedsim.cli.overrides import SLURM
+from fedsim.errors import ConfigError
+
+EPILOG = """\
+any key of the configuration can be given on the command line, and wins over the file and its sweep:
+  --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
+  --sweep.seed 0 1 2                    several: every combination with the rest of the sweep is run
+
+examples:
+  fedsim run configs/quickstart.toml
+  fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
+  fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
+  fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
+
+The same command again (without --force) continues an interrupted run from its last checkpoint; started twice, both
+share the work.
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to the parser's `commands`."""
+    parser = commands.add_parser(
+        "run",
+        help="run a configuration or a sweep, then show its table and draw its figures",
+        description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        allow_abbrev=False,
+    )
+    parser.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file")
+    parser.add_argument("--budget", metavar="NAME", help="use its [budget.NAME], such as small (default: paper)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
+    parser.add_argument(
+        "--checkpoint-seconds",
+        metavar="S",
+        type=float,
+        default=10.0,
+        help="least time between checkpoints (default: 10)",
+    )
+    parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
+    parser.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
+    parser.add_argument("--force", action="store_true", help="start over where the folder holds results already")
+
+
+def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    """Runs the configuration with `overrides` (see `cli.overrides`), or shows what would run."""
+    from fedsim.api import default_folder
+    from fedsim.config import toml
+
+    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
+    experiment = toml.read(options.config, overrides, options.budget)
+    path = options.out or default_folder(experiment)
+
+    from fedsim import report
+    from fedsim.cli import console
+    from fedsim.engine import devices, make_plan, run_plan, slurm
+    from fedsim.runs.streams import TensorBoard
+
+    if jobs and not options.dry_run:
+        if options.force:
+            raise ConfigError("--force: not with --slurm, whose jobs share the folder; delete that first")
+        keys = ("mix", "checkpoint_seconds", "tensorboard")
+        for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
+            print(f"job {job}")
+        print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
+        return 0
+    tensorboard = [TensorBoard(path)] if options.tensorboard else []
+    devices.one_per_core()
+    plan = make_plan(experiment)
+    if options.dry_run:
+        console.show_plan(plan, path)
+        return 0
+    with console.Bar() as bar:
+        try:
+            folder = run_plan(
+                plan,
+                path,
+                [*tensorboard, bar],
+                force=options.force,
+                mix=options.mix,
+                checkpoint_seconds=options.checkpoint_seconds,
+            )
+        except KeyboardInterrupt:
+            bar.close()
+            again = "the same command without --force" if options.force else "the same command"
+            print(f"fedsim: interrupted; {path} is incomplete, {again} continues it", file=sys.stderr)
+            return 130
+    try:
+        results = report.make(folder)
+        table = report.terminal(report.accuracy_tables(results))
+        console.show_results([table, *cli_paper.pages(results, folder)], folder)
+    except KeyboardInterrupt:
+        print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,1 @@
+"""Configurations: their keys, the names in them, and experiments as TOML."""

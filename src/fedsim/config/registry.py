@@ -1,0 +1,177 @@
+"""Names of what can be plugged in, and how a name becomes a factory: fedsim's own, and a user's.
+
+A built-in name stands for a line "module:factory" below. Wherever one may be written, "package.module:factory" and
+"path/to/file.py:factory" may be, too. A factory's annotated parameters with defaults are its settings, the keys of the
+section of its name; what it gets besides, in front of them, is the same for all factories of a key:
+
+    data.name               seed                      -> RawDataset
+    data.partition          raw, num_clients, rng     -> owner [M] of each example
+    corruption.kind                                   -> Corruption
+    attack.kind                                       -> Attack
+    model.name              spec                      -> a flax module, or a Task
+    client.algorithm                                  -> Algorithm
+    server.aggregator                                 -> Aggregator
+    server.pre_aggregators                            -> PreAggregator
+    server.optimizer        learning_rate             -> optax.GradientTransformation
+"""
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fedsim.errors import ConfigError, FedsimError
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "data.name": {
+        "digits": "fedsim.datasets.digits:digits",
+        "plane": "fedsim.datasets.plane:plane",
+        "cifar10": "fedsim.datasets.prepared:cifar10",
+        "femnist": "fedsim.datasets.prepared:femnist",
+        "shakespeare": "fedsim.datasets.prepared:shakespeare",
+        "tfds": "fedsim.datasets.prepared:tfds",
+        "leaf": "fedsim.datasets.leaf:leaf",
+        "arrays": "fedsim.datasets.arrays:arrays",
+    },
+    "data.partition": {
+        "iid": "fedsim.datasets.partition:iid",
+        "dirichlet": "fedsim.datasets.partition:dirichlet",
+        "natural": "fedsim.datasets.partition:natural",
+    },
+    "corruption.kind": {
+        "none": "fedsim.corruption.none:none",
+        "shuffling": "fedsim.corruption.shuffling:shuffling",
+        "flipping": "fedsim.corruption.flipping:flipping",
+        "noisy": "fedsim.corruption.noisy:noisy",
+        "shift": "fedsim.corruption.shift:shift",
+        "collusion": "fedsim.corruption.collusion:collusion",
+        "exclude": "fedsim.corruption.exclude:exclude",
+    },
+    "attack.kind": {
+        "none": "fedsim.attacks.none:none",
+        "fake_loss": "fedsim.attacks.fake_loss:fake_loss",
+        "sign_flip": "fedsim.attacks.sign_flip:sign_flip",
+    },
+    "model.name": {
+        "mlp": "fedsim.models.mlp:mlp",
+        "cifar10_cnn": "fedsim.models.cnn:cifar10_cnn",
+        "femnist_cnn": "fedsim.models.cnn:femnist_cnn",
+        "char_lstm": "fedsim.models.lstm:char_lstm",
+    },
+    "client.algorithm": {
+        "fedavg": "fedsim.core.client:plain_sgd",
+        "fedprox": "fedsim.algorithms.fedprox:fedprox",
+        "scaffold": "fedsim.algorithms.scaffold:scaffold",
+    },
+    "server.aggregator": {
+        "fedavg": "fedsim.aggregators.fedavg:fedavg",
+        "rfa": "fedsim.aggregators.rfa:rfa",
+        "multi_krum": "fedsim.aggregators.multi_krum:multi_krum",
+        "cfl": "fedsim.aggregators.cfl:cfl",
+        "arfl": "fedsim.aggregators.arfl:arfl",
+    },
+    "server.pre_aggregators": {},
+    "server.optimizer": {
+        "sgd": "fedsim.algorithms.server:sgd",
+        "adam": "fedsim.algorithms.server:adam",
+        "yogi": "fedsim.algorithms.server:yogi",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Factory:
+    """What a name stands for."""
+
+    key: str  # of the configuration, under which it may be named
+    name: str  # as it is named
+    section: str  # of its settings: the name of a built-in one, the function's own name of a user's
+    make: Callable[..., Any]
+    file: Path | None = None  # where a user's own stands
+
+    def digest(self) -> str | None:
+        """Of a user's own: changes with any character of its file."""
+        return None if self.file is None else hashlib.blake2b(self.file.read_bytes(), digest_size=8).hexdigest()
+
+
+@cache
+def find(key: str, name: str) -> Factory:
+    """The factory that `name` stands for under `key`; `ConfigError` where there is none."""
+    built_in = BUILT_IN[key]
+    if ":" not in name:
+        place, _, function = lookup(key, name, built_in).partition(":")
+        return Factory(key, name, name, getattr(importlib.import_module(place), function))
+    place, _, function = name.rpartition(":")
+    module = _user_module(key, place)
+    make = getattr(module, function, None)
+    if not callable(make):
+        functions = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        raise ConfigError(f"{key}: {place} has no function {function}{did_you_mean(nearest(function, functions))}")
+    return Factory(key, name, function, make, Path(module.__file__) if module.__file__ else None)
+
+
+def built_in_factories() -> list[Factory]:
+    """All of fedsim's own."""
+    return [find(key, name) for key, names in BUILT_IN.items() for name in names]
+
+
+def beside(name: str, folder: Path) -> str:
+    """`name`, where it is a file that is not here but in `folder`, with the way to it; any other as it is."""
+    place, colon, function = name.rpartition(":")
+    path = Path(place)
+    if not colon or path.suffix != ".py" or path.exists() or not (folder / path).exists():
+        return name
+    return f"{folder / path}:{function}"
+
+
+def _user_module(key: str, place: str) -> ModuleType:
+    """A user's own module, by its file or its dotted name; modules are looked for in the working directory, too."""
+    try:
+        if not place.endswith(".py"):
+            if str(Path.cwd()) not in sys.path:
+                sys.path.append(str(Path.cwd()))
+            return importlib.import_module(place)
+        path = Path(place).absolute()
+        if not path.is_file():
+            raise ConfigError(f"{key}: {place}: no such file")
+        name = f"fedsim_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        if name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None, path
+            assert spec.loader is not None, path
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(sys.modules[name])
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name]
+    except FedsimError:
+        raise
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise ConfigError(f"{key}: {place} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` most like `name`, or None."""
+    return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
+
+
+def did_you_mean(name: str | None) -> str:
+    """The end of a message about a wrong name."""
+    return f"; did you mean {name}?" if name else ""
+
+
+def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
+    """`table[name]`, or a `ConfigError` that names the choices."""
+    if name in table:
+        return table[name]
+    choices = "; choose from " + ", ".join(table) if table else "; there are none here"
+    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or choices}')

@@ -1,0 +1,251 @@
+"""Experiments from TOML files, dicts and the command line: one configuration, and `[[sweep]]` grids over any keys."""
+
+import contextlib
+import copy
+import hashlib
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from fedsim.config.fields import Schema, flatten, schema, toml
+from fedsim.config.registry import beside, did_you_mean, find, lookup, nearest
+from fedsim.config.schema import NAME_KEYS, Config, named
+from fedsim.errors import ConfigError
+
+MAX_RUNS = 100_000
+PAPER = "paper"  # the budget of a configuration as it stands
+Block = dict[str, list[Any]]  # dotted key -> values
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration and its sweep: each block is a grid, all blocks together are the runs."""
+
+    values: dict[str, Any]  # by dotted key; keys that are not here are at their defaults
+    sweep: tuple[Block, ...]
+    schema: Schema
+
+    @property
+    def name(self) -> str:
+        """Of the run folder."""
+        return str(self.values.get("name", "fedsim"))
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The points of all grids in the order of the blocks, the first key of a block outermost."""
+        for block in self.sweep or ({},):
+            for point in itertools.product(*block.values()):
+                yield self.values | dict(zip(block, point, strict=True))
+
+    def runs(self) -> list[Config]:
+        """The runs: `points` without keys that have no effect, equal ones once. `ConfigError` where one is wrong."""
+        return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+
+    def dump(self) -> str:
+        """The experiment as TOML with every key resolved; `parse` of it is the same experiment."""
+        values = flatten(self.schema.resolve(self.values)) | self._fixed() | self._settings()
+        lines, section = [], ""
+        for name, field in self.schema.fields.items():
+            if values.get(name) is None:
+                continue
+            if field.section != section:
+                section = field.section
+                lines.append(f"\n[{section}]")
+            lines.append(f"{name.rpartition('.')[2]} = {toml(values[name])}")
+        for block in self.sweep:
+            lines.append("\n[[sweep]]")
+            lines += [f"{name} = {toml(values)}" for name, values in block.items()]
+        return "\n".join(lines) + "\n"
+
+    def _fixed(self) -> dict[str, Any]:
+        """What is given of the fixed keys, whether it has an effect without the sweep or not."""
+        return {name: value for name, value in self.values.items() if name in flatten(Config())}
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings of every factory that any run names, as given or by default."""
+        sections = {find(*one).section for one in dict.fromkeys(one for p in self.points() for one in named(p))}
+        known = {name: field for name, field in self.schema.fields.items() if field.section in sections}
+        return {name: self.values.get(name, field.default) for name, field in known.items()} | self._fixed()
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with any key."""
+        return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
+
+
+def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
+    """The experiment in the file `path`; `overrides` and `budget` as in `parse`. A `ConfigError` names the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
+        match = nearest(path.name, siblings)
+        raise ConfigError(f"{path}: no such file{did_you_mean(str(siblings[match]) if match else None)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from None
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip(".-")[:100]
+    try:
+        return parse(text, overrides, name or "fedsim", budget, path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse(
+    text: str,
+    overrides: Mapping[str, Any] | None = None,
+    name: str = "fedsim",
+    budget: str | None = None,
+    folder: Path = Path(),
+) -> Experiment:
+    """The experiment in TOML `text`; the rest as in `from_tables`."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from None
+    return from_tables(tables, overrides, name, budget, folder)
+
+
+def from_tables(
+    tables: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    name: str = "fedsim",
+    budget: str | None = None,
+    folder: Path = Path(),
+) -> Experiment:
+    """The experiment in nested `tables`. Of `overrides`, "key" fixes a key (in the sweep too), "sweep.key" sweeps it.
+
+    Values of overrides are strings as on a command line, or lists of them for "sweep.key". A `budget` is a table
+    [budget.NAME]: its keys win over the others, its [[budget.NAME.sweep]] replaces the sweep, and the experiment's name
+    gets "-NAME" at its end. "paper", and None, are the tables without them. A user's own files are looked for in the
+    working directory, then in `folder`. Raises `ConfigError` where anything is wrong.
+    """
+    document = copy.deepcopy(dict(tables))
+    given = dict(overrides or {})
+    reader = _Reader(schema(_own_factories(document, given, folder)), folder)
+
+    budgets = reader.budgets(document.pop("budget", {}))
+    blocks = reader.blocks(document.pop("sweep", []), "sweep") or []
+    values = {"name": name} | dict(reader.walk(document))
+    if budget not in (None, PAPER):
+        fixed, own_blocks = lookup("--budget", budget, budgets)
+        values |= {"name": f"{values['name']}-{budget}"} | fixed
+        blocks = [_without(block, fixed) for block in blocks] if own_blocks is None else own_blocks
+    for key, text in given.items():
+        target = key.removeprefix("sweep.")
+        reader.schema.check(target)
+        if target == key:
+            values[key] = reader.value(key, text)
+            blocks = [_without(block, [key]) for block in blocks]
+        else:
+            axis = [reader.value(target, one) for one in text]
+            blocks = [block | {target: axis} for block in blocks or [{}]]
+
+    num_points = sum(math.prod(len(values) for values in block.values()) for block in blocks)
+    if num_points > MAX_RUNS:
+        raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
+    experiment = Experiment(values, tuple(blocks), reader.schema)
+    experiment.schema.resolve(values)
+    return experiment
+
+
+def _own_factories(document: Any, overrides: Mapping[str, Any], folder: Path) -> tuple[tuple[str, str], ...]:
+    """(key, name) of every factory of the user's own that is named anywhere."""
+    texts: dict[tuple[str, str], None] = {}
+
+    def collect(value: Any, key: str) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                collect(inner, f"{key}.{name}")
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                collect(inner, key)
+        elif isinstance(value, str) and ":" in value:
+            target = ".".join(key.split(".")[-2:])
+            for name in re.split(r"[\s,\[\]\"']+", value) if target == "server.pre_aggregators" else [value]:
+                if target in NAME_KEYS and ":" in name:
+                    texts[target, beside(name, folder)] = None
+
+    collect(document, "")
+    collect(dict(overrides), "")
+    return tuple(texts)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks keys and values against a schema."""
+
+    schema: Schema
+    folder: Path
+
+    @property
+    def sections(self) -> set[str]:
+        return set(self.schema.headings)
+
+    def walk(self, table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """(dotted key, value) of a TOML table; `ConfigError` at the first key that does not exist."""
+        for name, value in table.items():
+            key = prefix + name
+            if key not in self.sections:
+                self.schema.check(key, self.sections if isinstance(value, dict) else ())
+                yield key, self._found(key, value)
+            elif isinstance(value, dict):
+                yield from self.walk(value, key + ".")
+            else:
+                raise ConfigError(f"{key} is a section, not a key; write [{key}] and its keys below")
+
+    def blocks(self, tables: Any, name: str) -> list[Block] | None:
+        """The blocks of a sweep called `name`; None where there is no sweep."""
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise ConfigError(f"{name}: write [[{name}]], with double brackets, above each block")
+        return [{key: self._axis(key, value) for key, value in self.walk(table)} for table in tables] or None
+
+    def budgets(self, tables: Any) -> dict[str, tuple[dict[str, Any], list[Block] | None]]:
+        """The keys that each budget fixes, and its sweep; all are checked, whichever is asked for."""
+        budgets = {}
+        for name, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
+            if not isinstance(table, dict) or name == PAPER:
+                raise ConfigError("budget: write [budget.NAME], for example [budget.small], and its keys below")
+            blocks = self.blocks(table.pop("sweep", []), f"budget.{name}.sweep")
+            budgets[name] = dict(self.walk(table)), blocks
+        return budgets
+
+    def value(self, key: str, text: str) -> Any:
+        """What `text` on a command line means for `key`: TOML, or a string as it stands."""
+        if _plain(self.schema.fields[key].type) is str:
+            return self._found(key, text)
+        try:
+            return self._found(key, tomllib.loads(f"value = {text}")["value"])
+        except (tomllib.TOMLDecodeError, KeyError):
+            with contextlib.suppress(ValueError):
+                return float(text)  # .5, which is not TOML
+            return text
+
+    def _axis(self, key: str, value: Any) -> list[Any]:
+        """The values of a key in a sweep: a list, or one value. A flat list is one value of a key that takes lists."""
+        takes_list = get_origin(_plain(self.schema.fields[key].type)) is tuple
+        if not isinstance(value, list) or (takes_list and not any(isinstance(v, list) for v in value)):
+            return [value]
+        if not value:
+            raise ConfigError(f"sweep: {key} has no values")
+        return value
+
+    def _found(self, key: str, value: Any) -> Any:
+        """`value`, with the way to it where it names a file that lies beside the configuration."""
+        if key not in NAME_KEYS:
+            return value
+        if isinstance(value, list):
+            return [self._found(key, one) for one in value]
+        return beside(value, self.folder) if isinstance(value, str) else value
+
+
+def _plain(annotation: Any) -> Any:
+    """The type without what is said of it."""
+    return get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+
+
+def _without(block: Block, keys: Iterable[str]) -> Block:
+    return {key: values for key, values in block.items() if key not in keys}

@@ -1,0 +1,49 @@
+"""Which clients are corrupted, and what belongs to whom. The corruptions themselves are in `fedsim.corruption`."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+
+
+def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> Array:
+    """Who is corrupted, [N] bool: the first `num_corrupted` of a random permutation of the clients.
+
+    So under one key a larger fraction corrupts the clients of a smaller one and some more.
+    """
+    order = jax.random.permutation(key, num_clients)
+    return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
+
+
+def owners(data: ClientData) -> Array:
+    """The client [M] that each training example belongs to."""
+    return jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
+
+
+def wants_classes(spec: DataSpec) -> str | None:
+    """The `Corruption.problem` of one that makes labels: why it is not for such data."""
+    return None if spec.targets == "classes" else "is for classes, and the targets are numbers"
+
+
+def corrupt(
+    corruption: Corruption,
+    key: Array,
+    data: ClientData,
+    spec: DataSpec,
+    num_corrupted: Array | int,
+    client_ids: Sequence[int] = (),
+) -> ClientData:
+    """`data` after `corruption` of `num_corrupted` clients drawn from `key`, or of exactly `client_ids` if given.
+
+    Marks them in the result's `corrupted`.
+    """
+    data = jax.tree.map(jnp.asarray, data)
+    clients_key, data_key = jax.random.split(key)
+    num_clients = data.counts.shape[0]
+    if client_ids:
+        corrupted = jnp.zeros(num_clients, bool).at[jnp.asarray(client_ids)].set(True)
+    else:
+        corrupted = choose_clients(clients_key, num_clients, num_corrupted)
+    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted)

@@ -1,0 +1,44 @@
+"""Test metrics of a model, batch by batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.core.types import Array, Metrics, Task, Variables
+
+PERCENTILES = (10, 50, 90)  # over clients
+
+
+def evaluate(task: Task, variables: Variables, x: Array, y: Array, batch_size: int = 1000) -> Metrics:
+    """Metrics of the model summed over the examples `x` [T, *feature], `y` [T], `batch_size` at a time."""
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    num_examples = x.shape[0]
+    batch_size = min(batch_size, num_examples)
+
+    def batch(start: Array) -> Metrics:
+        index = start + jnp.arange(batch_size)
+        clipped = jnp.minimum(index, num_examples - 1)
+        return task.metrics(variables, x[clipped], y[clipped], index < num_examples)
+
+    parts = jax.lax.map(batch, jnp.arange(0, num_examples, batch_size))
+    return jax.tree.map(jnp.sum, parts)
+
+
+def evaluate_clients(
+    task: Task, variables: Variables, x: Array, y: Array, clients: Array, num_clients: int, batch_size: int = 1000
+) -> Metrics:
+    """Metrics [num_clients] of the model, summed over each client's examples; `clients` [T] says whose they are."""
+    x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
+
+    def one(example: tuple[Array, Array]) -> Metrics:
+        return task.metrics(variables, example[0][None], example[1][None], jnp.ones(1, bool))
+
+    each = jax.lax.map(one, (x, y), batch_size=min(batch_size, x.shape[0]))
+    return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), each)
+
+
+def accuracy_percentiles(num_correct: np.ndarray, num_examples: np.ndarray) -> np.ndarray:
+    """The 10th, 50th and 90th percentile [..., 3] of accuracy [..., C] over the clients that have test examples."""
+    has_test = num_examples.reshape(-1, num_examples.shape[-1])[0] > 0
+    accuracy = num_correct[..., has_test] / num_examples[..., has_test]
+    return np.moveaxis(np.percentile(accuracy, PERCENTILES, axis=-1), 0, -1)

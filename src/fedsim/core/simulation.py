@@ -1,0 +1,303 @@
+"""The round and the loop over rounds: pure functions on device, and the only owner of that loop."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedsim.core.client import LocalSGD, client_loss, plain_sgd
+from fedsim.core.trees import per_client, select_clients, squared_norms
+from fedsim.core.types import (
+    Aggregate,
+    Aggregator,
+    Algorithm,
+    Array,
+    Attack,
+    Client,
+    ClientData,
+    CohortReport,
+    HParams,
+    LocalTraining,
+    PreAggregator,
+    PyTree,
+    Round,
+    RoundRecord,
+    ServerState,
+    Task,
+    Variables,
+)
+from fedsim.core.waves import by_size, map_clients, sample_cohort
+
+MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
+
+
+class Keys(NamedTuple):
+    """The random keys of a round; a new one goes to the end, since that leaves those before it as they are."""
+
+    cohort: Array
+    clients: Array  # local training
+    failure: Array
+    server: Array  # the rule
+    say: Array  # the attack's two functions
+    send: Array
+    mix: Array  # pre-aggregators
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A federated training run as functions of arrays; everything in here is static.
+
+    All methods are pure: jit them, and `vmap` them over key, `HParams` or data. What can be plugged in is given as a
+    function of `HParams`, which is called inside the trace: so a rule may close over a traced setting.
+    """
+
+    task: Task
+    aggregator: Callable[[HParams], Aggregator]
+    cohort_size: int  # K
+    batch_size: int  # B
+    max_count: int  # examples of the largest client
+    epochs: int = 1  # E
+    algorithm: Callable[[HParams], Algorithm] = lambda hparams: plain_sgd()
+    client_optimizer: Callable[[HParams], optax.GradientTransformation] = lambda hparams: optax.sgd(
+        hparams.learning_rate
+    )
+    server_optimizer: Callable[[HParams], optax.GradientTransformation] = lambda hparams: optax.sgd(1.0)  # averaging
+    pre_aggregators: Callable[[HParams], Sequence[PreAggregator]] = lambda hparams: ()
+    attack: Callable[[HParams], Attack] = lambda hparams: Attack()
+    failure_rate: float = 0.0  # probability that a client of the cohort does not answer
+    client_width: int = 0  # clients in lockstep; 0: the whole cohort
+    micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
+    client_axis: str | None = None  # of a mesh whose devices share the cohort; inside `shard_map` only
+    record_losses: bool = True  # False: losses that the rule does not use either are never computed
+
+    def bind(self, frozen: PyTree) -> "Simulation":
+        """The same with the arrays `frozen` in place of the task's own: inside a trace, where they are arguments."""
+        return self if self.task.bind is None else replace(self, task=self.task.bind(frozen))
+
+    def init(self, key: Array, data: ClientData, hparams: HParams) -> ServerState:
+        """The state before the first round. All N clients report their loss at the initial parameters."""
+        if (
+            not isinstance(data.counts, jax.core.Tracer)
+            and (largest := np.max(np.asarray(data.counts))) > self.max_count
+        ):
+            raise ValueError(f"max_count is {self.max_count}, but a client has {largest} examples")
+        data = jax.tree.map(jnp.asarray, data)  # NumPy arrays cannot be indexed by a traced loop
+        params_key, rounds_key, say_key = jax.random.split(key, 3)
+        variables = self.task.init(params_key)
+        num_clients = data.counts.shape[0]
+        clients = by_size(data, jnp.arange(num_clients))
+
+        attack = self.attack(hparams)
+        attack_state = attack.init(variables, data.counts)
+        losses = self._losses(variables, data, clients)
+        report = CohortReport(clients.client_id, clients.num_examples, losses, (), clients.num_examples > 0)
+        report = self._safe(_said(attack, attack_state, report, data, say_key))
+
+        in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
+        aggregator_state = self.aggregator(hparams).init(variables, in_order(report.counts), in_order(report.losses))
+        memory, shared = self.algorithm(hparams).init(variables.params)
+        memory = jax.tree.map(lambda a: jnp.broadcast_to(a, (num_clients, *jnp.shape(a))), memory)
+        optimizer_state = self.server_optimizer(hparams).init(variables.params)
+        return ServerState(
+            variables, optimizer_state, aggregator_state, attack_state, memory, shared, rounds_key, jnp.int32(0)
+        )
+
+    def round(self, state: ServerState, data: ClientData, hparams: HParams) -> tuple[ServerState, RoundRecord]:
+        """One round: sample a cohort, measure its losses, train locally, aggregate, step (Algorithm 1)."""
+        data = jax.tree.map(jnp.asarray, data)
+        keys = Keys(*jax.random.split(jax.random.fold_in(state.key, state.round), len(Keys._fields)))
+        clients = sample_cohort(keys.cohort, data, self.cohort_size)
+
+        losses = self._losses(state.variables, data, clients)
+        updates, memory, messages = self._train(state, data, clients, keys.clients, hparams)
+        report = CohortReport(clients.client_id, clients.num_examples, losses, updates, clients.num_examples > 0)
+        if self.failure_rate > 0:
+            client_keys = jax.vmap(lambda i: jax.random.fold_in(keys.failure, i))(clients.client_id)
+            draws = jax.vmap(jax.random.uniform)(client_keys)
+            report = report._replace(valid=report.valid & (draws >= self.failure_rate))
+        report, attack_state = self._attacked(report, state, data, hparams, keys)
+        aggregate, aggregator_state = self._aggregate(report, state.aggregator, hparams, keys)
+
+        variables, optimizer_state = self._step(aggregate, state, hparams)
+        memory = select_clients(report.valid, memory, _of_clients(state.memory, report.client_ids))
+        messages = select_clients(report.valid, messages, jax.tree.map(jnp.zeros_like, messages))
+        num_clients = data.counts.shape[0]
+        next_state = ServerState(
+            variables,
+            optimizer_state,
+            aggregator_state,
+            attack_state,
+            jax.tree.map(lambda all_, of_cohort: all_.at[report.client_ids].set(of_cohort), state.memory, memory),
+            self.algorithm(hparams).share(state.shared, messages, report.valid, num_clients),
+            state.key,
+            state.round + 1,
+        )
+        recorded = report.losses if self.record_losses else jnp.full_like(report.losses, jnp.nan)
+        return next_state, RoundRecord(
+            report.client_ids, recorded, aggregate.weights, report.valid, dict(aggregate.info)
+        )
+
+    def run_rounds(
+        self, state: ServerState, data: ClientData, hparams: HParams, max_rounds: int, num_rounds: Array | None = None
+    ) -> tuple[ServerState, RoundRecord]:
+        """`num_rounds` rounds (default: `max_rounds`) as one call, and their records [max_rounds, K].
+
+        `max_rounds` is static, `num_rounds` may be traced: a last, shorter chunk runs the same program. Records of
+        rounds that were not run are zeros.
+        """
+
+        def step(i: Array, carry: tuple[ServerState, RoundRecord]) -> tuple[ServerState, RoundRecord]:
+            state, records = carry
+            state, record = self.round(state, data, hparams)
+            return state, jax.tree.map(lambda all_, one: all_.at[i].set(one), records, record)
+
+        empty = lambda dtype: jnp.zeros((max_rounds, self.cohort_size), dtype)
+        info = {name: jnp.zeros((max_rounds, *a.shape), a.dtype) for name, a in self._info(state, hparams).items()}
+        records = RoundRecord(empty(jnp.int32), empty(jnp.float32), empty(jnp.float32), empty(jnp.bool_), info)
+        return jax.lax.fori_loop(0, max_rounds if num_rounds is None else num_rounds, step, (state, records))
+
+    def client_weights(self, state: ServerState, hparams: HParams) -> Array | None:
+        """The weights alpha [N] of all clients, or None where the rule keeps none."""
+        return self.aggregator(hparams).client_weights(state.aggregator)
+
+    # What clients do
+
+    def _losses(self, variables: Variables, data: ClientData, clients: Client) -> Array:
+        loss_batch = min(self.max_count, self.micro_batch or max(32, self.batch_size))
+        loss = lambda client: client_loss(self.task, variables, data, client, loss_batch)
+        return map_clients(loss, (clients,), self.client_width or self.cohort_size, self.client_axis)
+
+    def _train(
+        self, state: ServerState, data: ClientData, clients: Client, key: Array, hparams: HParams
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        """Updates, what each client remembers, and what it sends beside its update, each [K, ...]."""
+        sgd = LocalSGD(
+            self.task,
+            self.client_optimizer(hparams),
+            epochs=self.epochs,
+            batch_size=min(self.batch_size, self.max_count),
+            max_count=self.max_count,
+            micro_batch=self.micro_batch,
+        )
+        algorithm = self.algorithm(hparams)
+
+        def train(client: Client, memory: PyTree) -> tuple[PyTree, PyTree, PyTree]:
+            client_key = jax.random.fold_in(key, client.client_id)
+            local = LocalTraining(
+                state.variables,
+                sgd.num_steps(client),
+                hparams.learning_rate,
+                partial(sgd.train, state.variables, data, client, client_key),
+            )
+            trained = algorithm.train(local, memory, state.shared)
+            chex.assert_trees_all_equal_shapes_and_dtypes(trained.variables, state.variables)
+            chex.assert_trees_all_equal_shapes_and_dtypes(trained.memory, memory)
+            update = jax.tree.map(jnp.subtract, trained.variables, state.variables)
+            return update, trained.memory, trained.message
+
+        memory = _of_clients(state.memory, clients.client_id)
+        return map_clients(train, (clients, memory), self.client_width or self.cohort_size, self.client_axis)
+
+    def _attacked(
+        self, report: CohortReport, state: ServerState, data: ClientData, hparams: HParams, keys: Keys
+    ) -> tuple[CohortReport, PyTree]:
+        """The report as the server gets it, lies included and made safe, and the attack's next state."""
+        attack = self.attack(hparams)
+        report = self._safe(_said(attack, state.attack, report, data, keys.say))
+        if attack.send is None:
+            return report, state.attack
+        corrupted = data.corrupted[report.client_ids]
+
+        def aggregate(candidate: CohortReport) -> Aggregate:
+            return self._aggregate(self._safe(candidate), state.aggregator, hparams, keys)[0]
+
+        sent, attack_state = attack.send(state.attack, Round(report, corrupted, state.variables, aggregate), keys.send)
+        chex.assert_trees_all_equal_shapes_and_dtypes(sent, report.updates)
+        chex.assert_trees_all_equal_shapes_and_dtypes(attack_state, state.attack)
+        updates = select_clients(corrupted & report.valid, sent, report.updates)
+        return self._safe(report._replace(updates=updates)), attack_state
+
+    # What the server does
+
+    def _safe(self, report: CohortReport) -> CohortReport:
+        """Marks what is not finite as invalid, and zeroes invalid updates: 0 x NaN is NaN, a zero weight is not enough.
+
+        An update so large that its inner products would overflow counts as not finite. A server that does not record
+        losses does not judge clients by them either; rules that use them see inf.
+        """
+        finite = report.valid
+        if jax.tree.leaves(report.updates):
+            finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
+        if self.record_losses:
+            finite &= jnp.isfinite(report.losses)
+        losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
+        losses = jnp.where(report.valid, losses, jnp.nan)
+        zero = lambda u: jnp.where(per_client(finite, u), u, 0)
+        return report._replace(losses=losses, updates=jax.tree.map(zero, report.updates), valid=finite)
+
+    def _aggregate(self, report: CohortReport, state: PyTree, hparams: HParams, keys: Keys) -> tuple[Aggregate, PyTree]:
+        """What pre-aggregators and rule make of the report; weights [K] are the clients' own, whatever was mixed."""
+        mixed, mixing = report, None
+        for number, pre_aggregate in enumerate(self.pre_aggregators(hparams)):
+            mixed = pre_aggregate(mixed._replace(mixing=None), jax.random.fold_in(keys.mix, number))
+            if mixed.mixing is not None:
+                mixing = mixed.mixing if mixing is None else mixed.mixing @ mixing
+        aggregate, next_state = self.aggregator(hparams).aggregate(state, mixed._replace(mixing=None), keys.server)
+        one = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
+        chex.assert_trees_all_equal_shapes_and_dtypes(aggregate.update, one)
+        chex.assert_equal_shape([aggregate.weights, mixed.valid])
+        chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+        chex.assert_shape(list(aggregate.info.values()), ())
+        weights = aggregate.weights if mixing is None else aggregate.weights @ mixing
+        return aggregate._replace(weights=weights), next_state
+
+    def _step(self, aggregate: Aggregate, state: ServerState, hparams: HParams) -> tuple[Variables, PyTree]:
+        """The server's model and optimiser after its step on the aggregate; as they were where the round is void."""
+        params, statistics = state.variables
+        descent = jax.tree.map(jnp.negative, aggregate.update.params)
+        steps, optimizer_state = self.server_optimizer(hparams).update(descent, state.optimizer, params)
+        moved = jax.tree.map(jnp.add, statistics, aggregate.update.statistics)  # no optimiser: they are averages
+        void = jnp.sum(aggregate.weights) == 0
+        new, old = (
+            (Variables(optax.apply_updates(params, steps), moved), optimizer_state),
+            (state.variables, state.optimizer),
+        )
+        variables, optimizer_state = jax.tree.map(lambda new, old: jnp.where(void, old, new), new, old)
+        return variables, optimizer_state
+
+    def _info(self, state: ServerState, hparams: HParams) -> dict[str, jax.ShapeDtypeStruct]:
+        """What the rule shows of itself each round: names, shapes and types, without computing anything."""
+        k = self.cohort_size
+        ints, floats, bools = (jnp.zeros(k, dtype) for dtype in (jnp.int32, jnp.float32, jnp.bool_))
+
+        def info(state: ServerState) -> dict[str, Array]:
+            updates = jax.tree.map(lambda a: jnp.zeros((k, *a.shape), a.dtype), state.variables)
+            report = CohortReport(ints, ints, floats, updates, bools)
+            keys = Keys(*[state.key] * len(Keys._fields))
+            return dict(self._aggregate(report, state.aggregator, hparams, keys)[0].info)
+
+        return jax.eval_shape(info, state)
+
+
+def _said(attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array) -> CohortReport:
+    """The report with the losses and counts that the corrupted clients say."""
+    if attack.say is None:
+        return report
+    corrupted = data.corrupted[report.client_ids]
+    counts, losses = attack.say(state, report._replace(updates=()), corrupted, key)
+    chex.assert_equal_shape([counts, losses, corrupted])
+    return report._replace(
+        counts=jnp.where(corrupted, counts.astype(report.counts.dtype), report.counts),
+        losses=jnp.where(corrupted, losses, report.losses),
+    )
+
+
+def _of_clients(memory: PyTree, client_ids: Array) -> PyTree:
+    """The rows [K, ...] of `memory` [N, ...] that belong to the clients `client_ids` [K]."""
+    return jax.tree.map(lambda a: a[client_ids], memory)

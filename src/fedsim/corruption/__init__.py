@@ -1,0 +1,16 @@
+"""What happens to corrupted clients' training data, one corruption a file (the paper's "Experimental Setup").
+
+A `fedsim.core.types.Corruption` is a pure function `apply(key, data, corrupted[N], spec) -> data`, called on device
+once a run before its first round, the names of the fields of `ClientData` that it changes, and a check of whether it is
+for such data. The test set is never touched. `fedsim.testing.check_corruption` puts any through it.
+"""
+
+from fedsim.corruption.collusion import collusion
+from fedsim.corruption.exclude import exclude
+from fedsim.corruption.flipping import flipping
+from fedsim.corruption.noisy import noisy
+from fedsim.corruption.none import none
+from fedsim.corruption.shift import shift
+from fedsim.corruption.shuffling import shuffling
+
+__all__ = ["collusion", "exclude", "flipping", "noisy", "none", "shift", "shuffling"]

@@ -1,0 +1,151 @@
+"""From a configuration to objects: the one place where names become what they name."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedsim.config.fields import factories, traced_settings
+from fedsim.config.registry import Factory, find
+from fedsim.config.schema import Config, check_clients, num_corrupted
+from fedsim.core.simulation import Simulation
+from fedsim.core.task import AUGMENTATIONS, classification, regression
+from fedsim.core.types import Corruption, FederatedDataset, HParams, Task
+from fedsim.datasets import sampling
+from fedsim.datasets.partition import natural_test
+from fedsim.datasets.raw import check, divide
+from fedsim.engine.layout import Layout
+from fedsim.errors import ConfigError, FedsimError
+
+
+def made(config: Config, key: str, name: str, *arguments: Any) -> Any:
+    """What the factory called `name` makes of `arguments` and its settings, on the host."""
+    factory = find(key, name)
+    try:
+        return factory.make(*arguments, **config.section(factory.section))
+    except FedsimError:
+        raise
+    except Exception as error:
+        if factory.file is None:
+            raise
+        raise ConfigError(f"{key}: {name} failed: {type(error).__name__}: {error}") from error
+
+
+def made_inside(config: Config, factory: Factory) -> Callable[..., Any]:
+    """A function of `HParams` (and more) that makes it inside a trace, with its traced settings from there."""
+    section = factory.section
+    traced = [name for name in traced_settings(config) if name.rpartition(".")[0] == section]
+    last = lambda name: name.rpartition(".")[2]
+    static = {name: value for name, value in config.section(section).items() if name not in map(last, traced)}
+
+    def make(hparams: HParams, *arguments: Any) -> Any:
+        settings = {last(name): hparams.settings[name] for name in traced}
+        return factory.make(*arguments, **static, **settings)
+
+    return make
+
+
+def dataset(config: Config) -> FederatedDataset:
+    """The data set, loaded and divided among its clients."""
+    data = config.data
+    is_natural = data.partition == "natural"
+    if not is_natural and (asked := sampling.asked(data)):
+        raise ConfigError(f'data.{asked[0]}: has an effect with data.partition = "natural" only')
+    if is_natural and (asked := sampling.asked(data, sampling.DRAWN_KEYS)):
+        raise ConfigError(f'data.{asked[0]}: has no effect with data.partition = "natural"; use data.max_examples')
+    raw = made(config, "data.name", data.name, data.seed)
+    sample = sampling.sample if is_natural else sampling.draw_examples
+    raw = check(sample(raw, data, np.random.default_rng([data.seed, 2])))
+    rng = np.random.default_rng([data.seed, 1])
+    owner = made(config, "data.partition", data.partition, raw, data.num_clients, rng)
+    return divide(raw, owner, natural_test(raw) if is_natural else None)
+
+
+def corruption(config: Config) -> Corruption:
+    """What happens to corrupted clients' data."""
+    return made(config, "corruption.kind", config.corruption.kind)
+
+
+def task(config: Config, dataset: FederatedDataset) -> Task:
+    """The run's model with its loss."""
+    model = made(config, "model.name", config.model.name, dataset.spec)
+    if isinstance(model, Task):
+        return model
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model.name: {config.model.name} gives neither a flax module nor a Task, but {type(model)}")
+    kind = classification if dataset.spec.targets == "classes" else regression
+    dtype = jnp.dtype(config.engine.precision)
+    return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
+
+
+def client_sgd(hparams: HParams, clip: float | None) -> optax.GradientTransformation:
+    """The clients' SGD, with each element of a gradient clipped to [-clip, clip] if given."""
+    sgd = optax.sgd(hparams.learning_rate)
+    return sgd if clip is None else optax.chain(optax.clip(clip), sgd)
+
+
+def simulation(config: Config, dataset: FederatedDataset, layout: Layout | None = None) -> Simulation:
+    """The training run; without a `layout` the whole cohort and whole batches in lockstep."""
+    layout = layout or Layout(client_width=config.server.cohort_size)
+    inside = lambda key, name: made_inside(config, find(key, name))
+    optimizer = inside("server.optimizer", config.server.optimizer)
+    pre_aggregators = [inside("server.pre_aggregators", name) for name in config.server.pre_aggregators]
+    return Simulation(
+        task=task(config, dataset),
+        aggregator=inside("server.aggregator", config.server.aggregator),
+        cohort_size=config.server.cohort_size,
+        batch_size=config.client.batch_size,
+        max_count=dataset.max_count,
+        epochs=config.client.epochs,
+        algorithm=inside("client.algorithm", config.client.algorithm),
+        client_optimizer=partial(client_sgd, clip=config.client.clip),
+        server_optimizer=lambda hparams: optimizer(hparams, hparams.server_learning_rate),
+        pre_aggregators=lambda hparams: [make(hparams) for make in pre_aggregators],
+        attack=inside("attack.kind", config.attack.kind),
+        failure_rate=config.client.failure_rate,
+        client_width=layout.client_width,
+        micro_batch=layout.micro_batch,
+        client_axis=layout.client_axis,
+        record_losses=config.record.losses,
+    )
+
+
+def hparams(config: Config) -> HParams:
+    """What is data for the run's program, as numbers."""
+    return HParams(config.client.learning_rate, config.server.learning_rate, dict(traced_settings(config)))
+
+
+def user_files(configs: list[Config]) -> dict[str, str]:
+    """{name: digest} of every file of the user's own that the configurations name."""
+    found = {factory for config in configs for factory in factories(config) if factory.file is not None}
+    return {factory.name: factory.digest() or "" for factory in sorted(found, key=lambda factory: factory.name)}
+
+
+def check_fit(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` where the run does not fit the data set."""
+    check_clients(config, dataset.num_clients)
+    if problem := corruption(config).problem(dataset.spec):
+        raise ConfigError(f'corruption.kind: "{config.corruption.kind}" {problem} ({dataset.name})')
+    if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
+        raise ConfigError(f"client.augmentation: for images; an input of {dataset.name} is {dataset.train.x.shape[1:]}")
+    if config.corruption.fraction > 0 and num_corrupted(config, dataset.num_clients) == 0:
+        fraction = config.corruption.fraction
+        raise ConfigError(f"corruption.fraction: {fraction:g} of {dataset.num_clients} clients is nobody; raise it")
+
+
+def num_params(config: Config, dataset: FederatedDataset) -> int:
+    """Parameters of the run's model; `ConfigError` where it does not take the data."""
+    try:
+        variables = jax.eval_shape(task(config, dataset).init, jax.random.key(0))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
+        reason = f": {error}" if ":" in config.model.name else ""  # a user's own has a line of its own to mend
+        raise ConfigError(
+            f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
+        ) from None
+    return sum(leaf.size for leaf in jax.tree.leaves(variables.params))

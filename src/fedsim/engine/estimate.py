@@ -1,0 +1,91 @@
+"""What a group needs, before it runs: memory from shapes, time from a few steps, timed on the devices at hand."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.config.schema import Config
+from fedsim.core.types import Array, FederatedDataset, PyTree, ServerState, Variables
+from fedsim.engine import build, memory
+from fedsim.engine.layout import Layout, draw_cohorts, num_slots
+
+COPIES = 3  # of a run's data and state, while they are stacked or replaced
+STEPS = 5  # that are timed
+FORWARD = 1 / 3  # of a gradient step's time
+RECORD_BYTES = 13  # of a client in a round
+
+
+def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]:
+    """Bytes that each run of a group holds: the data that its corruption changes, its state, a chunk's records."""
+    config = configs[0]
+    held = memory.tree_bytes(_state(config, dataset))
+    chunk = min(config.server.eval_every, config.server.num_rounds)
+    records = RECORD_BYTES * chunk * config.server.cohort_size
+    size = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
+    changed = [sum(map(size, build.corruption(one).changes)) for one in configs]
+    return [COPIES * (of_data + held) + records for of_data in changed]
+
+
+def _state(config: Config, dataset: FederatedDataset) -> ServerState:
+    """The shapes of all that a run carries from round to round, whatever its model, rule and optimisers are."""
+    build.num_params(config, dataset)  # raises where the model does not take the data
+    shapes = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), np.asarray(a).dtype), tree)
+    simulation = build.simulation(config, dataset)
+    numbers = jax.tree.map(jnp.float32, build.hparams(config))
+    return jax.eval_shape(simulation.init, jax.random.key(0), shapes(dataset.train), numbers)
+
+
+def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
+    """Bytes that a group needs on all its devices together; an upper bound."""
+    config, devices = configs[0], layout.run_devices * layout.client_devices
+    task = build.task(config, dataset)
+    arrays = (*dataset.train, dataset.x_test, dataset.y_test, *jax.tree.leaves(task.frozen))
+    examples = layout.micro_batch or config.client.batch_size
+    step = memory.step_bytes(task, dataset, examples) * layout.client_width * layout.run_width
+    return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(configs, dataset))
+
+
+def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
+    config = configs[0]
+    counts, server, client = np.asarray(dataset.train.counts), config.server, config.client
+    cohorts = draw_cohorts(counts, server.cohort_size)
+    slots = num_slots(cohorts, layout.client_width, client.batch_size, layout.micro_batch).mean()
+    training = client.epochs * slots + FORWARD * cohorts.sum(axis=1).mean()  # the loss at the broadcast parameters
+    evaluation = FORWARD * len(dataset.y_test) * (1 + -(-server.num_rounds // server.eval_every))
+    examples = server.num_rounds * training / layout.client_devices + evaluation + FORWARD * counts.sum()
+    return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
+
+
+def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
+    task = build.task(config, dataset)
+    models = layout.client_width * layout.run_width
+    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
+
+    loss = lambda params, statistics, *args: task.loss(Variables(params, statistics), *args)
+
+    def steps(variables: Variables, key: Array, x: Array, y: Array) -> PyTree:
+        def step(i: Array, variables: Variables) -> Variables:
+            args = (x, y, jnp.ones(batch, bool), jax.random.fold_in(key, i))
+            gradient, statistics = jax.grad(loss, has_aux=True)(*variables, *args)
+            return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, gradient), statistics)
+
+        return jax.lax.fori_loop(0, STEPS, step, variables)
+
+    run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
+    keys = jax.random.split(jax.random.key(0), models)
+    arguments = jax.vmap(task.init)(keys), keys
+    devices = jax.devices()[: layout.run_devices * layout.client_devices]
+    placed = [jax.device_put(arguments, device) for device in devices]
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        jax.block_until_ready([run(*one) for one in placed])
+        times.append(time.perf_counter() - started)
+    return min(times) / (STEPS * models * batch)

@@ -1,0 +1,82 @@
+"""What differs between the runs of a group: keys, what is swept, and the clients' data corrupted run by run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.config.fields import settings_under
+from fedsim.config.schema import Config, CorruptionConfig, Settings, num_corrupted
+from fedsim.core.corrupt import corrupt
+from fedsim.core.types import Array, ClientData, DataSpec, HParams, PyTree
+from fedsim.engine import build
+
+
+class Shared(NamedTuple):
+    """What all runs of a group read and none changes."""
+
+    train: ClientData  # clean
+    frozen: PyTree  # the task's frozen arrays
+
+
+class RunInputs(NamedTuple):
+    """What differs between the runs of a group."""
+
+    key: Array  # [S]
+    hparams: HParams  # [S]
+    changes: dict[str, Array]  # [S, ...] the fields of the clients' data that corruption changed, by name
+
+
+class _Kind(NamedTuple):
+    """Runs that are corrupted in the same way, but for their keys and numbers."""
+
+    corruption: CorruptionConfig
+    settings: Settings
+
+
+def prepare(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunInputs:
+    """The inputs of a group's runs."""
+    changed = frozenset({"corrupted"}).union(*(build.corruption(config).changes for config in configs))
+    keys = [jax.random.split(jax.random.key(config.seed)) for config in configs]  # [corruption, simulation]
+    of_kind: dict[_Kind, list[int]] = {}
+    for slot, config in enumerate(configs):
+        kind = _Kind(replace(config.corruption, fraction=0.0), settings_under(config, "corruption.kind"))
+        of_kind.setdefault(kind, []).append(slot)
+    changes: list[dict[str, Array]] = [{} for _ in configs]
+    for slots in of_kind.values():
+        numbers = jnp.asarray([num_corrupted(configs[slot], data.counts.shape[0]) for slot in slots])
+        corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
+        results = _corrupt_runs(_example(configs[slots[0]]), spec, changed, corruption_keys, numbers, data)
+        for position, slot in enumerate(slots):
+            changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
+    stack = lambda *runs: jnp.stack(runs)
+    hparams = jax.tree.map(_column, *map(build.hparams, configs))
+    return RunInputs(jnp.stack([key[1] for key in keys]), hparams, jax.tree.map(stack, *changes))
+
+
+def _column(*values: float) -> Array:
+    """A number of each run, as an array [S]."""
+    return jnp.asarray(values, jnp.int32 if all(isinstance(value, int) for value in values) else jnp.float32)
+
+
+def _example(config: Config) -> Config:
+    """The part of a configuration that says how clients are corrupted: the same for all runs of a kind."""
+    corruption = replace(config.corruption, fraction=0.0)
+    return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _corrupt_runs(
+    config: Config, spec: DataSpec, changed: frozenset[str], keys: Array, numbers: Array, data: ClientData
+) -> dict[str, Array]:
+    """The fields `changed` of `data`, corrupted run by run, by name; the others are not even computed."""
+
+    def one(args: tuple[Array, Array]) -> dict[str, Array]:
+        key, number = args
+        result = corrupt(build.corruption(config), key, data, spec, number, config.corruption.clients)
+        return {name: getattr(result, name) for name in changed}
+
+    return jax.lax.map(one, (keys, numbers))

@@ -1,0 +1,60 @@
+"""The memory that programs need, known before they run, and the memory that there is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.core.types import FederatedDataset, PyTree, Task, Variables
+
+GIBIBYTE = 2**30
+
+
+def step_bytes(task: Task, dataset: FederatedDataset, batch_size: int) -> int:
+    """Bytes that a gradient step of one model may hold: its variables and all that the step computes.
+
+    From the traced step, without compiling it. An upper bound: a compiler frees or never stores much of this.
+    """
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    variables = jax.eval_shape(task.init, key)
+    like = lambda a: jax.ShapeDtypeStruct((batch_size, *a.shape[1:]), a.dtype)
+    x, y = like(dataset.train.x), like(dataset.train.y)
+    mask = jax.ShapeDtypeStruct((batch_size,), jnp.bool_)
+    loss = lambda params, statistics, *args: task.loss(Variables(params, statistics), *args)
+    step = jax.make_jaxpr(jax.grad(loss, has_aux=True))(*variables, x, y, mask, key)
+    return tree_bytes(variables) + sum(_bytes(out.aval) for eqn in step.eqns for out in eqn.outvars)
+
+
+def tree_bytes(tree: PyTree) -> int:
+    """Bytes of a tree of arrays, or of their shapes."""
+    return sum(_bytes(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _bytes(array: Any) -> int:
+    """Of anything with a shape and a dtype; a random key counts as 16."""
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return int(np.prod(array.shape)) * (16 if is_key else np.dtype(array.dtype).itemsize)
+
+
+def needed(programs: Sequence[jax.stages.Compiled]) -> int:
+    """Bytes a device that the hungriest of compiled `programs` needs beside its arguments."""
+    found = [program.memory_analysis() for program in programs]
+    sizes = (m.temp_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes for m in found if m is not None)
+    return max(sizes, default=0)
+
+
+def available() -> int:
+    """Bytes that a device has free now; devices of a CPU share its memory."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats["bytes_in_use"])
+    import psutil
+
+    return int(psutil.virtual_memory().available) // jax.local_device_count()
+
+
+def gibibytes(size: int) -> str:
+    """For example "3.1 GiB", or "20 MiB"."""
+    return f"{size / GIBIBYTE:.1f} GiB" if size >= GIBIBYTE / 10 else f"{size / 2**20:.0f} MiB"

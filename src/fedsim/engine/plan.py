@@ -1,0 +1,124 @@
+"""What an experiment comes to, fixed before its first row: its runs, the groups that share a program, their layouts.
+
+Seeds, corruption and its fraction, learning rates and all traced settings are data: runs that differ in nothing else
+are a group, and compile once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fedsim.config.fields import data_choice, settings_under, traced_settings
+from fedsim.config.schema import Config, CorruptionConfig, DataChoice
+from fedsim.config.toml import Experiment
+from fedsim.core.types import FederatedDataset
+from fedsim.engine import build, memory
+from fedsim.engine.estimate import run_bytes
+from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that share a program, and how they are laid out."""
+
+    runs: tuple[int, ...]  # positions in the experiment's list of runs
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment and how they are grouped; fixed before the first row is written."""
+
+    experiment: Experiment
+    runs: list[Config]
+    groups: list[Group]
+    datasets: dict[DataChoice, FederatedDataset]
+
+    def configs(self, group: Group) -> list[Config]:
+        """The runs of a group."""
+        return [self.runs[position] for position in group.runs]
+
+    def dataset(self, group: Group) -> FederatedDataset:
+        """The data set that the runs of a group share."""
+        return self.datasets[data_choice(self.runs[group.runs[0]])]
+
+    def num_rounds(self, group: Group) -> int:
+        """Rounds over all runs of a group."""
+        return sum(config.server.num_rounds for config in self.configs(group))
+
+    def title(self, group: Group) -> str:
+        """For example "arfl, 15 runs"."""
+        rule = self.runs[group.runs[0]].server.aggregator.rpartition(":")[2]
+        number = len(group.runs)
+        return f"{rule}, {number} runs" if number > 1 else f"{rule}, 1 run"
+
+
+def make_plan(experiment: Experiment) -> Plan:
+    """Checks every run, loads the data sets, groups the runs and chooses widths."""
+    runs = experiment.runs()
+    example_of = {data_choice(config): config for config in reversed(runs)}
+    datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
+    for config in runs:
+        build.check_fit(config, datasets[data_choice(config)])
+    groups = []
+    for members in group_runs(runs):
+        configs = [runs[position] for position in members]
+        dataset = datasets[data_choice(configs[0])]
+        for part in _fitting(members, max(run_bytes(configs, dataset))):
+            groups.append(Group(part, _layout(configs[0], len(part), dataset)))
+    return Plan(experiment, runs, groups, datasets)
+
+
+class Program(NamedTuple):
+    """What of a run shapes its program: two runs share one if theirs are equal."""
+
+    config: Config  # with all that is data at its default
+    changes_inputs: bool  # each run has inputs of its own; otherwise all share them
+
+
+def program_of(config: Config) -> Program:
+    """`config` without what is data."""
+    of_corruption = dict(settings_under(config, "corruption.kind"))
+    data = traced_settings(config)
+    kept = ((key, "data" if key in data else value) for key, value in config.settings if key not in of_corruption)
+    static = replace(
+        config,
+        name="fedsim",
+        seed=0,
+        corruption=CorruptionConfig(),
+        client=replace(config.client, learning_rate=0.1),
+        server=replace(config.server, learning_rate=1.0),
+        settings=tuple(kept),
+    )
+    return Program(static, "x" in build.corruption(config).changes)
+
+
+def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
+    """The positions of the runs that share a program, in order of their first."""
+    groups: dict[Program, list[int]] = {}
+    for position, config in enumerate(configs):
+        groups.setdefault(program_of(config), []).append(position)
+    return [tuple(runs) for runs in groups.values()]
+
+
+def _fitting(members: tuple[int, ...], bytes_each: int) -> list[tuple[int, ...]]:
+    """`members` in as few, equal parts as let each part's runs fit into half of the memory."""
+    available = memory.available() * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+    most = max(1, int(SHARE_OF_MEMORY * available) // bytes_each)
+    return [tuple(part.tolist()) for part in np.array_split(members, -(-len(members) // most))]
+
+
+def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:
+    """The layout of a group on the devices at hand."""
+    return choose_layout(
+        config,
+        num_runs,
+        build.num_params(config, dataset),
+        np.asarray(dataset.train.counts),
+        partial(memory.step_bytes, build.task(config, dataset), dataset),
+        Machine(jax.default_backend(), jax.device_count(), memory.available()),
+    )

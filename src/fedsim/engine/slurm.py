@@ -1,0 +1,59 @@
+"""An experiment as jobs of a SLURM cluster, by submitit: each job takes groups of the run folder until none is left."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fedsim.config.toml import Experiment
+from fedsim.engine.plan import group_runs
+from fedsim.errors import ConfigError
+
+LOCAL_MINUTES = 24 * 60
+
+
+def submit(
+    experiment: Experiment, path: Path, settings: Mapping[str, str], options: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """Submits jobs that run `experiment` into the folder `path`; returns their ids.
+
+    `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, how
+    many (default: one a group of runs), and `cluster` (default "slurm"; "local": processes of this machine). The plan
+    is made by the first job that starts, on its device. `options` are `work`'s. Raises `ConfigError` where a setting,
+    or a name in the experiment, is unknown.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise ConfigError("--slurm: needs submitit; pip install 'fedsim[slurm]'") from None
+    values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
+    runs = experiment.runs()  # raises where a name is unknown
+    jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))
+    if not isinstance(jobs, int) or jobs < 1:
+        raise ConfigError(f"--slurm.jobs: expected a number of 1 or more, got {jobs}")
+    parameters = {f"slurm_{name}": value for name, value in values.items()}
+    try:
+        executor = submitit.AutoExecutor(folder=path / "slurm", cluster=cluster)
+        executor.update_parameters(**({"timeout_min": LOCAL_MINUTES} if cluster == "local" else {}), **parameters)
+        arguments = experiment.dump(), str(path.absolute()), dict(options)
+        submitted = executor.map_array(work, *([argument] * jobs for argument in arguments))
+    except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
+        raise ConfigError(f"--slurm: {error}") from None
+    return [str(job.job_id) for job in submitted]
+
+
+def work(config: str, path: str, options: Mapping[str, Any]) -> None:
+    """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin.
+
+    `options` are those of `run_plan`, and `tensorboard`, whether curves are written.
+    """
+    from fedsim.config.toml import parse
+    from fedsim.engine import devices
+    from fedsim.engine.experiment import run_plan
+    from fedsim.engine.plan import make_plan
+    from fedsim.runs.streams import TensorBoard
+
+    devices.one_per_core()
+    rest = dict(options)
+    observers = [TensorBoard(Path(path))] if rest.pop("tensorboard", False) else []
+    run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **rest)

@@ -1,0 +1,81 @@
+"""Run folders as `Results`."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedsim.errors import RunFolderError
+from fedsim.report.cells import PERCENTILES, Cell, Results, Setup
+from fedsim.report.settings import Run, configuration, data_set, identity, settings, with_labels
+from fedsim.runs.folder import RunFolder
+
+Rows = dict[str, np.ndarray]  # the columns of rounds.parquet, sorted by run and round
+
+
+def read(*folders: RunFolder) -> Results:
+    """Reads complete run folders as if they were one; of a run that several have, the first folder's counts.
+
+    `RunFolderError` where one is incomplete or broken.
+    """
+    manifests = tuple(folder.read_manifest() for folder in folders)
+    positions: dict[tuple[Any, ...], int] = {}  # of each run, by what it is
+    runs: list[Run] = []
+    rounds, clients = [], []
+    for folder, manifest in zip(folders, manifests, strict=True):
+        new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is there already
+        for run, config in enumerate(map(configuration, manifest["runs"])):
+            if positions.setdefault(identity(config), len(runs)) == len(runs):
+                new[run] = len(runs)
+                runs.append(config)
+        table = folder.read("rounds")
+        if missing := set(range(len(new))) - set(table["run"].to_pylist()):
+            raise RunFolderError(
+                f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
+            )
+        rounds.append(_renumbered(table, new))
+        clients.append(_renumbered(folder.read("clients"), new))
+    table = pa.concat_tables(rounds)
+    rows = {name: table[name].to_numpy() for name in table.column_names}
+    # Folders from before the column existed have nulls there.
+    rows["diverged"] = pc.coalesce(table["diverged"], table["test_loss"].is_null()).to_numpy()
+    runs = with_labels(runs)
+    num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - len(runs)
+    return Results(folders, manifests, tuple(runs), _cells(runs, rows), pa.concat_tables(clients), num_repeated)
+
+
+def _renumbered(table: pa.Table, new: np.ndarray) -> pa.Table:
+    """Rows with `run` replaced by `new[run]`, without those where that is -1."""
+    run = new[table["run"].to_numpy()]
+    table = table.set_column(0, table.schema.field("run"), pa.array(run, pa.int32()))
+    return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
+
+
+def _cells(runs: list[Run], rows: Rows) -> list[Cell]:
+    edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
+    members: dict[Setup, list[int]] = {}
+    for run, (config, others) in enumerate(zip(runs, settings(runs), strict=True)):
+        first = edges[run]
+        lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
+        fraction = float(rows["fraction"][first])
+        rule, kind = config["server.aggregator"], config["corruption.kind"]
+        members.setdefault(Setup(data_set(config), rule, kind, fraction, lam, others), []).append(run)
+    return [_cell(setup, of_setup, rows, edges) for setup, of_setup in members.items()]
+
+
+def _cell(setup: Setup, runs: list[int], rows: Rows, edges: np.ndarray) -> Cell:
+    slices = [slice(edges[run], edges[run + 1]) for run in runs]
+    stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
+    return Cell(
+        **{field.name: getattr(setup, field.name) for field in fields(Setup)},
+        seeds=tuple(int(rows["seed"][part.start]) for part in slices),
+        runs=tuple(runs),
+        rounds=rows["round"][slices[0]],
+        accuracy=stacked("test_accuracy"),
+        loss=stacked("test_loss"),
+        corrupted_weight=stacked("corrupted_weight"),
+        percentiles=np.stack([stacked(name) for name in PERCENTILES]),
+        diverged=stacked("diverged").astype(bool),
+    )

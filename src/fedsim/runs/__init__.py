@@ -1,0 +1,1 @@
+"""Run folders: what lies on disk, and how it gets there unbroken."""

@@ -1,0 +1,72 @@
+"""Checkpoints of a group's runs, by orbax: the newest only, written while the next rounds run."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from fedsim.core.types import ServerState
+from fedsim.errors import RunFolderError
+
+
+class Checkpoints:
+    """The states [S] of a group's runs in the folder `path`; a context, at whose end all is written.
+
+    At least `seconds` pass between two checkpoints.
+    """
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        import orbax.checkpoint as ocp
+
+        self._ocp: Any = ocp
+        self._path, self._seconds, self._last = path, seconds, time.monotonic()
+        options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True, cleanup_tmp_directories=True)
+        try:
+            self._manager = ocp.CheckpointManager(path.absolute(), options=options)
+        except (OSError, ValueError) as error:
+            raise self._failed(error) from None
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._manager.close()
+        except (OSError, ValueError) as failure:
+            if error is None:
+                raise self._failed(failure) from None
+
+    def latest_round(self) -> int | None:
+        """The round of the checkpoint, if there is one."""
+        return self._manager.latest_step()
+
+    def restore(self, round_: int, like: ServerState) -> ServerState:
+        """The states after `round_`, with the shapes and shardings of `like`."""
+        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        place = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
+        key_data = jax.eval_shape(jax.random.key_data, like.key)
+        key: Any = jax.ShapeDtypeStruct(key_data.shape, key_data.dtype, sharding=like.key.sharding)
+        wanted = jax.tree.map(place, like._replace(key=key))
+        try:
+            found = self._manager.restore(round_, args=self._ocp.args.StandardRestore(wanted))
+        except (OSError, ValueError, KeyError) as error:
+            raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
+        return found._replace(key=jax.random.wrap_key_data(found.key))
+
+    def save(self, round_: int, states: ServerState) -> None:
+        """Starts to write `states`, unless the last checkpoint is too young."""
+        if time.monotonic() - self._last < self._seconds:
+            return
+        plain = states._replace(key=jax.random.key_data(states.key))
+        try:
+            self._manager.save(round_, args=self._ocp.args.StandardSave(plain))
+        except (OSError, ValueError) as error:
+            raise self._failed(error) from None
+        self._last = time.monotonic()
+
+    def _failed(self, error: Exception) -> RunFolderError:
+        return RunFolderError(f"{self._path}: cannot be written: {error}")

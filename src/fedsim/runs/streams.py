@@ -1,0 +1,92 @@
+"""Observers that send rows where they can be watched while they come: JSON lines to be tailed, and TensorBoard."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fedsim.errors import ConfigError, RunFolderError
+from fedsim.runs.events import Begun, Ended, Evaluated, Event
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.tables import Columns
+
+MEASURED = ("test_accuracy", "test_loss", "corrupted_weight")
+
+
+class JsonLines:
+    """A file a group, log/<group>.jsonl in the run folder, a line a row of rounds.parquet; null: not a number."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Begun(group, after):
+                self._keep(group, after)
+            case Evaluated(group, tables=tables):
+                self._append(group, tables["rounds"])
+
+    def _keep(self, group: int, after: int) -> None:
+        """Keeps the lines up to round `after`."""
+        path = self._path(group)
+        lines = path.read_text().splitlines() if path.exists() and after >= 0 else []
+        kept = [line for line in lines if line.endswith("}") and json.loads(line)["round"] <= after]
+        self._folder.write_text(f"log/{path.name}", "".join(line + "\n" for line in kept))
+
+    def _append(self, group: int, columns: Columns) -> None:
+        path = self._path(group)
+        try:
+            with path.open("a") as file:
+                for row in zip(*columns.values(), strict=True):
+                    file.write(json.dumps(dict(zip(columns, map(_plain, row), strict=True))) + "\n")
+        except OSError as error:
+            raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def _path(self, group: int) -> Path:
+        return self._folder.path / "log" / f"{group:05}.jsonl"
+
+
+class TensorBoard:
+    """Test accuracy and loss and the corrupted clients' weight of each run, in tensorboard/ in the run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import tensorboardX
+        except ImportError:
+            raise ConfigError("--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'") from None
+        self._writer_of = tensorboardX.SummaryWriter
+        self._folder = folder / "tensorboard"
+        self._purge: dict[int, int] = {}  # of each group: the round from which on TensorBoard forgets what it has
+        self._writers: dict[int, Any] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Begun(group, after):
+                self._purge[group] = after + 1
+            case Evaluated(group, tables=tables):
+                self._add_points(group, tables["rounds"])
+            case Ended():
+                for writer in self._writers.values():
+                    writer.close()
+                self._writers.clear()
+
+    def _add_points(self, group: int, columns: Columns) -> None:
+        """A point a run and curve."""
+        for row in zip(*columns.values(), strict=True):
+            values = dict(zip(columns, row, strict=True))
+            run = int(values["run"])
+            if run not in self._writers:
+                rule = str(values["aggregator"]).rpartition(":")[2]
+                corruption = str(values["corruption"]).rpartition(":")[2]
+                name = f"{run:05}-{rule}-{corruption}-seed{values['seed']}"
+                self._writers[run] = self._writer_of(str(self._folder / name), purge_step=self._purge[group])
+            for name in MEASURED:
+                if _plain(values[name]) is not None:
+                    self._writers[run].add_scalar(name, float(values[name]), int(values["round"]))
+            self._writers[run].flush()
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value; None where it is not a finite number."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,199 @@
+"""The tables of a run folder: their columns, and how a chunk's arrays become these. NaN stands for null."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow as pa
+
+from fedsim.config.schema import Config
+from fedsim.core.evaluate import accuracy_percentiles
+from fedsim.core.types import Metrics, RoundRecord
+
+ROUNDS = pa.schema(
+    [
+        ("run", pa.int32()),  # position in the manifest's list of runs
+        ("aggregator", pa.string()),
+        ("corruption", pa.string()),  # its kind; "none" for clean data
+        ("fraction", pa.float64()),  # share of the clients that is corrupted, as configured
+        ("lam", pa.float64()),  # null: the rule has no lambda
+        ("seed", pa.int64()),
+        ("round", pa.int32()),  # rounds done; 0 is the initial model
+        ("test_accuracy", pa.float64()),  # 0 to 1
+        ("test_loss", pa.float64()),  # mean cross-entropy in nats; null: not a number
+        ("corrupted_weight", pa.float64()),  # share of the weight, since the row before, of corrupted clients; or null
+        ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
+        ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
+        ("accuracy_p90", pa.float64()),
+        ("diverged", pa.bool_()),  # the test loss is not finite, or nobody had a weight since the row before
+    ]
+)
+CLIENTS = pa.schema(
+    [
+        ("run", pa.int32()),
+        ("round", pa.int32()),  # 1 is the first
+        ("client_id", pa.int32()),
+        ("count", pa.int32()),  # training examples
+        ("loss", pa.float32()),  # as reported, at the parameters before the round; null: no report, or not recorded
+        ("alpha", pa.float32()),  # weight among all clients after the round; null: not kept, or round not evaluated
+        ("weight", pa.float32()),  # share in the round; null: not in the cohort, or no valid report
+        ("corrupted", pa.bool_()),
+        ("test_accuracy", pa.float32()),  # on its own test examples; null: has none, or round not evaluated
+    ]
+)
+INFO = pa.schema(
+    [
+        ("run", pa.int32()),
+        ("round", pa.int32()),  # 1 is the first
+        ("name", pa.string()),
+        ("value", pa.float64()),  # what the rule showed of itself in that round; null: not a number
+    ]
+)
+SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS, "info": INFO}
+Columns = dict[str, Any]
+Tables = dict[str, Columns]  # by the table's name
+
+
+def round_rows(
+    configs: Sequence[Config],
+    runs: Sequence[int],
+    round_: int,
+    metrics: Metrics,
+    records: RoundRecord | None,
+    corrupted: np.ndarray,
+) -> Columns:
+    """One row a run [S], after `round_` rounds.
+
+    `metrics` [S], or client by client [S, C]; `records` [S, rounds, K] are those since the evaluation before;
+    `corrupted` [S, N].
+    """
+    num_runs = len(configs)
+    weight = np.full(num_runs, np.nan)
+    if records is not None:
+        of_corrupted = np.take_along_axis(corrupted[:, None], np.asarray(records.client_ids), axis=2)
+        given = records.weights.sum(axis=(1, 2), dtype=np.float64)
+        lost = (records.weights * of_corrupted).sum(axis=(1, 2), dtype=np.float64)
+        weight = np.divide(lost, given, out=weight, where=given > 0)
+    percentiles = np.full((num_runs, 3), np.nan)
+    if np.ndim(metrics.num_correct) == 2:
+        percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
+        metrics = jax.tree.map(lambda field: np.sum(field, axis=1), metrics)
+    test_loss = metrics.loss_sum / metrics.num_examples
+    return {
+        "run": runs,
+        "aggregator": [c.server.aggregator for c in configs],
+        "corruption": [c.corruption.kind for c in configs],
+        "fraction": [share(c, corrupted.shape[1]) for c in configs],
+        "lam": [lam(c) for c in configs],
+        "seed": [c.seed for c in configs],
+        "round": [round_] * num_runs,
+        "test_accuracy": metrics.num_correct / metrics.num_examples,
+        "test_loss": test_loss,
+        "corrupted_weight": weight,
+        "accuracy_p10": percentiles[:, 0],
+        "accuracy_p50": percentiles[:, 1],
+        "accuracy_p90": percentiles[:, 2],
+        "diverged": ~np.isfinite(test_loss) | (np.isnan(weight) if records is not None else False),
+    }
+
+
+def share(config: Config, num_clients: int) -> float:
+    """The share of the clients that is corrupted, as configured."""
+    return len(config.corruption.clients) / num_clients or config.corruption.fraction
+
+
+def lam(config: Config) -> float | None:
+    """The setting `lam` of the run's rule; None where it has none."""
+    return config.section(config.server.aggregator.rpartition(":")[2]).get("lam")
+
+
+def client_rows(
+    runs: Sequence[int],
+    last_round: int,
+    records: RoundRecord,
+    metrics: Metrics,
+    alpha: np.ndarray | None,
+    counts: np.ndarray,
+    corrupted: np.ndarray,
+    last_only: bool,
+) -> Columns:
+    """One row a run [S], round and client of the cohort; in `last_round`, where there is `alpha` [S, N], all clients.
+
+    `records` [S, rounds, K] end with `last_round`; `metrics` are those after it, [S] or client by client [S, C];
+    `counts` and `corrupted` [S, N]. With `last_only` the rounds before it are left out.
+    """
+    rows = _cohort_rows(last_round, records, alpha)
+    if last_only:
+        rows = {name: column[:, -1:] for name, column in rows.items()}
+    rows = {name: column.ravel() for name, column in rows.items()}
+    if alpha is not None:
+        others = _other_rows(last_round, np.asarray(records.client_ids)[:, -1], alpha)
+        rows = {name: np.concatenate([column, others[name]]) for name, column in rows.items()}
+    run, client_id = rows.pop("slot"), rows["client_id"]
+    after_last = rows["round"] == last_round
+    accuracy = np.where(after_last, _client_accuracy(metrics, corrupted.shape)[run, client_id], np.nan)
+    return {
+        "run": np.asarray(runs)[run],
+        **rows,
+        "count": counts[run, client_id],
+        "corrupted": corrupted[run, client_id],
+        "test_accuracy": accuracy,
+    }
+
+
+def _cohort_rows(last_round: int, records: RoundRecord, alpha: np.ndarray | None) -> Columns:
+    """What is known of each cohort, [S, rounds, K] a column; "slot" is the run's position in its group."""
+    client_ids = np.asarray(records.client_ids)
+    num_runs, num_rounds, _ = client_ids.shape
+    slots, rounds = np.arange(num_runs)[:, None, None], last_round - num_rounds + 1 + np.arange(num_rounds)
+    alphas = np.full(client_ids.shape, np.nan, np.float32)
+    if alpha is not None:
+        alphas[:, -1] = np.take_along_axis(alpha, client_ids[:, -1], axis=1)
+    return {
+        "slot": np.broadcast_to(slots, client_ids.shape),
+        "round": np.broadcast_to(rounds[None, :, None], client_ids.shape),
+        "client_id": client_ids,
+        "loss": np.asarray(records.losses),
+        "alpha": alphas,
+        "weight": np.where(records.valid, records.weights, np.nan),
+    }
+
+
+def _other_rows(last_round: int, cohort: np.ndarray, alpha: np.ndarray) -> Columns:
+    """The clients that were not in the last `cohort` [S, K], with their `alpha` [S, N]."""
+    in_cohort = np.zeros(alpha.shape, bool)
+    np.put_along_axis(in_cohort, cohort, True, axis=1)
+    slot, client_id = np.nonzero(~in_cohort)
+    nothing = np.full(len(slot), np.nan)
+    return {
+        "slot": slot,
+        "round": np.full(len(slot), last_round),
+        "client_id": client_id,
+        "loss": nothing,
+        "alpha": alpha[slot, client_id],
+        "weight": nothing,
+    }
+
+
+def _client_accuracy(metrics: Metrics, shape: tuple[int, ...]) -> np.ndarray:
+    """The accuracy [S, N] of each client on its own test examples; NaN where it has none, or they belong to nobody."""
+    accuracy = np.full(shape, np.nan, np.float32)
+    if np.ndim(metrics.num_correct) == 2:  # clients from N on are not in training
+        num_correct, num_examples = (
+            np.asarray(field)[:, : shape[1]] for field in (metrics.num_correct, metrics.num_examples)
+        )
+        np.divide(num_correct, num_examples, out=accuracy, where=num_examples > 0)
+    return accuracy
+
+
+def info_rows(runs: Sequence[int], last_round: int, info: dict[str, Any]) -> Columns:
+    """One row a run, round and name, of what rules showed of themselves, [S, rounds] by name."""
+    names = list(info)
+    values = np.stack([np.asarray(info[name], np.float64) for name in names], axis=-1)
+    num_rounds = values.shape[1]
+    rounds = last_round - num_rounds + 1 + np.arange(num_rounds)
+    run, round_, name = np.broadcast_arrays(
+        np.asarray(runs)[:, None, None], rounds[None, :, None], np.asarray(names, object)
+    )
+    return {"run": run.ravel(), "round": round_.ravel(), "name": name.ravel(), "value": values.ravel()}
