@@ -128,10 +128,10 @@ def check_gradients(tasks: dict[str, Task], workload: Workload) -> None:
     expected: list[Array] = []
     for name in ["fedsim", *tasks]:
         structure = jax.tree.structure(jax.eval_shape(tasks[name].init, key))
-        params = jax.tree.unflatten(structure, leaves)
-        gradient = jax.tree.leaves(jax.jit(jax.grad(tasks[name].loss))(params, x, y, jnp.ones(64, bool), key))
-        expected = expected or gradient
-        for ours, theirs in zip(expected, gradient, strict=True):
+        params = jax.tree.unflatten(structure, leaves).params
+        found = jax.tree.leaves(jax.jit(measure.gradient(tasks[name]))(params, x, y, jnp.ones(64, bool), key))
+        expected = expected or found
+        for ours, theirs in zip(expected, found, strict=True):
             difference = float(jnp.max(jnp.abs(ours - theirs)) / jnp.max(jnp.abs(ours)))
             assert difference < TOLERANCE, f"{name}: a gradient is off by {difference:.1e} of its largest element"
 
@@ -149,7 +149,7 @@ def _compare_one(
     training, _ = measure.example_flops(workload)
     programs, calls, numbers = [], [], []
     for task in tasks.values():
-        params = jax.vmap(task.init)(jax.random.split(jax.random.key(0), width))
+        params = jax.vmap(task.init)(jax.random.split(jax.random.key(0), width)).params
         args = params, x, y, offsets
         program = measure.compile_program(_client_steps(task, batch_size, workload.learning_rate), *args, jnp.int32(1))
         steps = measure.repetitions(measure.seconds_of(program, *args, jnp.int32(1)), 0.5)
@@ -179,7 +179,8 @@ def _client_steps(task: Task, batch_size: int, learning_rate: float) -> Callable
     def one(params: PyTree, x: Array, y: Array, offset: Array, num_steps: Array) -> PyTree:
         def step(i: Array, params: PyTree) -> PyTree:
             index = (offset + i * batch_size + jnp.arange(batch_size)) % x.shape[0]
-            gradient = jax.grad(task.loss)(params, x[index], y[index], jnp.ones(batch_size, bool), jax.random.key(0))
+            batch = x[index], y[index], jnp.ones(batch_size, bool)
+            gradient = measure.gradient(task)(params, *batch, jax.random.key(0))
             return jax.tree.map(lambda p, g: p - learning_rate * g, params, gradient)
 
         return jax.lax.fori_loop(0, num_steps, step, params)

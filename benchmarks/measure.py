@@ -27,10 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from workloads import Workload
+from workloads import Workload, hparams
 
 import fedsim
-from fedsim.core.types import ClientData, HParams, RoundRecord, ServerState
+from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, ServerState, Task, Variables
 from fedsim.engine.layout import CLIENTS
 
 VERSIONED = ("jax", "jaxlib", "flax")
@@ -151,16 +151,16 @@ def compile_rounds(
 
     With the simulation's `client_axis` all devices share its cohorts.
     """
-    hparams = HParams(jnp.float32(learning_rate), jnp.float32(1.0))
-    state = jax.jit(replace(simulation, client_axis=None).init)(jax.random.key(0), data, hparams)
-    run = lambda s, d, h, n: simulation.run(s, d, h, max_rounds, n)
+    numbers = hparams(learning_rate)
+    state = jax.jit(replace(simulation, client_axis=None).init)(jax.random.key(0), data, numbers)
+    run = lambda s, d, h, n: simulation.run_rounds(s, d, h, max_rounds, n)
     sharding = None
     if simulation.client_axis is not None:
         mesh = jax.make_mesh((jax.device_count(),), (CLIENTS,), axis_types=(jax.sharding.AxisType.Auto,))
         run = jax.shard_map(run, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
         sharding = NamedSharding(mesh, P())
-    state, data, hparams, one = jax.device_put((state, data, hparams, jnp.int32(1)), sharding)
-    return Rounds(compile_program(run, state, data, hparams, one, donate=0), state, data, hparams, sharding)
+    state, data, numbers, one = jax.device_put((state, data, numbers, jnp.int32(1)), sharding)
+    return Rounds(compile_program(run, state, data, numbers, one, donate=0), state, data, numbers, sharding)
 
 
 def seconds_of(program: Program, *args: Any) -> float:
@@ -276,8 +276,18 @@ def example_flops(workload: Workload) -> tuple[float, float]:
     task, train = workload.simulation().task, workload.dataset.train
     batch = jnp.asarray(train.x[: workload.batch_size]), jnp.asarray(train.y[: workload.batch_size])
     size = len(batch[0])
-    args = jax.eval_shape(task.init, jax.random.key(0)), *batch, jnp.ones(size, bool)
-    return flops.count(jax.grad(task.loss), *args, jax.random.key(0)) / size, flops.count(task.metrics, *args) / size
+    variables, mask = jax.eval_shape(task.init, jax.random.key(0)), jnp.ones(size, bool)
+    training = flops.count(gradient(task), variables.params, *batch, mask, jax.random.key(0))
+    return training / size, flops.count(task.metrics, variables, *batch, mask) / size
+
+
+def gradient(task: Task) -> Callable[..., PyTree]:
+    """The gradient of the training loss of `task`, which has no statistics: params, x, y, mask, key -> like params."""
+
+    def loss(params: PyTree, *args: Array) -> Array:
+        return task.loss(Variables(params), *args)[0]
+
+    return jax.grad(loss)
 
 
 def line(out: Path | None, **measured: Any) -> None:

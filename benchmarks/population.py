@@ -16,19 +16,15 @@ import jax
 import jax.numpy as jnp
 import measure
 import numpy as np
-from workloads import vectors
+from workloads import RULES, hparams, vectors
 
 import fedsim
-from fedsim.core.types import Aggregator, Array, ClientData, CohortReport, HParams, PyTree
+from fedsim.core.types import Aggregator, Array, ClientData, CohortReport, PyTree
 from fedsim.core.waves import sample_cohort
 from fedsim.models import MLP
 
 EXAMPLES, FEATURES, CLASSES, COHORT, OWNERS = 10, 8, 4, 20, 100
 AT_LEAST = 0.3  # seconds a measured call
-RULES: dict[str, Callable[[HParams], Aggregator]] = {
-    "fedavg": lambda hparams: fedsim.aggregators.fedavg(),
-    "arfl": lambda hparams: fedsim.aggregators.arfl(hparams.lam),
-}
 
 
 def main() -> None:
@@ -70,15 +66,15 @@ def measure_rule(rule: str, data: ClientData, options: argparse.Namespace) -> No
         client_width=COHORT,
         record_losses=rule == "arfl",
     )
-    hparams = HParams(jnp.float32(0.1), jnp.float32(1.0))
-    init = measure.compile_program(simulation.init, jax.random.key(0), data, hparams)
-    init_seconds = measure.seconds_of(init, jax.random.key(0), data, hparams)
+    numbers = hparams(0.1)
+    init = measure.compile_program(simulation.init, jax.random.key(0), data, numbers)
+    init_seconds = measure.seconds_of(init, jax.random.key(0), data, numbers)
     rounds = measure.compile_rounds(simulation, data, 0.1)
     num_rounds = measure.enough_rounds([rounds], AT_LEAST)
 
     draw, num_draws = _repeated(draws, data)
     aggregate, num_aggregates = _repeated(
-        lambda n, state, counts: aggregates(RULES[rule](hparams), n, state, counts),
+        lambda n, state, counts: aggregates(RULES[rule](numbers), n, state, counts),
         rounds.state.aggregator,
         data.counts,
     )

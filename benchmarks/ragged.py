@@ -22,7 +22,7 @@ import numpy as np
 import workloads
 from workloads import Workload
 
-from fedsim.config.schema import DataConfig
+from fedsim.config.schema import Config, DataConfig
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.core.waves import sample_cohort
 from fedsim.engine import build
@@ -94,7 +94,7 @@ def cohort_sizes(data: ClientData, cohort_size: int, num_cohorts: int) -> np.nda
 
 def _shakespeare(sample_clients: int | None) -> FederatedDataset:
     config = DataConfig(name="shakespeare", partition="natural", sample_clients=sample_clients, test_fraction=0.2)
-    return build.dataset(config)
+    return build.dataset(Config(data=config))
 
 
 def _of_size(name: str, dataset: FederatedDataset) -> Workload:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.tables import SCHEMAS
 
 
 def main() -> None:
@@ -41,8 +42,8 @@ def main() -> None:
             complete = sum(killed.finished(group) is not None for group in range(len(plan(killed))))
             found.append({"parts": count_parts(killed), "of": num_parts, "complete_groups": complete})
         start(options.config, killed).wait()
-        equal = {kind: killed.read(kind).equals(alone.read(kind)) for kind in ("rounds", "clients")}
-        rows = {kind: alone.read(kind).num_rows for kind in ("rounds", "clients")}
+        equal = {kind: killed.read(kind).equals(alone.read(kind)) for kind in SCHEMAS}
+        rows = {kind: alone.read(kind).num_rows for kind in SCHEMAS}
         about = alone.read_manifest()
     result = {
         "command": "python " + " ".join(sys.argv),

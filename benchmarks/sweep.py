@@ -32,10 +32,10 @@ import workloads
 from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
-from fedsim.core.types import ClientData, PyTree
+from fedsim.core.types import PyTree
 from fedsim.engine import devices
+from fedsim.engine.inputs import RunInputs, Shared
 from fedsim.engine.layout import RUNS
-from fedsim.engine.programs import RunInputs
 from fedsim.models import Cifar10CNN
 
 WAYS = ("together", "in_turn", "processes")
@@ -220,13 +220,13 @@ def alone(settings: Settings, options: argparse.Namespace) -> None:
     rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in padded], jnp.float32)
     runs = workloads.run_inputs(keys, rates)
     calls = [runs] if together else [jax.tree.map(lambda a, i=i: a[i : i + 1], runs) for i in range(num_runs)]
-    calls, data = [place(call, P(RUNS)) for call in calls], place(workload.dataset.train, P())
+    calls, shared = [place(call, P(RUNS)) for call in calls], place(workload.shared(), P())
 
-    def train(inputs: RunInputs, data: ClientData) -> PyTree:
-        return programs.chunk(programs.init(data, inputs), data, inputs, jnp.int32(num_rounds))
+    def train(inputs: RunInputs, shared: Shared) -> PyTree:
+        return programs.chunk(programs.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
 
-    program = measure.compile_program(train, calls[0], data)
-    running = sum(measure.seconds_of(program, call, data) for call in calls)
+    program = measure.compile_program(train, calls[0], shared)
+    running = sum(measure.seconds_of(program, call, shared) for call in calls)
     result = {"compile_seconds": program.trace_seconds + program.compile_seconds, "steady_seconds": running}
     print(json.dumps(result | {"layout": asdict(layout)}))
 

@@ -24,14 +24,20 @@ from jax.sharding import PartitionSpec as P
 
 import fedsim
 from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import Scalar
+from fedsim.core.types import Aggregator, Array, HParams, PyTree
 from fedsim.engine import build, memory
-from fedsim.engine.layout import Layout, choose_layout
-from fedsim.engine.programs import Programs, RunInputs, make_mesh
+from fedsim.engine.inputs import RunInputs, Shared
+from fedsim.engine.layout import Layout, Machine, choose_layout
+from fedsim.engine.programs import Programs, make_mesh
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
 Placement = Callable[[PyTree, P], PyTree]  # a tree of arrays with a leading axis as the spec says, on the devices
 NUM_ROLES, EVERY = 16, 40
+RULES: dict[str, Callable[[HParams], Aggregator]] = {
+    "fedavg": lambda hparams: fedsim.aggregators.fedavg(),
+    "arfl": lambda hparams: fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,16 +55,14 @@ class Workload:
     def layout(self, num_runs: int = 1) -> Layout:
         """What fedsim chooses by itself for `num_runs` runs of the workload on the devices at hand."""
         task = self.simulation().task
-        params = jax.eval_shape(task.init, jax.random.key(0))
+        variables = jax.eval_shape(task.init, jax.random.key(0))
         return choose_layout(
             Config(server=ServerConfig(cohort_size=self.cohort_size), client=ClientConfig(batch_size=self.batch_size)),
             num_runs,
-            sum(leaf.size for leaf in jax.tree.leaves(params)),
+            sum(leaf.size for leaf in jax.tree.leaves(variables.params)),
             np.asarray(self.dataset.train.counts),
-            partial(memory.step_bytes, task, self.dataset.train.x[0]),
-            backend=jax.default_backend(),
-            num_devices=jax.device_count(),
-            memory=memory.available(),
+            partial(memory.step_bytes, task, self.dataset),
+            Machine(jax.default_backend(), jax.device_count(), memory.available()),
         )
 
     def programs(self, layout: Layout, max_rounds: int) -> tuple[Programs, Placement]:
@@ -68,14 +72,17 @@ class Workload:
         place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
         return Programs(simulation, layout.run_width, max_rounds, mesh=mesh), place
 
+    def shared(self) -> Shared:
+        """What all runs read."""
+        return Shared(self.dataset.train, self.simulation().task.frozen)
+
     def simulation(
         self, width: int = 0, micro_batch: int = 0, rule: str = "fedavg", record_losses: bool = False
     ) -> fedsim.Simulation:
         """The workload with `width` clients in lockstep (0: the whole cohort), `micro_batch` examples at a time."""
-        rules = {"fedavg": lambda h: fedsim.aggregators.fedavg(), "arfl": lambda h: fedsim.aggregators.arfl(h.lam)}
         return fedsim.Simulation(
             task=fedsim.classification(self.module, self.dataset.train.x[0]),
-            aggregator=rules[rule],
+            aggregator=RULES[rule],
             cohort_size=self.cohort_size,
             batch_size=self.batch_size,
             max_count=self.dataset.max_count,
@@ -86,10 +93,16 @@ class Workload:
         )
 
 
+def hparams(learning_rate: Scalar) -> HParams:
+    """What any of the rules reads, [] or [S] as the learning rate; ARFL's lambda is M."""
+    learning_rate = jnp.asarray(learning_rate, jnp.float32)
+    one = jnp.ones_like(learning_rate)
+    return HParams(learning_rate, one, {"arfl.lam": one})
+
+
 def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
     """Runs [S] that differ in key and learning rate, all on clean data."""
-    hparams = fedsim.HParams(learning_rates, jnp.ones_like(learning_rates))
-    return RunInputs(keys, hparams, fedsim.ClientData(None, None, None, None, None))
+    return RunInputs(keys, hparams(learning_rates), {})
 
 
 def load(name: str) -> Workload:
@@ -117,7 +130,7 @@ def images(num_clients: int, examples: int) -> fedsim.FederatedDataset:
 def roles() -> fedsim.FederatedDataset:
     """16 roles of the prepared Shakespeare with the sizes' real ratios: every 40th training window of each."""
     config = DataConfig(name="shakespeare", partition="natural", sample_clients=NUM_ROLES, test_fraction=0.2)
-    dataset = build.dataset(config)
+    dataset = build.dataset(Config(data=config))
     train = dataset.train
     kept = [np.arange(o, o + c, EVERY) for o, c in zip(train.offsets, train.counts, strict=True)]
     owners = np.repeat(np.arange(len(kept)), [len(k) for k in kept])
@@ -127,7 +140,7 @@ def roles() -> fedsim.FederatedDataset:
 
 def writers() -> fedsim.FederatedDataset:
     """All writers of the prepared FEMNIST."""
-    return build.dataset(DataConfig(name="femnist", partition="natural"))
+    return build.dataset(Config(data=DataConfig(name="femnist", partition="natural")))
 
 
 def _w1() -> Workload:

@@ -38,6 +38,7 @@ import workloads
 
 import fedsim
 from fedsim.core.client import num_batches, random_order
+from fedsim.core.simulation import Keys
 from fedsim.core.waves import sample_cohort
 
 HERE = Path(__file__).resolve().parent
@@ -120,8 +121,8 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
     counts = train._replace(x=None, y=None)
 
     def clients(r: int) -> tuple[np.ndarray, jax.Array]:
-        cohort_key, clients_key, _, _ = jax.random.split(jax.random.fold_in(state.key, r), 4)
-        return np.asarray(sample_cohort(cohort_key, counts, workload.cohort_size).client_id), clients_key
+        keys = Keys(*jax.random.split(jax.random.fold_in(state.key, r), len(Keys._fields)))
+        return np.asarray(sample_cohort(keys.cohort, counts, workload.cohort_size).client_id), keys.clients
 
     cohorts = [clients(r)[0] for r in range(rounds)]
     batch_size = min(workload.batch_size, workload.dataset.max_count)
@@ -132,7 +133,7 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
         count = train.counts[client]
         order.append(np.asarray(random_order(jax.random.split(key)[0], count, num_slots))[:count])
 
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state.params)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state.variables.params)
     settings = {
         "workload": workload.name,
         "model": type(workload.module).__name__,

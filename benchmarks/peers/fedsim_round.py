@@ -35,19 +35,19 @@ def main() -> None:
         layout = replace(layout, client_width=options.width)
     programs, place = workload.programs(layout, options.rounds)
     inputs = place(workloads.run_inputs(jax.random.key(0)[None], jnp.full(1, workload.learning_rate)), P(RUNS))
-    data = place(workload.dataset.train, P())
+    shared = place(workload.shared(), P())
 
     started = time.perf_counter()
-    states = jax.jit(programs.init)(data, inputs)
+    states = jax.jit(programs.init)(shared, inputs)
     num_rounds = place(jnp.int32([1, options.rounds]), P())
-    compiled = jax.jit(programs.chunk).lower(states, data, inputs, num_rounds[0]).compile()
-    after, _ = jax.block_until_ready(compiled(states, data, inputs, num_rounds[0]))
+    compiled = jax.jit(programs.chunk).lower(states, shared, inputs, num_rounds[0]).compile()
+    after, _ = jax.block_until_ready(compiled(states, shared, inputs, num_rounds[0]))
     first = time.perf_counter() - started
 
     if options.check:
-        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(after.params)]  # of the only run
+        leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(after.variables.params)]  # of the only run
         np.save(exchange.params_file(options.folder, "fedsim"), np.concatenate(leaves))
-    call = lambda: jax.block_until_ready(compiled(states, data, inputs, num_rounds[1]))
+    call = lambda: jax.block_until_ready(compiled(states, shared, inputs, num_rounds[1]))
     seconds = [] if options.check else exchange.timed(call, options.rounds, options.calls)
     versions = {package: version(package) for package in ("fedsim", "jax", "jaxlib", "flax")}
     exchange.print_line("fedsim", first, seconds, versions)

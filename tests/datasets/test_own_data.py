@@ -112,3 +112,33 @@ def test_a_file_may_say_what_its_inputs_are(tmp_path):
         np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=x, y_test=y, inputs=inputs)
         raw = arrays.arrays(0, path=str(tmp_path / "mine.npz"))
         assert (raw.inputs, raw.num_classes) == (inputs, 0)
+
+
+FACTORIES = """
+from typing import Annotated
+import numpy as np
+from fedsim.datasets import RawDataset
+
+def line(seed: int, *, slope: Annotated[float, "of the line"] = 1.0):
+    x = np.random.default_rng(seed).normal(size=(60, 2))
+    y = slope * x[:, 0]
+    return RawDataset("line", x[:40], y[:40], x[40:], y[40:], 0, "vector")
+
+def halves(raw, num_clients, rng):
+    return (raw.y > np.median(raw.y)).astype(int)
+"""
+
+
+def test_a_data_set_and_a_partition_of_one_s_own(tmp_path):
+    """Numbers to predict, with a setting; NumPy's float64 becomes float32."""
+    path = tmp_path / "own.py"
+    path.write_text(FACTORIES)
+    dataset = dataset_of(f"""
+        data = {{name = "{path}:line", partition = "{path}:halves", num_clients = 2}}
+        line.slope = 3.0
+        server.cohort_size = 2
+    """)
+    assert dataset.train.counts.tolist() == [20, 20]
+    assert dataset.train.x.dtype == dataset.train.y.dtype == np.float32
+    np.testing.assert_allclose(dataset.train.y, 3 * dataset.train.x[:, 0], rtol=1e-6)
+    assert dataset.train.y[:20].max() < dataset.train.y[20:].min()

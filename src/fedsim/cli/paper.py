@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedsim.paper.index import Entry
+    from fedsim.paper.index import ResultFolder
     from fedsim.paper.results import Result
     from fedsim.report.cells import Results
     from fedsim.runs.folder import RunFolder
@@ -36,13 +36,13 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> int:
     """Shows all results, or one."""
     from rich.text import Text
 
     from fedsim import paper
     from fedsim.cli import console
-    from fedsim.config.fields import did_you_mean, nearest
+    from fedsim.config.registry import did_you_mean, nearest
     from fedsim.paper import index
     from fedsim.paper.page import terminal
     from fedsim.paper.results import RESULTS
@@ -55,19 +55,19 @@ def run(options: argparse.Namespace) -> int:
     for path in options.runs:
         if not path.is_dir() and path != Path("runs"):
             raise ConfigError(f"--runs: {path} is no folder")
-    found = index.entries(options.runs, id_)
+    folders = index.result_folders(options.runs, id_)
     if id_ is None:
         show(_listing())
     else:
         print(_details(RESULTS[id_]))
-    if found:
-        show(_folders(found))
+    if folders:
+        show(_folders(folders))
     else:
         where = ", ".join(map(str, options.runs))
         print(f"No run folder of {id_ or 'these'} in {where}; --runs DIR looks elsewhere.")
-    for entry in found if id_ else ():
-        if entry.measured and (page := paper.read_page(entry.folder)) is not None:
-            show(Text(f"\n{entry.folder.path}"), terminal(page))
+    for one in folders if id_ else ():
+        if one.measured and (page := paper.read_page(one.folder)) is not None:
+            show(Text(f"\n{one.folder.path}"), terminal(page))
     return 0
 
 
@@ -113,13 +113,14 @@ def _details(result: "Result") -> str:
     return "\n".join([*lines, str(path), *("  " + line.removeprefix("#").removeprefix(" ") for line in header)])
 
 
-def _folders(found: list["Entry"]) -> Any:
+def _folders(folders: list["ResultFolder"]) -> Any:
+    """A line a run folder."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table()
     for name in ("run folder", "budget", "state", "measured beside published"):
         table.add_column(name, overflow="fold")
-    for entry in found:
-        table.add_row(*map(escape, (str(entry.folder.path), entry.budget, entry.state, entry.measured)))
+    for one in folders:
+        table.add_row(*map(escape, (str(one.folder.path), one.budget, one.state, one.measured)))
     return table

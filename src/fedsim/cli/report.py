@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace) -> int:
     """Writes and shows the reports."""
     from fedsim import report
     from fedsim.cli import console

@@ -6,7 +6,8 @@ from fedsim.paper import page
 from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.results import of_name
 from fedsim.report import style
-from fedsim.report.cells import Results, read
+from fedsim.report.cells import Results
+from fedsim.report.reading import read
 from fedsim.runs.folder import RunFolder
 
 
@@ -29,9 +30,9 @@ def make(folder: RunFolder, results: Results | None = None, out: RunFolder | Non
 
 def read_page(folder: RunFolder, results: Results | None = None) -> page.Page | None:
     """Claims and tables of a complete run folder; None where its name is no result of the paper."""
-    found = of_name(str(folder.read_manifest()["runs"][0].get("name", "")))
-    if found is None:
+    named = of_name(str(folder.read_manifest()["runs"][0].get("name", "")))
+    if named is None:
         return None
     results = results or read(folder)
-    analysis = ANALYSES[found[0].id]
-    return page.Page(*found, results, analysis.claims(results), analysis.tables(results))
+    analysis = ANALYSES[named.result.id]
+    return page.Page(named.result, named.budget, results, analysis.claims(results), analysis.tables(results))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsim.paper import select
-from fedsim.paper.claims import Claim, claim, not_run
+from fedsim.paper.claims import Claim, Measured, Statement, check_all
 from fedsim.paper.clients import Clients, of_run
 from fedsim.report import style
 from fedsim.report.cells import Results
@@ -14,49 +14,60 @@ from fedsim.report.weights import LABEL, draw, ordered
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TEXTS = (
-    ("The corrupted clients' weights become zero and stay there", "after 350 of 1,000 rounds"),
-    ("The final weights are nearer to benign FedAvg's than to FedAvg's (total variation)", "Fig. 7: similar to benign"),
-    ("All benign clients have weight at the end", "Sec. 5.5, at λ = M"),
-)
-ACCURACY = ("Accuracy of ARFL, of FedAvg with benign clients only, and of FedAvg", "not given")
-
 
 def claims(results: Results) -> list[Claim]:
     """What Sec. 5.6 says of the weights; and the accuracies, of which it says nothing."""
-    return [*_of_weights(_clients(results)), _of_accuracy(results)]
+    return [*check_all(OF_WEIGHTS, _clients(results) or None), OF_ACCURACY.check(results)]
 
 
 def _clients(results: Results) -> list[Clients]:
     """The clients of ARFL's runs (seeds) under corruption."""
     cell = next((c for c in select.find(results, {"server.aggregator": "arfl"}) if c.corruption != "none"), None)
-    found = [] if cell is None else [c for run in cell.runs if (c := of_run(results, run)) is not None]
-    return [clients for clients in found if clients.corrupted.any()]
+    of_runs = [of_run(results, run) for run in cell.runs] if cell is not None else []
+    return [clients for clients in of_runs if clients is not None and clients.corrupted.any()]
 
 
-def _of_weights(found: list[Clients]) -> list[Claim]:
-    if not found:
-        return [not_run(*text) for text in TEXTS]
-    since = [zero_since(clients) for clients in found]
-    told = [f"after {round_:,}" if round_ is not None else "never" for round_ in since]
-    benign = [total_variation(clients.alpha[-1], clients.benign_fedavg) for clients in found]
-    fedavg = [total_variation(clients.alpha[-1], clients.fedavg) for clients in found]
-    with_weight = [int((clients.alpha[-1] > 0)[~clients.corrupted].sum()) for clients in found]
-    of = [int((~clients.corrupted).sum()) for clients in found]
-    measured = [
-        (f"{', '.join(told)} of {found[0].rounds[-1]:,} rounds", None not in since),
-        (f"{np.mean(benign):.3f} and {np.mean(fedavg):.3f}", np.mean(benign) < np.mean(fedavg)),
-        (", ".join(f"{n} of {m}" for n, m in zip(with_weight, of, strict=True)), with_weight == of),
-    ]
-    return [claim(*text, *value) for text, value in zip(TEXTS, measured, strict=True)]
+def _becomes_zero(seeds: list[Clients]) -> Measured:
+    since = [zero_since(clients) for clients in seeds]
+    rounds = ", ".join("never" if first is None else f"after {first:,}" for first in since)
+    return Measured(f"{rounds} of {seeds[0].rounds[-1]:,} rounds", None not in since)
 
 
-def _of_accuracy(results: Results) -> Claim:
+def _nearer_to_benign(seeds: list[Clients]) -> Measured:
+    benign = np.mean([total_variation(clients.alpha[-1], clients.benign_fedavg) for clients in seeds])
+    fedavg = np.mean([total_variation(clients.alpha[-1], clients.fedavg) for clients in seeds])
+    return Measured(f"{benign:.3f} and {fedavg:.3f}", benign < fedavg)
+
+
+def _all_benign_have_weight(seeds: list[Clients]) -> Measured:
+    with_weight = [int((clients.alpha[-1] > 0)[~clients.corrupted].sum()) for clients in seeds]
+    benign = [int((~clients.corrupted).sum()) for clients in seeds]
+    shares = ", ".join(f"{some} of {all_}" for some, all_ in zip(with_weight, benign, strict=True))
+    return Measured(shares, with_weight == benign)
+
+
+def _accuracies(results: Results) -> Measured | None:
     wanted = [("arfl", "shuffling"), ("fedavg", "exclude"), ("fedavg", "shuffling")]
     cells = [select.one(results, {"server.aggregator": rule, "corruption.kind": kind}) for rule, kind in wanted]
     if None in cells:
-        return not_run(*ACCURACY)
-    return claim(*ACCURACY, ", ".join(f"{select.final(cell):.2f} %" for cell in cells if cell), None)
+        return None
+    return Measured(", ".join(f"{select.final(cell):.2f} %" for cell in cells if cell), None)
+
+
+OF_WEIGHTS = (
+    Statement(
+        "The corrupted clients' weights become zero and stay there",
+        "after 350 of 1,000 rounds",
+        _becomes_zero,
+    ),
+    Statement(
+        "The final weights are nearer to benign FedAvg's than to FedAvg's (total variation)",
+        "Fig. 7: similar to benign",
+        _nearer_to_benign,
+    ),
+    Statement("All benign clients have weight at the end", "Sec. 5.5, at λ = M", _all_benign_have_weight),
+)
+OF_ACCURACY = Statement("Accuracy of ARFL, of FedAvg with benign clients only, and of FedAvg", "not given", _accuracies)
 
 
 def zero_since(clients: Clients) -> int | None:
@@ -73,10 +84,10 @@ def total_variation(a: np.ndarray, b: np.ndarray) -> float:
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """The paper's Fig. 6 (weights over rounds) and Fig. 7 (final weights as bars), of the first seed."""
-    found = _clients(results)
-    if not found:
+    seeds = _clients(results)
+    if not seeds:
         return {}
-    clients = found[0]
+    clients = seeds[0]
     order = np.argsort(clients.corrupted, kind="stable")  # benign first
     figure, (panel,) = style.panels(1)
     handles: dict[str, Any] = {}
@@ -90,15 +101,18 @@ def figures(results: Results) -> dict[str, "Figure"]:
 def _bars(clients: Clients) -> "Figure":
     from matplotlib.figure import Figure
 
-    bars = {"ARFL": clients.alpha[-1], "FedAvg, benign only": clients.benign_fedavg, "FedAvg": clients.fedavg}
-    colours = dict(zip(bars, (style.COLOURS[4], style.COLOURS[0], "0.65"), strict=True))
     figure = Figure(figsize=(5.5, 3.4))
     panel = figure.subplots()
+    bars = (
+        ("ARFL", clients.alpha[-1], style.COLOURS[4]),
+        ("FedAvg, benign only", clients.benign_fedavg, style.COLOURS[0]),
+        ("FedAvg", clients.fedavg, "0.65"),
+    )
     places = np.arange(len(clients.counts))
     handles: dict[str, Any] = {}
-    for position, (name, weights) in enumerate(bars.items()):
+    for position, (name, weights, colour) in enumerate(bars):
         x = places + (position - 1) * 0.27
-        handles[name] = panel.bar(x, 100 * weights, 0.25, color=colours[name])
+        handles[name] = panel.bar(x, 100 * weights, 0.25, color=colour)
     panel.set_xticks(places, [f"{i}*" if bad else f"{i}" for i, bad in enumerate(clients.corrupted)])
     panel.set_xlabel("Client (* corrupted)")
     panel.grid(visible=False, axis="x")

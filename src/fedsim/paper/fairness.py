@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsim.paper import select
-from fedsim.paper.claims import Claim, claim, not_run
+from fedsim.paper.claims import Claim, Measured, Statement, check_all
 from fedsim.paper.clients import Clients, of_run
-from fedsim.paper.plots import with_band
 from fedsim.report import style
 from fedsim.report.cells import Results
 
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_COUNT = 10  # training examples of a client that may be called the hardest
-TEXTS = (
-    ("At the smallest λ the hardest benign client has less weight than the mean benign one", "Sec. 6"),
-    ("It has less weight at the smallest λ than at the largest", "Sec. 6"),
-    ("Its accuracy is lower at the smallest λ than at the largest", "not given"),
-)
 
 
 class Point(NamedTuple):
@@ -32,18 +26,27 @@ class Point(NamedTuple):
     mean_weight: np.ndarray  # [S] over benign clients
 
 
+class Ends(NamedTuple):
+    """The least and the greatest lambda of the sweep."""
+
+    small: Point
+    large: Point
+
+
 def points(results: Results) -> list[Point]:
     """ARFL over lambda, in ascending order; the hardest client of a seed is chosen at the largest lambda."""
-    cells = select.along(results, "arfl.lam", {"server.aggregator": "arfl"})
-    clients = {lam: [of_run(results, run) for run in cell.runs] for lam, cell in cells.items()}
-    known = {lam: [c for c in found if c is not None] for lam, found in clients.items()}
-    lams = [lam for lam, found in known.items() if len(found) == len(next(iter(known.values())))]
-    if not lams or not known[lams[-1]]:
+    seeds: dict[float, list[Clients]] = {}
+    for lam, cell in select.along(results, "arfl.lam", {"server.aggregator": "arfl"}).items():
+        of_runs = [of_run(results, run) for run in cell.runs]
+        seeds[float(lam)] = [clients for clients in of_runs if clients is not None]
+    number = len(next(iter(seeds.values()), []))
+    seeds = {lam: clients for lam, clients in seeds.items() if len(clients) == number}
+    if not number:
         return []
-    chosen = [hardest(of_seed) for of_seed in known[lams[-1]]]
+    chosen = [hardest(clients) for clients in seeds[max(seeds)]]
     if None in chosen:
         return []
-    return [_point(float(lam), known[lam], [client for client in chosen if client is not None]) for lam in lams]
+    return [_point(lam, seeds[lam], [client for client in chosen if client is not None]) for lam in seeds]
 
 
 def hardest(clients: Clients) -> int | None:
@@ -52,9 +55,9 @@ def hardest(clients: Clients) -> int | None:
     return int(np.flatnonzero(able)[np.argmin(clients.accuracy[-1][able])]) if able.any() else None
 
 
-def _point(lam: float, found: list[Clients], chosen: list[int]) -> Point:
+def _point(lam: float, seeds: list[Clients], chosen: list[int]) -> Point:
     columns = []
-    for clients, client in zip(found, chosen, strict=True):
+    for clients, client in zip(seeds, chosen, strict=True):
         benign = ~clients.corrupted & (clients.counts > 0)
         weight = np.divide(clients.alpha[-1], clients.fedavg, out=np.zeros(len(benign)), where=clients.counts > 0)
         accuracy = clients.accuracy[-1]
@@ -64,37 +67,56 @@ def _point(lam: float, found: list[Clients], chosen: list[int]) -> Point:
 
 def claims(results: Results) -> list[Claim]:
     """A client that is hard to learn carries less weight at a small lambda."""
-    found = points(results)
-    if len(found) < 2:
-        return [not_run(*text) for text in TEXTS]
-    small, large = found[0], found[-1]
-    weight = small.hardest_weight.mean(), small.mean_weight.mean(), large.hardest_weight.mean()
-    accuracy = 100 * small.hardest_accuracy.mean(), 100 * large.hardest_accuracy.mean()
-    told = [
-        f"{weight[0]:.2f} and {weight[1]:.2f} of FedAvg's, λ = {small.lam:g} M",
-        f"{weight[0]:.2f} and {weight[2]:.2f} of FedAvg's, λ = {small.lam:g} M and {large.lam:g} M",
-        f"{accuracy[0]:.1f} % and {accuracy[1]:.1f} %",
-    ]
-    holds = [weight[0] < weight[1], weight[0] < weight[2], accuracy[0] < accuracy[1]]
-    return [claim(*text, *value) for text, *value in zip(TEXTS, told, holds, strict=True)]
+    sweep = points(results)
+    return check_all(STATEMENTS, Ends(sweep[0], sweep[-1]) if len(sweep) > 1 else None)
+
+
+def _less_than_mean(ends: Ends) -> Measured:
+    hard, mean = ends.small.hardest_weight.mean(), ends.small.mean_weight.mean()
+    return Measured(f"{hard:.2f} and {mean:.2f} of FedAvg's, λ = {ends.small.lam:g} M", hard < mean)
+
+
+def _less_than_at_large(ends: Ends) -> Measured:
+    small, large = ends.small.hardest_weight.mean(), ends.large.hardest_weight.mean()
+    lams = f"λ = {ends.small.lam:g} M and {ends.large.lam:g} M"
+    return Measured(f"{small:.2f} and {large:.2f} of FedAvg's, {lams}", small < large)
+
+
+def _less_accurate(ends: Ends) -> Measured:
+    small, large = (100 * point.hardest_accuracy.mean() for point in ends)
+    return Measured(f"{small:.1f} % and {large:.1f} %", small < large)
+
+
+STATEMENTS = (
+    Statement(
+        "At the smallest λ the hardest benign client has less weight than the mean benign one",
+        "Sec. 6",
+        _less_than_mean,
+    ),
+    Statement("It has less weight at the smallest λ than at the largest", "Sec. 6", _less_than_at_large),
+    Statement("Its accuracy is lower at the smallest λ than at the largest", "not given", _less_accurate),
+)
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """Accuracy and weight over lambda, of the hardest and of the mean benign client; bands over seeds."""
-    found = points(results)
-    if len(found) < 2:
+    sweep = points(results)
+    if len(sweep) < 2:
         return {}
-    lams = np.asarray([point.lam for point in found])
-    figure, panels = style.panels(2, share_y=False)
+    lams = np.asarray([point.lam for point in sweep])
+    figure, (accuracy, weight) = style.panels(2, share_y=False)
     handles: dict[str, Any] = {}
-    for position, (name, prefix) in enumerate((("mean benign client", "mean"), ("hardest benign client", "hardest"))):
-        look = style.line(position) | {"marker": "o"}
-        accuracy, weight = ([getattr(point, f"{prefix}_{what}") for point in found] for what in ("accuracy", "weight"))
-        handles[name] = with_band(panels[0], lams, [100 * values for values in accuracy], look)
-        with_band(panels[1], lams, weight, look)
-    for panel, label in zip(panels, ("Accuracy on own test examples (%)", "Weight α relative to m/M"), strict=True):
+    mean, hard = (style.line(position) | {"marker": "o"} for position in range(2))
+    name = "mean benign client"
+    handles[name] = style.with_band(accuracy, lams, [100 * point.mean_accuracy for point in sweep], mean)
+    style.with_band(weight, lams, [point.mean_weight for point in sweep], mean)
+    name = "hardest benign client"
+    handles[name] = style.with_band(accuracy, lams, [100 * point.hardest_accuracy for point in sweep], hard)
+    style.with_band(weight, lams, [point.hardest_weight for point in sweep], hard)
+    accuracy.set_ylabel("Accuracy on own test examples (%)")
+    weight.set_ylabel("Weight α relative to m/M")
+    for panel in (accuracy, weight):
         panel.set_xscale("log")
         panel.set_xlabel("λ / M")
-        panel.set_ylabel(label)
         panel.set_ylim(bottom=0)
     return {"fairness": style.finish(figure, [], "", handles)}

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsim.paper import select
-from fedsim.paper.claims import Claim, claim, not_run
-from fedsim.paper.plots import with_band
+from fedsim.paper.claims import Claim, Measured, Statement, check_all
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results
 from fedsim.report.names import aggregator_name
@@ -14,16 +13,11 @@ from fedsim.report.names import aggregator_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TEXTS = (
-    ("The larger α, the higher the accuracy at the end (mean of the last five evaluations)", "Fig. 4"),
-    ("The larger α, the less the curve fluctuates (deviation of its steps in the second half)", "Fig. 4"),
-)
-
 
 def over_alpha(results: Results) -> dict[float, Cell]:
     """ARFL's cells by the Dirichlet partition's alpha, in ascending order."""
     wanted = {"server.aggregator": "arfl", "data.partition": "dirichlet"}
-    return select.along(results, "data.dirichlet_alpha", wanted)
+    return select.along(results, "dirichlet.alpha", wanted)
 
 
 def fluctuation(cell: Cell) -> float:
@@ -36,17 +30,30 @@ def fluctuation(cell: Cell) -> float:
 def claims(results: Results) -> list[Claim]:
     """A stronger heterogeneity makes curves fluctuate more and end lower."""
     cells = over_alpha(results)
-    if len(cells) < 2:
-        return [not_run(*text) for text in TEXTS]
-    ends = [select.late(cell) for cell in cells.values()]
-    fluctuations = [fluctuation(cell) for cell in cells.values()]
-    told = lambda values, unit: ", ".join(
-        f"α = {alpha:g}: {value:.2f}{unit}" for alpha, value in zip(cells, values, strict=True)
-    )
-    made = [claim(*TEXTS[0], told(ends, " %"), all(np.diff(ends) > 0))]
-    if np.isnan(fluctuations).any():
-        return [*made, not_run(*TEXTS[1])]
-    return [*made, claim(*TEXTS[1], told(fluctuations, ""), all(np.diff(fluctuations) < 0))]
+    return check_all(STATEMENTS, cells if len(cells) > 1 else None)
+
+
+def _rises(cells: dict[float, Cell]) -> Measured:
+    ends = {alpha: select.late(cell) for alpha, cell in cells.items()}
+    return Measured(_listed(ends, " %"), (np.diff(list(ends.values())) > 0).all())
+
+
+def _calms(cells: dict[float, Cell]) -> Measured | None:
+    fluctuations = {alpha: fluctuation(cell) for alpha, cell in cells.items()}
+    values = list(fluctuations.values())
+    return None if np.isnan(values).any() else Measured(_listed(fluctuations, ""), (np.diff(values) < 0).all())
+
+
+def _listed(values: dict[float, float], unit: str) -> str:
+    return ", ".join(f"α = {alpha:g}: {value:.2f}{unit}" for alpha, value in values.items())
+
+
+STATEMENTS = (
+    Statement("The larger α, the higher the accuracy at the end (mean of the last five evaluations)", "Fig. 4", _rises),
+    Statement(
+        "The larger α, the less the curve fluctuates (deviation of its steps in the second half)", "Fig. 4", _calms
+    ),
+)
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
@@ -58,6 +65,6 @@ def figures(results: Results) -> dict[str, "Figure"]:
     figure.set_size_inches(5.2, 3.8)
     handles: dict[str, Any] = {}
     for position, (alpha, cell) in enumerate(cells.items()):
-        handles[f"α = {alpha:g}"] = with_band(panel, cell.rounds, 100 * cell.accuracy.T, style.line(position))
+        handles[f"α = {alpha:g}"] = style.with_band(panel, cell.rounds, 100 * cell.accuracy.T, style.line(position))
     style.over_rounds(panel)
     return {"heterogeneity": style.finish(figure, [panel], f"Test accuracy of {aggregator_name('arfl')} (%)", handles)}

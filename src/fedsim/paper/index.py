@@ -7,11 +7,11 @@ from typing import NamedTuple
 from fedsim.errors import FedsimError
 from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.results import Result, of_name
-from fedsim.report.cells import read
+from fedsim.report.reading import read
 from fedsim.runs.folder import RunFolder
 
 
-class Entry(NamedTuple):
+class ResultFolder(NamedTuple):
     """A run folder of a result."""
 
     folder: RunFolder
@@ -21,11 +21,12 @@ class Entry(NamedTuple):
     measured: str  # how far from published; empty where there is nothing yet
 
 
-def entries(paths: Sequence[Path], id_: str | None = None) -> list[Entry]:
+def result_folders(paths: Sequence[Path], id_: str | None = None) -> list[ResultFolder]:
     """The run folders among `paths` and right below them that belong to a result (to that with `id_`, if given)."""
-    found = [entry for path in _folders(paths) if (entry := _entry(RunFolder(path), id_)) is not None]
+    every = [_result_folder(RunFolder(path), id_) for path in _folders(paths)]
     order = list(ANALYSES)
-    return sorted(found, key=lambda entry: (order.index(entry.result.id), entry.budget, str(entry.folder.path)))
+    place = lambda one: (order.index(one.result.id), one.budget, str(one.folder.path))
+    return sorted((one for one in every if one is not None), key=place)
 
 
 def _folders(paths: Sequence[Path]) -> Iterator[Path]:
@@ -37,18 +38,19 @@ def _folders(paths: Sequence[Path]) -> Iterator[Path]:
             yield from filter(is_run, sorted(path.iterdir()))
 
 
-def _entry(folder: RunFolder, id_: str | None) -> Entry | None:
+def _result_folder(folder: RunFolder, id_: str | None) -> ResultFolder | None:
     try:
         manifest = folder.read_manifest()
-        found = of_name(str(manifest["runs"][0].get("name", "")))
+        named = of_name(str(manifest["runs"][0].get("name", "")))
     except FedsimError:
         return None  # not of this program
-    if found is None or id_ not in (None, found[0].id):
+    if named is None or id_ not in (None, named.result.id):
         return None
+    one = ResultFolder(folder, named.result, named.budget, "complete", "")
     if manifest["status"] != "complete":
         done = sum(folder.finished(group) is not None for group in range(len(manifest["plan"])))
-        return Entry(folder, *found, f"{done} of {len(manifest['plan'])} groups", "")
+        return one._replace(state=f"{done} of {len(manifest['plan'])} groups")
     try:
-        return Entry(folder, *found, "complete", ANALYSES[found[0].id].summary(read(folder)))
+        return one._replace(measured=ANALYSES[named.result.id].summary(read(folder)))
     except FedsimError as error:
-        return Entry(folder, *found, str(error).removeprefix(f"{folder.path}: "), "")
+        return one._replace(state=str(error).removeprefix(f"{folder.path}: "))

@@ -2,17 +2,12 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
-from fedsim.config.fields import unflatten
-from fedsim.core.types import ClientData
 from fedsim.datasets.plane import NORMAL
-from fedsim.engine import build
-from fedsim.engine.programs import merged, prepare
 from fedsim.errors import RunFolderError
 from fedsim.paper import select
-from fedsim.paper.claims import Claim, claim, not_run
+from fedsim.paper.claims import Claim, Measured, Statement
 from fedsim.report import style
 from fedsim.report.cells import Cell, Results
 from fedsim.report.names import aggregator_name
@@ -59,7 +54,7 @@ def line_of(params: dict[str, np.ndarray]) -> Line | None:
 
 
 def lines(results: Results, cell: Cell | None) -> list[Line]:
-    """The learned lines of a cell's seeds; empty where they were not kept."""
+    """The learned lines of a cell's seeds; empty where the models were not kept."""
     try:
         models = [results.folders[0].read_model(run) for run in cell.runs] if cell else []
     except RunFolderError:
@@ -67,22 +62,41 @@ def lines(results: Results, cell: Cell | None) -> list[Line]:
     return [line for params in models if (line := line_of(params)) is not None]
 
 
+class Lines(NamedTuple):
+    """The learned lines of a statement's two cells, by seed."""
+
+    moved: list[Line]  # those that the statement is about
+    other: list[Line]  # those that they are compared with
+
+
 def claims(results: Results) -> list[Claim]:
     """FedAvg's line is the true one on clean data, and is driven away by one corrupted client. ARFL's is ours."""
-    found = {(rule, kind): lines(results, _cell(results, rule, kind)) for rule in ("fedavg", "arfl") for kind in KINDS}
-    clean = found["fedavg", "none"]
+    clean = lines(results, _cell(results, "fedavg", "none"))
     text = f"Clean: FedAvg's line is within {CLOSE:g}° of the true one"
-    made = [claim(text, "Fig. 1a", _told(clean), _angle(clean) <= CLOSE) if clean else not_run(text, "Fig. 1a")]
-    for kind, where in (("shift", "Fig. 1b: driven away"), ("flipping", "Fig. 1c: driven away")):
+    made = [Statement(text, "Fig. 1a", _is_close).check(clean or None)]
+    for kind, published in (("shift", "Fig. 1b: driven away"), ("flipping", "Fig. 1c: driven away")):
+        fedavg, arfl = (lines(results, _cell(results, rule, kind)) for rule in ("fedavg", "arfl"))
         text = f"{_titled(kind)}: FedAvg's line is farther from the true one"
-        moved = found["fedavg", kind]
-        holds = bool(clean and moved) and _angle(moved) > _angle(clean)
-        made.append(claim(text, where, _told(moved), holds) if clean and moved else not_run(text, where))
+        made.append(Statement(text, published, _is_farther).check(_compared(fedavg, clean)))
         text = f"{_titled(kind)}: ARFL's line is nearer to it than FedAvg's"
-        ours = found["arfl", kind]
-        holds = bool(ours and moved) and _angle(ours) < _angle(moved)
-        made.append(claim(text, "not given", _told(ours), holds) if ours and moved else not_run(text, "not given"))
+        made.append(Statement(text, "not given", _is_nearer).check(_compared(arfl, fedavg)))
     return made
+
+
+def _compared(moved: list[Line], other: list[Line]) -> Lines | None:
+    return Lines(moved, other) if moved and other else None
+
+
+def _is_close(clean: list[Line]) -> Measured:
+    return Measured(_mean_text(clean), _angle(clean) <= CLOSE)
+
+
+def _is_farther(pair: Lines) -> Measured:
+    return Measured(_mean_text(pair.moved), _angle(pair.moved) > _angle(pair.other))
+
+
+def _is_nearer(pair: Lines) -> Measured:
+    return Measured(_mean_text(pair.moved), _angle(pair.moved) < _angle(pair.other))
 
 
 def _titled(kind: str, who: str = "client 0") -> str:
@@ -93,44 +107,57 @@ def _cell(results: Results, rule: str, kind: str) -> Cell | None:
     return select.one(results, {"server.aggregator": rule, "corruption.kind": kind, "data.name": "plane"})
 
 
-def _angle(found: list[Line]) -> float:
-    return float(np.mean([line.angle for line in found]))
+def _angle(of_seeds: list[Line]) -> float:
+    return float(np.mean([line.angle for line in of_seeds]))
 
 
-def _told(found: list[Line]) -> str:
-    return f"{_angle(found):.1f}°, {np.mean([line.distance for line in found]):.2f} from the origin"
+def _mean_text(of_seeds: list[Line]) -> str:
+    return f"{_angle(of_seeds):.1f}°, {np.mean([line.distance for line in of_seeds]):.2f} from the origin"
 
 
-def training_data(config: dict[str, Any]) -> ClientData:
-    """The clients' data as a run with this configuration trained on them, made again from its seeds."""
-    settings = unflatten(config)
-    shared = jax.tree.map(np.asarray, build.dataset(settings.data).train)
-    inputs = prepare([settings], shared)
-    return jax.tree.map(np.asarray, merged(shared, jax.tree.map(lambda a: a[0], inputs.changes)))
+class Examples(NamedTuple):
+    """The training data of a run, as its clients trained on them."""
+
+    x: np.ndarray  # [M, 2]
+    y: np.ndarray  # [M]
+    offsets: np.ndarray  # [N]
+    counts: np.ndarray  # [N]
+    corrupted: np.ndarray  # [N] bool
+
+
+def examples(results: Results, kind: str) -> Examples | None:
+    """Those of the first seed under a kind of corruption; None where they were not kept, or nothing was run."""
+    cell = _cell(results, "fedavg", kind) or _cell(results, "arfl", kind)
+    if cell is None:
+        return None
+    try:
+        data = results.folders[0].read_data(cell.runs[0])
+    except RunFolderError:
+        return None
+    return Examples(*(data[name] for name in Examples._fields))
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """The paper's Fig. 1, of the first seed: each client's examples as trained on, the true and the learned lines."""
-    shown = {kind: _cell(results, "fedavg", kind) or _cell(results, "arfl", kind) for kind in KINDS}
-    data = {kind: training_data(select.config(results, cell)) for kind, cell in shown.items() if cell}
-    if not data:
+    shown = {kind: data for kind in KINDS if (data := examples(results, kind)) is not None}
+    if not shown:
         return {}
-    figure, panels = style.panels(len(data))
-    limit = max(float(np.abs(of_kind.x).max()) for of_kind in data.values()) + 0.5
-    for panel, (kind, of_kind) in zip(panels, data.items(), strict=True):
-        _points(panel, of_kind)
+    figure, panels = style.panels(len(shown))
+    limit = max(float(np.abs(data.x).max()) for data in shown.values()) + 0.5
+    for panel, (kind, data) in zip(panels, shown.items(), strict=True):
+        _points(panel, data)
         _draw(panel, Line(NORMAL, 0.0), "true line")
         for rule in ("fedavg", "arfl"):
             for line in lines(results, _cell(results, rule, kind))[:1]:
                 _draw(panel, line, aggregator_name(rule))
-        panel.set_title(_titled(kind, "client " + ", ".join(map(str, np.flatnonzero(of_kind.corrupted)))))
+        panel.set_title(_titled(kind, "client " + ", ".join(map(str, np.flatnonzero(data.corrupted)))))
         panel.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal", xlabel="$x_1$")
     panels[0].set_ylabel("$x_2$")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     return {"intro": figure}
 
 
-def _points(panel: Any, data: ClientData) -> None:
+def _points(panel: Any, data: Examples) -> None:
     for client, (start, count) in enumerate(zip(data.offsets, data.counts, strict=True)):
         x, y = data.x[start : start + count], data.y[start : start + count]
         marker = MARKERS[client % len(MARKERS)]

@@ -1,9 +1,11 @@
 """Limitations (Sec. 6; Sec. 5.2 on collusion): colluding clients, false losses, flipped updates."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fedsim.paper import select
-from fedsim.paper.claims import Claim, claim, not_run
+from fedsim.paper.claims import Claim, Measured, Statement
 from fedsim.paper.grid import Grid
 from fedsim.report.cells import Cell, Results
 from fedsim.report.names import AGGREGATORS, aggregator_name
@@ -12,21 +14,39 @@ COST = 5.0  # percentage points: a limit that is felt
 HIGH = 0.7  # share of colluding clients that Sec. 5.2 speaks of
 KEPT = 0.9  # of its share: a weight that is kept
 ATTACKS = {"none": "", "fake_loss": "false losses", "sign_flip": "flipped updates"}
-Case = tuple[str, float, str]  # corruption, fraction, attack
+
+
+class Case(NamedTuple):
+    """What corrupted clients do."""
+
+    corruption: str
+    fraction: float
+    attack: str
+
+
+class Pair(NamedTuple):
+    """A cell, and another that it is compared with."""
+
+    cell: Cell
+    other: Cell
 
 
 def cases(results: Results) -> list[Case]:
     """What the corrupted clients do, as it comes."""
-    found = dict.fromkeys(_case(results, cell) for cell in results.cells)
-    return [case for case in found if case[1] > 0]
+    every = dict.fromkeys(_case(results, cell) for cell in results.cells)
+    return [case for case in every if case.fraction > 0]
 
 
 def _case(results: Results, cell: Cell) -> Case:
-    return cell.corruption, cell.fraction, select.config(results, cell)["attack.kind"]
+    return Case(cell.corruption, cell.fraction, select.config(results, cell)["attack.kind"])
 
 
 def _cell(results: Results, rule: str, case: Case) -> Cell | None:
     return next((c for c in results.cells if c.aggregator == rule and _case(results, c) == case), None)
+
+
+def _pair(cell: Cell | None, other: Cell | None) -> Pair | None:
+    return None if cell is None or other is None else Pair(cell, other)
 
 
 def claims(results: Results) -> list[Claim]:
@@ -35,60 +55,70 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _collusion(results: Results) -> list[Claim]:
-    shares = [case[1] for case in cases(results) if case[0] == "collusion"]
-    text = "Collusion of {} % costs ARFL {} points more than shuffling", "Sec. 6: may bring risk"
+    shares = [case.fraction for case in cases(results) if case.corruption == "collusion"]
     if not shares:
-        return [not_run(text[0].format("the clients", f"{COST:g}"), text[1])]
+        return [_collusion_costs("the clients", "Sec. 6: may bring risk").check(None)]
     made = []
     for share in shares:
-        said = text[0].format(f"{100 * share:g}", f"{COST:g}"), "Sec. 5.2: not handled" if share >= HIGH else text[1]
-        cells = [_cell(results, "arfl", (kind, share, "none")) for kind in ("collusion", "shuffling")]
-        if None in cells:
-            made.append(not_run(*said))
-            continue
-        colluding, shuffled = (select.final(cell) for cell in cells if cell)
-        told = f"{colluding:.2f} % with collusion, {shuffled:.2f} % with shuffling"
-        made.append(claim(*said, told, colluding <= shuffled - COST))
+        published = "Sec. 5.2: not handled" if share >= HIGH else "Sec. 6: may bring risk"
+        colluding, shuffled = (_cell(results, "arfl", Case(kind, share, "none")) for kind in ("collusion", "shuffling"))
+        made.append(_collusion_costs(f"{100 * share:g} %", published).check(_pair(colluding, shuffled)))
     return made
 
 
+def _collusion_costs(who: str, published: str) -> Statement[Pair]:
+    def measure(pair: Pair) -> Measured:
+        colluding, shuffled = select.final(pair.cell), select.final(pair.other)
+        text = f"{colluding:.2f} % with collusion, {shuffled:.2f} % with shuffling"
+        return Measured(text, colluding <= shuffled - COST)
+
+    return Statement(f"Collusion of {who} costs ARFL {COST:g} points more than shuffling", published, measure)
+
+
 def _fake_loss(results: Results) -> list[Claim]:
-    weight = "Clients with false small losses get more weight than their share", "Sec. 6: they dominate"
-    cost = "False losses cost ARFL accuracy", "Sec. 6"
-    lying = next((case for case in cases(results) if case[2] == "fake_loss"), None)
+    lying = next((case for case in cases(results) if case.attack == "fake_loss"), None)
     cell = _cell(results, "arfl", lying) if lying else None
-    if cell is None or lying is None:
-        return [not_run(*weight), not_run(*cost)]
-    honest = _cell(results, "arfl", (*lying[:2], "none"))
-    share, got = 100 * cell.fraction, select.late_corrupted_weight(cell)
-    told = f"{got:.1f} % of the weight, {share:g} % of the clients"
-    told += f"; {select.late_corrupted_weight(honest):.1f} % with true losses" if honest else ""
-    made = [claim(*weight, told, got > share)]
-    if honest is None:
-        return [*made, not_run(*cost)]
-    accuracy = select.final(cell), select.final(honest)
-    told = f"{accuracy[0]:.2f} % with false losses, {accuracy[1]:.2f} % with true ones"
-    return [*made, claim(*cost, told, accuracy[0] < accuracy[1])]
+    honest = _cell(results, "arfl", lying._replace(attack="none")) if lying else None
+
+    def more_weight(cell: Cell) -> Measured:
+        share, weight = 100 * cell.fraction, select.late_corrupted_weight(cell)
+        text = f"{weight:.1f} % of the weight, {share:g} % of the clients"
+        if honest is not None:
+            text += f"; {select.late_corrupted_weight(honest):.1f} % with true losses"
+        return Measured(text, weight > share)
+
+    def less_accuracy(pair: Pair) -> Measured:
+        false, true = select.final(pair.cell), select.final(pair.other)
+        return Measured(f"{false:.2f} % with false losses, {true:.2f} % with true ones", false < true)
+
+    text = "Clients with false small losses get more weight than their share"
+    return [
+        Statement(text, "Sec. 6: they dominate", more_weight).check(cell),
+        Statement("False losses cost ARFL accuracy", "Sec. 6", less_accuracy).check(_pair(cell, honest)),
+    ]
 
 
 def _sign_flip(results: Results) -> list[Claim]:
-    weight = (
-        f"Clients with clean data that flip their updates keep {100 * KEPT:g} % of their share of the weight",
-        "Sec. 6: not the method's aim",
-    )
-    better = "Under flipped updates ARFL is no better than FedAvg", "Sec. 6: not the method's aim"
-    case = next((case for case in cases(results) if case[2] == "sign_flip"), None)
-    cell = _cell(results, "arfl", case) if case else None
-    if cell is None or case is None:
-        return [not_run(*weight), not_run(*better)]
-    got, share = select.late_corrupted_weight(cell), 100 * cell.fraction
-    made = [claim(*weight, f"{got:.1f} % of the weight, {share:g} % of the clients", got >= KEPT * share)]
-    others = {rule: other for rule in AGGREGATORS if rule != "arfl" and (other := _cell(results, rule, case))}
-    if "fedavg" not in others:
-        return [*made, not_run(*better)]
-    accuracy = {rule: select.final(other) for rule, other in {"arfl": cell, **others}.items()}
-    told = ", ".join(f"{aggregator_name(rule)} {value:.2f} %" for rule, value in accuracy.items())
-    return [*made, claim(*better, told, accuracy["arfl"] <= accuracy["fedavg"])]
+    case = next((case for case in cases(results) if case.attack == "sign_flip"), None)
+    by_rule = {rule: _cell(results, rule, case) for rule in ("arfl", *AGGREGATORS)} if case else {}
+    cells = {rule: cell for rule, cell in by_rule.items() if cell is not None}
+
+    def keeps_weight(cell: Cell) -> Measured:
+        weight, share = select.late_corrupted_weight(cell), 100 * cell.fraction
+        return Measured(f"{weight:.1f} % of the weight, {share:g} % of the clients", weight >= KEPT * share)
+
+    def no_better(cells: dict[str, Cell]) -> Measured:
+        accuracy = {rule: select.final(cell) for rule, cell in cells.items()}
+        text = ", ".join(f"{aggregator_name(rule)} {value:.2f} %" for rule, value in accuracy.items())
+        return Measured(text, accuracy["arfl"] <= accuracy["fedavg"])
+
+    published = "Sec. 6: not the method's aim"
+    text = f"Clients with clean data that flip their updates keep {100 * KEPT:g} % of their share of the weight"
+    worse = Statement("Under flipped updates ARFL is no better than FedAvg", published, no_better)
+    return [
+        Statement(text, published, keeps_weight).check(cells.get("arfl")),
+        worse.check(cells if {"arfl", "fedavg"} <= cells.keys() else None),
+    ]
 
 
 def tables(results: Results) -> list[Grid]:
@@ -106,9 +136,9 @@ def tables(results: Results) -> list[Grid]:
 
 
 def _name(case: Case) -> str:
-    kind, share, attack = case
-    what = " and ".join(filter(None, ["" if kind == "none" else kind, ATTACKS.get(attack, attack)]))
-    return f"{100 * share:g} %: {what}"
+    kind = "" if case.corruption == "none" else case.corruption
+    what = " and ".join(filter(None, [kind, ATTACKS.get(case.attack, case.attack)]))
+    return f"{100 * case.fraction:g} %: {what}"
 
 
 def _texts(cell: Cell | None) -> tuple[str, str]:

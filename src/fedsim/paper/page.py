@@ -5,14 +5,13 @@ from typing import NamedTuple
 from rich.console import Group
 from rich.text import Text
 
-from fedsim.engine.experiment import RESUMED
-from fedsim.engine.group import SECONDS
 from fedsim.paper import grid
 from fedsim.paper.claims import Claim
 from fedsim.paper.grid import Grid
 from fedsim.paper.results import Result
 from fedsim.report.cells import Results
 from fedsim.report.names import duration
+from fedsim.runs.folder import RESUMED, SECONDS
 
 SOURCE = '"Auto-weighted Robust Federated Learning with Corrupted Data Sources", arXiv 2101.05880'
 
@@ -37,15 +36,15 @@ class Page(NamedTuple):
         cells = self.results.cells
         rounds, seeds = {int(cell.rounds[-1]) for cell in cells}, {len(cell.runs) for cell in cells}
         span = lambda numbers: " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)}))
-        return f"Measured: {span(rounds)} rounds, {span(seeds)} seed{'s' * (max(seeds) > 1)}"
+        return f"Measured: {span(rounds)} rounds, {span(seeds)} {'seeds' if max(seeds) > 1 else 'seed'}"
 
     @property
     def machine(self) -> str:
         """Where it ran and how long, for example "2 x AMD EPYC, jax 0.10.2, 24 min"."""
         manifest = self.results.manifest
         device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
-        others = " (in part on others)" * ("mixed" in manifest)
-        least = "at least " * bool(manifest.get(RESUMED))
+        others = " (in part on others)" if "mixed" in manifest else ""
+        least = "at least " if manifest.get(RESUMED) else ""
         jax = manifest["versions"]["jax"]
         return f"{device['count']} x {device['kind']}, jax {jax}{others}, {least}{duration(seconds)}"
 

@@ -42,5 +42,4 @@ def cells() -> tuple[Published, ...]:
 def cell(dataset: str, aggregator: str, corruption: str, fraction: float) -> Published | None:
     """The cell of Table 2 with these names, or None."""
     wanted = (dataset, aggregator, corruption, round(fraction, 6))
-    found = (c for c in cells() if (c.dataset, c.aggregator, c.corruption, c.fraction) == wanted)
-    return next(found, None)
+    return next((c for c in cells() if (c.dataset, c.aggregator, c.corruption, c.fraction) == wanted), None)

@@ -1,8 +1,7 @@
 """The paper's results: what each is, where it stands, the configuration that makes it, and what is published."""
 
 from dataclasses import dataclass
-
-BUDGETS = ("paper", "small")
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,8 @@ class Result:
 
     def command(self, budget: str = "paper") -> str:
         """The command that makes it."""
-        return f"fedsim run {self.config}" + f" --budget {budget}" * (budget != "paper")
+        command = f"fedsim run {self.config}"
+        return command if budget == "paper" else f"{command} --budget {budget}"
 
 
 RESULTS = {
@@ -44,9 +44,16 @@ RESULTS = {
 }
 
 
-def of_name(name: str) -> tuple[Result, str] | None:
+class Named(NamedTuple):
+    """What an experiment's name says of it."""
+
+    result: Result
+    budget: str
+
+
+def of_name(name: str) -> Named | None:
     """The result that an experiment's `name` belongs to, and its budget: "lambda-small" is ("lambda", "small")."""
     if name in RESULTS:
-        return RESULTS[name], "paper"
+        return Named(RESULTS[name], "paper")
     head, _, budget = name.rpartition("-")
-    return (RESULTS[head], budget) if head in RESULTS else None
+    return Named(RESULTS[head], budget) if head in RESULTS else None

@@ -7,13 +7,10 @@ import numpy as np
 from fedsim.report.cells import Cell, Results
 from fedsim.report.summary import LAST, mean
 
-SCENARIO = ("corruption.kind", "corruption.fraction")
-
 
 def find(results: Results, wanted: dict[str, Any]) -> list[Cell]:
     """The cells whose runs have these values by dotted key."""
-    has = lambda cell: all(config(results, cell)[key] == value for key, value in wanted.items())
-    return [cell for cell in results.cells if has(cell)]
+    return [cell for cell in results.cells if wanted.items() <= config(results, cell).items()]
 
 
 def one(results: Results, wanted: dict[str, Any]) -> Cell | None:
@@ -22,11 +19,12 @@ def one(results: Results, wanted: dict[str, Any]) -> Cell | None:
 
 
 def along(results: Results, key: str, wanted: dict[str, Any]) -> dict[Any, Cell]:
-    """Of the cells of `find`, the first for each value of `key`, by that value in ascending order."""
-    found: dict[Any, Cell] = {}
+    """Of the cells of `find` that have `key`, the first for each of its values, by that value in ascending order."""
+    cells: dict[Any, Cell] = {}
     for cell in find(results, wanted):
-        found.setdefault(config(results, cell)[key], cell)
-    return dict(sorted(found.items()))
+        if key in config(results, cell):
+            cells.setdefault(config(results, cell)[key], cell)
+    return dict(sorted(cells.items()))
 
 
 def config(results: Results, cell: Cell) -> dict[str, Any]:

@@ -53,17 +53,23 @@ def objective(alpha: np.ndarray, losses: np.ndarray, counts: np.ndarray, lam: fl
 def terms(clients: Clients, lam: float) -> Terms | None:
     """All terms over the rounds in which every client has reported a finite loss; None where there is none."""
     playing = clients.counts > 0
-    rows, counts = [], clients.counts[playing]
-    for round_, alpha, losses in zip(
-        clients.rounds, clients.alpha[:, playing], clients.losses[:, playing], strict=True
-    ):
-        if not np.isfinite(losses).all() or np.isnan(alpha).any():
-            continue
-        best = optimum(losses, counts, lam)
-        near = np.abs(losses - best.threshold) <= 1e-5 * max(1.0, best.threshold)
-        agrees = bool((((alpha == 0) == (losses >= best.threshold)) | near).all())
-        norm = np.sqrt((alpha**2 / counts).sum())
-        found = objective(alpha, losses, counts, lam)
-        difference = np.abs(alpha - best.alpha).max()
-        rows.append((round_, alpha @ losses, norm, found, *best[1:], difference, agrees))
-    return Terms(*np.asarray(rows, float).T) if rows else None
+    alpha, losses, counts = clients.alpha[:, playing], clients.losses[:, playing], clients.counts[playing]
+    kept = np.isfinite(losses).all(axis=1) & ~np.isnan(alpha).any(axis=1)
+    if not kept.any():
+        return None
+    alpha, losses = alpha[kept], losses[kept]
+    best = [optimum(of_round, counts, lam) for of_round in losses]
+    threshold = np.asarray([one.threshold for one in best])
+    near = np.abs(losses - threshold[:, None]) <= 1e-5 * np.maximum(1.0, threshold)[:, None]
+    has_none, is_above = alpha == 0, losses >= threshold[:, None]
+    return Terms(
+        rounds=clients.rounds[kept],
+        risk=(alpha * losses).sum(axis=1),
+        norm=np.sqrt((alpha**2 / counts).sum(axis=1)),
+        objective=np.asarray([objective(a, loss, counts, lam) for a, loss in zip(alpha, losses, strict=True)]),
+        num_weighted=np.asarray([one.num_weighted for one in best]),
+        average_loss=np.asarray([one.average_loss for one in best]),
+        threshold=threshold,
+        difference=np.abs(alpha - np.stack([one.alpha for one in best])).max(axis=1),
+        agrees=((has_none == is_above) | near).all(axis=1),
+    )

@@ -1,0 +1,75 @@
+"""Memory that is bounded before anything runs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, memory, run_plan
+from fedsim.errors import ConfigError
+from fedsim.models import MLP
+from tests.conftest import make_dataset
+
+LOCKSTEP = """
+[data]
+num_clients = 10
+[mlp]
+hidden_sizes = [64]
+[client]
+batch_size = 64
+[server]
+num_rounds = 1
+[engine]
+client_width = 1
+[[sweep]]
+seed = [0, 1, 2, 3]
+"""
+
+
+@pytest.mark.parametrize("size", [8, 512])
+def test_step_bytes_bound_what_xla_needs(size):
+    """At least what the compiled step allocates, at most a few times as much."""
+    dataset = make_dataset(num_features=64)
+    task = fedsim.classification(MLP(10, (256,)), dataset.train.x[0])
+    variables, key = task.init(jax.random.key(0)), jax.random.key(0)
+    batch = jnp.zeros((size, 64)), jnp.zeros(size, jnp.int32), jnp.ones(size, bool), key
+    program = jax.jit(jax.grad(task.loss, has_aux=True)).lower(variables, *batch).compile()
+    bound = memory.step_bytes(task, dataset, size)
+    assert memory.needed([program]) <= bound <= 10 * memory.needed([program])
+
+
+def test_bytes_of_a_tree_are_those_of_its_arrays():
+    tree = {"a": np.zeros((3, 5), np.float32), "b": [np.zeros((), np.int8), np.zeros((0, 4))]}
+    assert memory.tree_bytes(tree) == sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+    keys = jax.random.split(jax.random.key(0), 3)
+    assert memory.tree_bytes(keys) >= jax.random.key_data(keys).nbytes
+
+
+def test_available_memory_is_that_of_the_machine():
+    assert 2**27 < memory.available() < 2**45
+
+
+def test_a_run_that_cannot_fit_says_which_widths_would(tmp_path, monkeypatch):
+    """As on a device with less memory: between what four runs in lockstep need and what one does."""
+    needs = []
+    needed = memory.needed
+    monkeypatch.setattr(memory, "needed", lambda programs: needs.append(needed(programs)) or needs[-1])
+    plans = {width: make_plan(parse(LOCKSTEP, {"engine.run_width": str(width)})) for width in (1, 4)}
+    for width, plan in plans.items():
+        run_plan(plan, tmp_path / str(width))
+    alone, together = needs
+    assert alone < together
+    monkeypatch.setattr(memory, "available", lambda: (alone + together) // 2)
+    message = r"1 clients x 4 runs in lockstep need .* would fit: engine\.client_width = 1, engine\.run_width = (1|2);"
+    with pytest.raises(ConfigError, match=message):
+        run_plan(plans[4], tmp_path / "large")
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    with pytest.raises(ConfigError, match=r"nor do narrower ones fit: lower client\.batch_size"):
+        run_plan(plans[4], tmp_path / "large")
+
+
+@pytest.mark.parametrize(("size", "text"), [(20 * 2**20, "20 MiB"), (3.1 * 2**30, "3.1 GiB"), (0, "0 MiB")])
+def test_sizes(size, text):
+    assert memory.gibibytes(size) == text
