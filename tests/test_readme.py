@@ -7,16 +7,26 @@ import numpy as np
 
 from fedsim.config.toml import parse
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def test_two_lines_run_an_experiment(tmp_path, monkeypatch):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    exec(compile(blocks("python")[0], "README.md", "exec"), namespace)
+    assert len(namespace["final"]) == 5 * 3
+    assert namespace["final"].between(0.1, 1).all()
+
+
 def test_python_blocks_run_and_show_what_they_say():
     namespace: dict = {}
-    for block in blocks("python"):
+    for block in blocks("python")[1:]:
         exec(compile(block, "README.md", "exec"), namespace)
     assert float(namespace["accuracy"]) > 0.9
     weight = np.asarray(namespace["on_corrupted"])[:, -5:].mean(axis=1)
@@ -30,7 +40,7 @@ def test_python_blocks_run_and_show_what_they_say():
 
     own = dataclasses.replace(simulation, aggregator=lambda hparams: rule())
     clients, key = namespace["clients"], namespace["key"]
-    hparams = namespace["fedsim"].HParams()
+    hparams = namespace["fedsim"].HParams(settings={"lam": 1.0})
     state = own.init(key, clients, hparams)
     _, record = jax.jit(own.round)(state, clients, hparams)
     assert int((record.weights > 0).sum()) == 5
@@ -39,7 +49,7 @@ def test_python_blocks_run_and_show_what_they_say():
 def test_length_of_the_snippets():
     """The face stays small: about 15 lines to build and train, about 10 for a rule."""
     counts = lambda line: line.strip() and not line.startswith(("import", "from"))
-    build, _, rule = (len([line for line in block.splitlines() if counts(line)]) for block in blocks("python"))
+    build, _, rule = (len([line for line in block.splitlines() if counts(line)]) for block in blocks("python")[1:])
     assert build <= 16
     assert rule <= 11
 

@@ -1,17 +1,20 @@
-"""Several devices: a sweep's runs, or a run's cohort, spread over 8 host devices give the results of one."""
+"""Several devices: a sweep's runs, or a run's cohort, spread over 4 host devices give the results of one."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+
+from fedsim.runs.folder import RunFolder
+from tests.conftest import check_equal
 
 CONFIG = """
 [data]
 num_clients = 12
 partition = "dirichlet"
-[model]
+[mlp]
 hidden_sizes = [8]
 [corruption]
 kind = "shuffling"
@@ -24,55 +27,77 @@ eval_every = 2
 client_width = 1
 run_width = 1
 [[sweep]]
-server.aggregator = ["arfl", "rfa"]
+server.aggregator = "rfa"
+seed = [0, 1, 2]
+[[sweep]]
+server.aggregator = "arfl"
+client.algorithm = "scaffold"
 seed = [0, 1, 2]
 """
 # A program of its own: the number of devices is fixed when jax starts.
 RUN = """
 import sys
-from fedsim.cli.main import main
+from pathlib import Path
+from fedsim.config.toml import read
+from fedsim.engine import make_plan, run_plan
 for devices in sys.argv[2:]:
-    assert main(["run", sys.argv[1], "--out", f"out-{devices}", "--engine.client-devices", devices]) == 0
+    plan = make_plan(read(Path(sys.argv[1]), {"engine.client_devices": devices}))
+    run_plan(plan, Path(f"out-{devices}"))
 """
 
 
 def run(folder, num_devices, *client_devices):
     command = [sys.executable, "-c", RUN, "c.toml", *client_devices]
     (folder / "c.toml").write_text(CONFIG)
-    result = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(num_devices)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    one, eight = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("eight")
+    one, four = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("four")
     run(one, 1, "1")
-    run(eight, 8, "1", "4", "8")
-    return one, eight
+    run(four, 4, "1", "2", "4")
+    return one, four
 
 
-@pytest.mark.parametrize("client_devices", [1, 4, 8])  # 3, 2 and 1 devices for the runs
-@pytest.mark.parametrize("table", ["rounds", "clients"])
-def test_eight_devices_are_one(client_devices, table, folders):
-    one, eight = folders
-    expected = pq.read_table(one / "out-1" / f"{table}.parquet")
-    assert pq.read_table(eight / f"out-{client_devices}" / f"{table}.parquet").equals(expected)
+@pytest.mark.slow
+@pytest.mark.parametrize("client_devices", [1, 2, 4])  # 3, 2 and 1 devices for the runs
+def test_four_devices_are_one(client_devices, folders):
+    """Also for 3 runs on 2 devices, a cohort of 6 on 4, and what clients remember."""
+    one, four = (RunFolder(folder / f"out-{n}") for folder, n in zip(folders, (1, client_devices), strict=True))
+    check_equal(four, one)
+    layouts = [entry["layout"] for entry in four.read_manifest()["plan"]]
+    assert {layout["client_devices"] for layout in layouts} == {client_devices}
+    assert {layout["run_devices"] for layout in layouts} == {min(3, 4 // client_devices)}
 
 
-COUNT = "from fedsim import devices; devices.one_per_core(); import jax; print(jax.device_count())"
+COUNT = "from fedsim.engine import devices; devices.one_per_core(); import jax; print(jax.device_count())"
 
 
-@pytest.mark.parametrize(("environment", "expected"), [({}, None), ({"JAX_NUM_CPU_DEVICES": "3"}, 3)])
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2),
+    ],
+)
 def test_a_device_for_each_core_unless_chosen(environment, expected):
     """Also where jax has started already: nothing happens."""
-    inherited = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
     command = [sys.executable, "-c", f"{COUNT}; devices.one_per_core()"]
     done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) == (expected or min(8, len(os.sched_getaffinity(0))))
+
+
+def test_what_is_written_down_of_a_device():
+    from fedsim.engine import devices
+
+    told = devices.describe()
+    assert told["platform"] == "cpu"
+    assert told["count"] == 1
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    assert told["kind"] in cpuinfo or told["kind"] == "cpu"
+    assert all(word in cpuinfo for word in told.get("vectors", "").split())

@@ -1,33 +1,25 @@
-"""Experiments end to end: rows, determinism, interruption, report, and the command line."""
-
-import json
-from pathlib import Path
+"""Experiments end to end: groups, rows, and the same again."""
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from fedsim import report
-from fedsim.cli.main import main
-from fedsim.cli.overrides import split_overrides
 from fedsim.config.toml import parse
-from fedsim.engine import build
-from fedsim.engine.experiment import Progress, run
+from fedsim.engine import build, make_plan, run_plan
+from fedsim.engine.inputs import Shared, prepare
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import make_plan
-from fedsim.engine.programs import Programs, group_runs, map_runs, prepare
-from fedsim.errors import ConfigError, RunFolderError
-from fedsim.report import cells
-from fedsim.runs.folder import CLIENTS, ROUNDS
+from fedsim.engine.plan import group_runs
+from fedsim.engine.programs import Programs, map_runs
+from fedsim.runs.events import Begun, Ended, Evaluated, Kept, Started, Status
+from tests.conftest import check_equal, run_toml
 
 SMALL = """
 [data]
 num_clients = 6
 partition = "dirichlet"
-[model]
+[mlp]
 hidden_sizes = [8]
 [client]
 epochs = 1
@@ -55,21 +47,19 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def folder(plan, tmp_path_factory):
-    folder = run(plan, tmp_path_factory.mktemp("runs") / "small", Progress())
-    report.make(folder)
-    return folder
+def events():
+    """Of the first start of `folder`."""
+    return []
 
 
 @pytest.fixture(scope="module")
-def config_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("config") / "small.toml"
-    path.write_text(SMALL)
-    return path
+def folder(plan, events, tmp_path_factory):
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small", [events.append])
 
 
 def test_one_program_a_rule(plan):
     assert [len(group.runs) for group in plan.groups] == [4, 4]
+    assert [plan.title(group) for group in plan.groups] == ["fedavg, 4 runs", "arfl, 4 runs"]
 
 
 def test_what_is_data_shares_a_program():
@@ -78,26 +68,48 @@ def test_what_is_data_shares_a_program():
     corruption.fraction = [0.0, 0.3]
     arfl.lam = [0.1, 1.0]
     client.learning_rate = [0.1, 0.2]
+    server.learning_rate = [0.5, 1.0]
     seed = [0, 1]"""
     runs = parse(text).runs()
-    assert len(runs) == 5 * 8  # clean once
+    assert len(runs) == 5 * 16  # clean once
     assert len(group_runs(runs)) == 1
     runs = parse("[[sweep]]\ncorruption.fraction = 0.3\ncorruption.kind = ['noisy', 'flipping']").runs()
     assert len(group_runs(runs)) == 2  # images are shared by all runs but those that change them
     assert len(group_runs(parse("[[sweep]]\nclient.epochs = [1, 2]").runs())) == 2
 
 
-def test_tables_have_the_documented_schema(folder):
-    rounds, clients = folder.read("rounds"), folder.read("clients")
-    assert rounds.schema.equals(ROUNDS)
-    assert clients.schema.equals(CLIENTS)
-    assert rounds.num_rows == 8 * 4  # rounds 0, 2, 4 and 5
-    assert rounds["round"].to_pylist()[:4] == [0, 2, 4, 5]
-    by_run = rounds.to_pylist()
-    assert all((row["lam"] is None) == (row["aggregator"] == "fedavg") for row in by_run)
-    assert all((row["corrupted_weight"] is None) == (row["round"] == 0) for row in by_run)
-    assert all(row["corrupted_weight"] == 0 for row in by_run if row["corruption"] == "none" and row["round"])
-    assert all(0 <= row["test_accuracy"] <= 1 for row in by_run)
+def test_events_tell_the_story_in_order(events, plan, folder):
+    started, *rest = events
+    assert started == Started(8, 8 * 5)
+    for number in range(2):
+        of_group = [event for event in rest if event.group == number]
+        assert [type(event) for event in of_group] == [Status, Status, Begun, *[Evaluated] * 4, Ended]
+        assert [event.text for event in of_group[:2]] == ["compiling", "running"]
+        evaluated = of_group[3:7]
+        assert [event.round for event in evaluated] == [0, 2, 4, 5]
+        assert [event.num_rounds for event in evaluated] == [0, 8, 8, 4]
+        assert [event.states is None for event in evaluated] == [False, False, False, True]
+        assert rest[number * 8 : number * 8 + 8] == of_group
+    again = []
+    run_plan(plan, folder.path, [again.append])
+    assert [event for event in again if isinstance(event, Kept)] == [Kept(0, 20), Kept(1, 20)]
+    assert not any(isinstance(event, Begun | Evaluated) for event in again)
+
+
+def test_rows_of_rounds(folder, plan):
+    rounds = folder.read("rounds")
+    assert rounds.num_rows == 8 * 4
+    rows = rounds.to_pylist()
+    assert [row["round"] for row in rows] == 8 * [0, 2, 4, 5]
+    for row in rows:
+        config = plan.runs[row["run"]]
+        assert (row["aggregator"], row["seed"]) == (config.server.aggregator, config.seed)
+        assert (row["corruption"], row["fraction"]) == (config.corruption.kind, config.corruption.fraction)
+        assert row["lam"] == dict(config.settings).get("arfl.lam")
+        assert (row["corrupted_weight"] is None) == (row["round"] == 0)
+        assert 0 <= row["test_accuracy"] <= 1
+        assert not row["diverged"]
+    assert all(row["corrupted_weight"] == 0 for row in rows if row["corruption"] == "none" and row["round"])
 
 
 def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(folder, plan):
@@ -121,14 +133,13 @@ def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(f
 def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     """The last run again, alone, from Python objects."""
     position = len(plan.runs) - 1
-    config = plan.runs[position]
-    dataset = plan.datasets[config.data]
+    config, dataset = plan.runs[position], plan.dataset(plan.groups[-1])
     data = jax.tree.map(jnp.asarray, dataset.train)
-    inputs = jax.tree.map(lambda a: a[0], prepare([config], data))
-    clients = data._replace(y=inputs.changes.y, corrupted=inputs.changes.corrupted)
+    inputs = jax.tree.map(lambda a: a[0], prepare([config], data, dataset.spec))
+    clients = data._replace(y=inputs.changes["y"], corrupted=inputs.changes["corrupted"])
     simulation = build.simulation(config, dataset)
     state = simulation.init(inputs.key, clients, inputs.hparams)
-    _, records = simulation.run(state, clients, inputs.hparams, 5)
+    _, records = simulation.run_rounds(state, clients, inputs.hparams, 5)
     table = folder.read("clients").to_pylist()
     for t in range(5):
         rows = {r["client_id"]: r for r in table if r["run"] == position and r["round"] == t + 1}
@@ -138,9 +149,7 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
 
 
 def test_same_results_again_bit_for_bit(folder, plan, tmp_path):
-    again = run(plan, tmp_path / "again", Progress())
-    for kind in ("rounds", "clients"):
-        assert again.read(kind).equals(folder.read(kind))
+    check_equal(run_plan(plan, tmp_path / "again"), folder)
 
 
 def test_resolved_config_gives_the_same_results(folder, plan):
@@ -150,17 +159,17 @@ def test_resolved_config_gives_the_same_results(folder, plan):
 
 
 def test_no_rounds_at_all(tmp_path):
-    plan = make_plan(parse("[server]\nnum_rounds = 0\n[model]\nhidden_sizes = [4]"))
-    assert run(plan, tmp_path / "zero", Progress()).read("rounds")["round"].to_pylist() == [0]
+    folder = run_toml("[server]\nnum_rounds = 0\n[mlp]\nhidden_sizes = [4]", tmp_path / "zero")
+    assert folder.read("rounds")["round"].to_pylist() == [0]
+    assert folder.read("clients").num_rows == 0
 
 
 def test_a_group_compiles_once(plan):
-    """Whatever the round, the grid value or the length of the chunk: one trace of the chunk, of init and of measure."""
+    """Whatever the round, the grid value or the length of the chunk: one trace of the chunk."""
     group = plan.groups[1]
-    configs = [plan.runs[i] for i in group.runs]
-    dataset = plan.datasets[configs[0].data]
-    shared = jax.tree.map(jnp.asarray, dataset.train)
-    inputs = prepare(configs, shared)
+    configs, dataset = plan.configs(group), plan.dataset(group)
+    shared = Shared(jax.tree.map(jnp.asarray, dataset.train), ())
+    inputs = prepare(configs, shared.train, dataset.spec)
     programs = Programs(build.simulation(configs[0], dataset, Layout(client_width=4)), 2, 2)
     chex.clear_trace_counter()
     chunk = jax.jit(chex.assert_max_traces(programs.chunk, n=1))
@@ -180,10 +189,11 @@ def test_more_rounds_and_other_values_compile_nothing_more(tmp_path):
         lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
     )
     counts = []
+    rule = {"server.aggregator": "arfl"}
     for trial, overrides in enumerate([{}, {}, {"server.num_rounds": "2"}, {"sweep.seed": ["5", "6"]}]):
-        plan = make_plan(parse(SMALL, overrides))
+        plan = make_plan(parse(SMALL, rule | overrides))
         compiled.clear()
-        run(plan, tmp_path / str(trial), Progress())
+        run_plan(plan, tmp_path / str(trial))
         counts.append(len(compiled))
     assert counts[1] >= 3 * len(plan.groups)
     assert counts[1] == counts[2] == counts[3]  # the first trial may compile shared helpers too
@@ -196,182 +206,22 @@ def test_map_runs_is_a_loop(width):
     np.testing.assert_allclose(got, np.arange(5.0)[:, None] * np.ones((5, 2)))
 
 
-def test_summary_by_hand(folder):
-    """Mean and deviation of the final accuracy, recomputed from the rows."""
-    rows = [r for r in folder.read("rounds").to_pylist() if r["aggregator"] == "arfl" and r["fraction"] == 0.5]
-    final = [100 * r["test_accuracy"] for r in rows if r["round"] == 5]
-    line = next(r for r in report.summary(cells.read(folder)) if r["aggregator"] == "arfl" and r["fraction"] == 0.5)
-    assert 100 * line["final_accuracy_mean"] == pytest.approx(np.mean(final))
-    assert 100 * line["final_accuracy_std"] == pytest.approx(np.std(final, ddof=1))
-    assert line["num_runs"] == 2
-    header = (folder.path / "summary.csv").read_text().splitlines()[0]
-    assert header.split(",") == list(line)
-
-
-def test_auc_of_weights_that_ignore_corruption_is_a_half(folder):
-    lines = report.summary(cells.read(folder))
-    fedavg = next(r for r in lines if r["aggregator"] == "fedavg" and r["fraction"] == 0.5)
-    assert fedavg["weight_auc_mean"] == pytest.approx(0.5)
-    assert all(r["weight_auc_mean"] is None for r in lines if r["corruption"] == "none")
-
-
-def test_figures_are_drawn(folder):
-    figures = {p.stem: p.stat().st_size for p in (folder.path / "figures").glob("*.png")}
-    assert set(figures) == {"accuracy", "loss", "corrupted_weight", "client_weights"}
-    assert min(figures.values()) > 10_000
-
-
-def test_rows_of_evaluated_rounds_only_or_none(tmp_path):
-    counts = {}
-    for choice in ("evaluated", "none"):
-        text = f"[record]\nclients = '{choice}'\n[server]\nnum_rounds = 4\neval_every = 2\n[model]\nhidden_sizes = [4]"
-        plan = make_plan(parse(text, {"server.aggregator": "fedavg", "server.cohort_size": "3"}))
-        counts[choice] = run(plan, tmp_path / choice, Progress()).read("clients").num_rows
-    assert counts == {"evaluated": 2 * 3, "none": 0}
-
-
-DIVERGING = """
-[data]
-num_clients = 4
-[model]
-hidden_sizes = [4]
-[server]
-cohort_size = 4
-num_rounds = 4
-eval_every = 2
-[record]
-models = true
-[[sweep]]
-client.learning_rate = [0.1, 1e25]
-"""
-
-
 def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
-    plan = make_plan(parse(DIVERGING))
+    text = """
+    [data]
+    num_clients = 4
+    [mlp]
+    hidden_sizes = [4]
+    [server]
+    cohort_size = 4
+    num_rounds = 4
+    eval_every = 2
+    [[sweep]]
+    client.learning_rate = [0.1, 1e25]"""
+    plan = make_plan(parse(text))
     assert len(plan.groups) == 1
-    folder = run(plan, tmp_path / "both", Progress())
-    rows = folder.read("rounds").to_pylist()
+    rows = run_plan(plan, tmp_path / "both").read("rounds").to_pylist()
     assert [row["diverged"] for row in rows] == [False, False, False, False, True, True]
-    alone = run(make_plan(parse(DIVERGING, {"client.learning_rate": "0.1"})), tmp_path / "alone", Progress())
+    alone = run_plan(make_plan(parse(text, {"client.learning_rate": "0.1"})), tmp_path / "alone")
     for mixed, single in zip(rows, alone.read("rounds").to_pylist(), strict=False):
         assert mixed["test_loss"] == pytest.approx(single["test_loss"], rel=1e-5)
-
-
-def test_models_are_kept(tmp_path):
-    """The model that is kept has the accuracy of the last row."""
-    plan = make_plan(parse(DIVERGING, {"client.learning_rate": "0.1"}))
-    folder = run(plan, tmp_path / "run", Progress())
-    model = folder.read_model(0)
-    assert set(model) == {f"Dense_{i}/{name}" for i in (0, 1) for name in ("kernel", "bias")}
-    dataset = plan.datasets[plan.runs[0].data]
-    hidden = dataset.x_test.reshape(len(dataset.y_test), -1) / 255 @ model["Dense_0/kernel"]
-    hidden = np.maximum(hidden + model["Dense_0/bias"], 0)
-    logits = hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]
-    accuracy = np.mean(np.argmax(logits, axis=1) == dataset.y_test)
-    assert folder.read("rounds")["test_accuracy"][-1].as_py() == pytest.approx(accuracy, abs=1e-6)
-    with pytest.raises(RunFolderError, match="record"):
-        folder.read_model(1)
-
-
-def test_command_line_run_and_report(config_file, folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["run", str(config_file), "--dry-run"]) == 0
-    assert "8 runs in 2 groups" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
-    assert main(["run", "--seed", "3", str(config_file), "--corruption.fraction", "0.34"]) == 0
-    printed = capsys.readouterr()
-    assert "Shuffling 34 %" in printed.out
-    assert "one seed" in printed.out
-    (path,) = Path("runs").iterdir()
-    assert path.name.startswith("small-")
-    table = pq.read_table(path / "rounds.parquet")
-    assert set(table["seed"].to_pylist()) == {3}
-    (path / "summary.csv").unlink()
-    assert main(["report", str(path)]) == 0
-    assert (path / "summary.csv").exists()
-    assert capsys.readouterr().out == printed.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--client.learnig-rate", "0.1"], "unknown key client.learnig_rate; did you mean --client.learning-rate?"),
-        (["--sweep.sede", "0", "1"], "unknown key sede; did you mean --sweep.seed?"),
-        (["--seed", "1", "--sweep.seed", "1", "2"], "--sweep.seed: given twice"),
-        (["--sweep.seed", "1979-05-27"], "dates and times are no value of any key"),
-        (["--out", "x" * 300], "File name too long"),
-        (["--corruption.fraction", "0.05"], "corruption.fraction: 0.05 of 6 clients is nobody"),
-        (["--client.epochs", "0"], "client.epochs: expected `int` >= 1"),
-        (["--client.epochs", "few"], "client.epochs: expected `int`, got `str`"),
-        (["--client.epochs"], "--client.epochs: needs a value"),
-        (["--server.num-rounds", "-5"], "server.num_rounds: expected `int` >= 0"),
-        (["--arfl.lam=-1e3"], "arfl.lam: expected `float` >= 1e-30"),
-        (["--server.aggregator", "fedavgg"], 'server.aggregator: no "fedavgg"; did you mean fedavg?'),
-        (["--server.cohort-size", "7"], "server.cohort_size: 7 clients a round, but there are only 6"),
-        (["--data.partition", "natural"], "digits has no natural clients"),
-        (["--data.min-examples", "400"], "too few for 400 or more at each of 6 clients"),
-        (["--out", "/proc/nowhere"], "/proc/nowhere: cannot be made"),
-    ],
-)
-def test_mistakes_on_the_command_line_are_one_line_and_exit_2(arguments, message, config_file, capsys):
-    assert main(["run", str(config_file), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert error.startswith("fedsim: error: ")
-
-
-@pytest.mark.parametrize(
-    "arguments", [["run"], ["rnu"], ["run", "x.toml", "--dryrun"], ["report"], ["report", "x", "--format", "html"]]
-)
-def test_wrong_usage_exits_2(arguments, capsys):
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("fedsim: error: ")
-    assert error.count("\n") == 1
-
-
-def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
-    assert main(["report", str(tmp_path / "none")]) == 2
-    assert "not a run folder" in capsys.readouterr().err
-    assert main(["report", str(folder.path / "config.toml")]) == 2
-    assert "not a run folder" in capsys.readouterr().err
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "manifest.json").write_text("{")
-    assert main(["report", str(broken)]) == 2
-    assert "broken" in capsys.readouterr().err
-    (broken / "manifest.json").write_text(json.dumps(folder.read_manifest()))
-    pq.write_table(folder.read("rounds").slice(0, 20), broken / "rounds.parquet")
-    assert main(["report", str(broken)]) == 2
-    assert "no rows of run 5" in capsys.readouterr().err
-    (broken / "rounds.parquet").write_bytes(b"not parquet")
-    assert main(["report", str(broken)]) == 2
-    assert "rounds.parquet: broken" in capsys.readouterr().err
-
-
-def test_a_misspelled_command_is_named(capsys):
-    assert main(["rnu", "x.toml"]) == 2
-    assert "no command rnu; did you mean run?" in capsys.readouterr().err
-    assert main(["zzz"]) == 2
-    assert "the commands are run, config, report" in capsys.readouterr().err
-
-
-def test_welcome_config_and_version(capsys):
-    assert main([]) == 0
-    assert "fedsim run configs/quickstart.toml" in capsys.readouterr().out
-    assert main(["config"]) == 0
-    assert "[server]" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-
-
-def test_overrides_are_split_from_options():
-    rest, overrides = split_overrides(
-        ["run", "--sweep.seed", "0", "1", "c.toml", "--client.learning-rate=0.5", "--out", "d", "--arfl.lam", "4"]
-    )
-    assert rest == ["run", "c.toml", "--out", "d"]
-    assert overrides == {"sweep.seed": ["0", "1"], "client.learning_rate": "0.5", "arfl.lam": "4"}
-    with pytest.raises(ConfigError):
-        split_overrides(["--sweep.seed"])

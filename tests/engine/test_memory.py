@@ -23,6 +23,7 @@ batch_size = 64
 num_rounds = 1
 [engine]
 client_width = 1
+run_width = 4
 [[sweep]]
 seed = [0, 1, 2, 3]
 """
@@ -52,22 +53,20 @@ def test_available_memory_is_that_of_the_machine():
 
 
 def test_a_run_that_cannot_fit_says_which_widths_would(tmp_path, monkeypatch):
-    """As on a device with less memory: between what four runs in lockstep need and what one does."""
+    """As on a device with no memory left, and on one with what two runs in lockstep need."""
+    plan = make_plan(parse(LOCKSTEP))
     needs = []
     needed = memory.needed
     monkeypatch.setattr(memory, "needed", lambda programs: needs.append(needed(programs)) or needs[-1])
-    plans = {width: make_plan(parse(LOCKSTEP, {"engine.run_width": str(width)})) for width in (1, 4)}
-    for width, plan in plans.items():
-        run_plan(plan, tmp_path / str(width))
-    alone, together = needs
-    assert alone < together
-    monkeypatch.setattr(memory, "available", lambda: (alone + together) // 2)
-    message = r"1 clients x 4 runs in lockstep need .* would fit: engine\.client_width = 1, engine\.run_width = (1|2);"
-    with pytest.raises(ConfigError, match=message):
-        run_plan(plans[4], tmp_path / "large")
     monkeypatch.setattr(memory, "available", lambda: 0)
     with pytest.raises(ConfigError, match=r"nor do narrower ones fit: lower client\.batch_size"):
-        run_plan(plans[4], tmp_path / "large")
+        run_plan(plan, tmp_path / "none")
+    four, two, one = needs
+    assert four > two > one
+    monkeypatch.setattr(memory, "available", lambda: two)
+    message = r"1 clients x 4 runs in lockstep need .* would fit: engine\.client_width = 1, engine\.run_width = 2;"
+    with pytest.raises(ConfigError, match=message):
+        run_plan(plan, tmp_path / "two")
 
 
 @pytest.mark.parametrize(("size", "text"), [(20 * 2**20, "20 MiB"), (3.1 * 2**30, "3.1 GiB"), (0, "0 MiB")])

@@ -12,7 +12,8 @@ import numpy as np
 import optax
 
 from fedsim.core.client import LocalSGD, client_loss, plain_sgd
-from fedsim.core.trees import per_client, select_clients, squared_norms
+from fedsim.core.reports import safe, said
+from fedsim.core.trees import select_clients
 from fedsim.core.types import (
     Aggregate,
     Aggregator,
@@ -33,8 +34,6 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.core.waves import by_size, map_clients, sample_cohort
-
-MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
 class Keys(NamedTuple):
@@ -93,19 +92,26 @@ class Simulation:
         num_clients = data.counts.shape[0]
         clients = by_size(data, jnp.arange(num_clients))
 
-        attack = self.attack(hparams)
-        attack_state = attack.init(variables, data.counts)
         losses = self._losses(variables, data, clients)
         report = CohortReport(clients.client_id, clients.num_examples, losses, (), clients.num_examples > 0)
-        report = self._safe(_said(attack, attack_state, report, data, say_key))
-
+        attack = self.attack(hparams)
+        report = said(attack, attack.init(variables, data.counts), report, data, say_key)
+        report = safe(report, self.record_losses)
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
-        aggregator_state = self.aggregator(hparams).init(variables, in_order(report.counts), in_order(report.losses))
+        return self.begin(rounds_key, variables, in_order(report.counts), in_order(report.losses), hparams)
+
+    def begin(self, key: Array, variables: Variables, counts: Array, losses: Array, hparams: HParams) -> ServerState:
+        """The state in which nothing has happened but that all N clients have reported their `counts` and `losses`."""
         memory, shared = self.algorithm(hparams).init(variables.params)
-        memory = jax.tree.map(lambda a: jnp.broadcast_to(a, (num_clients, *jnp.shape(a))), memory)
-        optimizer_state = self.server_optimizer(hparams).init(variables.params)
         return ServerState(
-            variables, optimizer_state, aggregator_state, attack_state, memory, shared, rounds_key, jnp.int32(0)
+            variables=variables,
+            optimizer=self.server_optimizer(hparams).init(variables.params),
+            aggregator=self.aggregator(hparams).init(variables, counts, losses),
+            attack=self.attack(hparams).init(variables, counts),
+            memory=jax.tree.map(lambda a: jnp.broadcast_to(a, (*counts.shape, *jnp.shape(a))), memory),
+            shared=shared,
+            key=key,
+            round=jnp.int32(0),
         )
 
     def round(self, state: ServerState, data: ClientData, hparams: HParams) -> tuple[ServerState, RoundRecord]:
@@ -209,37 +215,21 @@ class Simulation:
     ) -> tuple[CohortReport, PyTree]:
         """The report as the server gets it, lies included and made safe, and the attack's next state."""
         attack = self.attack(hparams)
-        report = self._safe(_said(attack, state.attack, report, data, keys.say))
+        report = safe(said(attack, state.attack, report, data, keys.say), self.record_losses)
         if attack.send is None:
             return report, state.attack
         corrupted = data.corrupted[report.client_ids]
 
         def aggregate(candidate: CohortReport) -> Aggregate:
-            return self._aggregate(self._safe(candidate), state.aggregator, hparams, keys)[0]
+            return self._aggregate(safe(candidate, self.record_losses), state.aggregator, hparams, keys)[0]
 
         sent, attack_state = attack.send(state.attack, Round(report, corrupted, state.variables, aggregate), keys.send)
         chex.assert_trees_all_equal_shapes_and_dtypes(sent, report.updates)
         chex.assert_trees_all_equal_shapes_and_dtypes(attack_state, state.attack)
         updates = select_clients(corrupted & report.valid, sent, report.updates)
-        return self._safe(report._replace(updates=updates)), attack_state
+        return safe(report._replace(updates=updates), self.record_losses), attack_state
 
     # What the server does
-
-    def _safe(self, report: CohortReport) -> CohortReport:
-        """Marks what is not finite as invalid, and zeroes invalid updates: 0 x NaN is NaN, a zero weight is not enough.
-
-        An update so large that its inner products would overflow counts as not finite. A server that does not record
-        losses does not judge clients by them either; rules that use them see inf.
-        """
-        finite = report.valid
-        if jax.tree.leaves(report.updates):
-            finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
-        if self.record_losses:
-            finite &= jnp.isfinite(report.losses)
-        losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
-        losses = jnp.where(report.valid, losses, jnp.nan)
-        zero = lambda u: jnp.where(per_client(finite, u), u, 0)
-        return report._replace(losses=losses, updates=jax.tree.map(zero, report.updates), valid=finite)
 
     def _aggregate(self, report: CohortReport, state: PyTree, hparams: HParams, keys: Keys) -> tuple[Aggregate, PyTree]:
         """What pre-aggregators and rule make of the report; weights [K] are the clients' own, whatever was mixed."""
@@ -283,19 +273,6 @@ class Simulation:
             return dict(self._aggregate(report, state.aggregator, hparams, keys)[0].info)
 
         return jax.eval_shape(info, state)
-
-
-def _said(attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array) -> CohortReport:
-    """The report with the losses and counts that the corrupted clients say."""
-    if attack.say is None:
-        return report
-    corrupted = data.corrupted[report.client_ids]
-    counts, losses = attack.say(state, report._replace(updates=()), corrupted, key)
-    chex.assert_equal_shape([counts, losses, corrupted])
-    return report._replace(
-        counts=jnp.where(corrupted, counts.astype(report.counts.dtype), report.counts),
-        losses=jnp.where(corrupted, losses, report.losses),
-    )
 
 
 def _of_clients(memory: PyTree, client_ids: Array) -> PyTree:

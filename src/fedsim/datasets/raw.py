@@ -74,10 +74,11 @@ def check(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         raise DataError(f"{raw.name}: num_classes must be 0 (the targets are numbers) or more, not {raw.num_classes}")
     x, x_test = (_without_float64(np.asarray(a)) for a in (raw.x, raw.x_test))
     y, y_test = (np.asarray(a) if raw.num_classes else _without_float64(np.asarray(a)) for a in (raw.y, raw.y_test))
-    raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test)
-    _check_part(raw, "training", x, y, raw.client_ids)
-    if needs_test or len(y_test):
-        _check_part(raw, "test", x_test, y_test, raw.test_client_ids)
+    ids, test_ids = (None if a is None else np.asarray(a) for a in (raw.client_ids, raw.test_client_ids))
+    raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=ids, test_client_ids=test_ids)
+    _check_part(raw, "training", x, y, ids)
+    if needs_test or y_test.size:
+        _check_part(raw, "test", x_test, y_test, test_ids)
     for what, train, test in (("inputs", x, x_test), ("labels", y, y_test)):
         if train.shape[1:] != test.shape[1:]:
             raise DataError(f"{raw.name}: training {what} are {train.shape[1:]}, test {what} {test.shape[1:]}")
@@ -93,7 +94,7 @@ def _without_float64(values: np.ndarray) -> np.ndarray:
 
 def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: np.ndarray | None) -> None:
     """Raises `DataError` where the training or the test examples are wrong in themselves."""
-    if x.ndim < 1 or y.ndim not in (1, 2) or (ids is not None and np.ndim(ids) != 1):
+    if x.ndim < 1 or y.ndim not in (1, 2) or (ids is not None and ids.ndim != 1):
         raise DataError(f"{raw.name}: {part} inputs must be [M, ...], labels [M] or [M, T] and client ids [M]")
     if len(x) != len(y):
         raise DataError(f"{raw.name}: {len(x)} {part} inputs but {len(y)} labels")
@@ -109,7 +110,7 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
         raise DataError(f"{raw.name}: images must be [M, height, width, channels], but {part} inputs are {x.shape}")
     if raw.inputs == "text" and (x.ndim != 2 or x.dtype.kind not in "iu"):
         raise DataError(f"{raw.name}: texts must be integers [M, T], but {part} inputs are {x.dtype} {x.shape}")
-    if ids is not None and (np.asarray(ids).dtype.kind not in "iu" or np.min(ids) < 0):
+    if ids is not None and (ids.dtype.kind not in "iu" or ids.min() < 0):
         raise DataError(f"{raw.name}: client ids must be integers from 0; their names are client_names")
     _check_labels(raw, part, y)
 

@@ -58,7 +58,7 @@ def dataset(config: Config) -> FederatedDataset:
         raise ConfigError(f'data.{asked[0]}: has an effect with data.partition = "natural" only')
     if is_natural and (asked := sampling.asked(data, sampling.DRAWN_KEYS)):
         raise ConfigError(f'data.{asked[0]}: has no effect with data.partition = "natural"; use data.max_examples')
-    raw = made(config, "data.name", data.name, data.seed)
+    raw = check(made(config, "data.name", data.name, data.seed), needs_test=False)
     sample = sampling.sample if is_natural else sampling.draw_examples
     raw = check(sample(raw, data, np.random.default_rng([data.seed, 2])))
     rng = np.random.default_rng([data.seed, 1])

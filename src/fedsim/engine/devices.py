@@ -30,7 +30,7 @@ def one_per_core() -> None:
 def describe() -> dict[str, Any]:
     """Platform, kind and number of the devices; of CPUs the model, and its vector instructions.
 
-    Whoever goes on elsewhere is told of what differs: last digits may depend on it.
+    A run that goes on elsewhere says what differs: last digits may depend on it.
     """
     device = jax.devices()[0]
     found = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
@@ -43,7 +43,7 @@ def _cpu() -> dict[str, str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return {}
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    features = (told.get("flags") or told.get("Features", "")).split()
-    found = {"kind": told.get("model name"), "vectors": " ".join(sorted(filter(VECTORS.match, features)))}
+    properties = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    features = (properties.get("flags") or properties.get("Features", "")).split()
+    found = {"kind": properties.get("model name"), "vectors": " ".join(sorted(filter(VECTORS.match, features)))}
     return {key: value for key, value in found.items() if value}

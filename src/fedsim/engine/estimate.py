@@ -32,11 +32,14 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]
 
 def _state(config: Config, dataset: FederatedDataset) -> ServerState:
     """The shapes of all that a run carries from round to round, whatever its model, rule and optimisers are."""
+    simulation, hparams = build.simulation(config, dataset), build.hparams(config)
     build.num_params(config, dataset)  # raises where the model does not take the data
-    shapes = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), np.asarray(a).dtype), tree)
-    simulation = build.simulation(config, dataset)
-    numbers = jax.tree.map(jnp.float32, build.hparams(config))
-    return jax.eval_shape(simulation.init, jax.random.key(0), shapes(dataset.train), numbers)
+
+    def begin(key: Array) -> ServerState:
+        zeros = jnp.zeros(dataset.num_clients)
+        return simulation.begin(key, simulation.task.init(key), zeros.astype(jnp.int32), zeros, hparams)
+
+    return jax.eval_shape(begin, jax.random.key(0))
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:

@@ -1,5 +1,6 @@
 """Tables as plain data: what the renderers (`render.py`, `latex.py`) show."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -28,7 +29,7 @@ class Column:
 class Number:
     """A number of a table, in the unit that its title names."""
 
-    mean: float
+    mean: float  # NaN: all runs have diverged
     spread: float | None = None  # what stands after ±; None: one seed
     bold: bool = False
     num_runs: int = 1
@@ -118,7 +119,9 @@ def after(cells: Iterable[Cell]) -> str:
 def _number(cell: Cell, measure: Measure) -> Number | None:
     final = measure.final(cell)
     middle = mean(final)
-    return None if middle is None else Number(middle, std(final), False, len(cell.runs), cell.num_diverged)
+    if middle is None and not cell.num_diverged:
+        return None
+    return Number(math.nan if middle is None else middle, std(final), False, len(cell.runs), cell.num_diverged)
 
 
 def tabulate(title: str, subtitle: str, placed: Sequence[Placed]) -> Table:
@@ -146,7 +149,8 @@ def _best_in_bold(table: Table, measure: Measure) -> Table:
     """The best mean of each column in bold, and whatever is shown as the same number."""
     by_column = zip(*(row.numbers for row in table.rows), strict=True)
     shown = lambda number: round(number.mean, table.digits)
-    best = [measure.best(shown(number) for number in column if number is not None) for column in by_column]
+    is_number = lambda number: number is not None and math.isfinite(number.mean)
+    best = [measure.best(map(shown, filter(is_number, column))) for column in by_column]
     bold = lambda number, value: number and replace(number, bold=shown(number) == value)
     rows = (replace(row, numbers=tuple(map(bold, row.numbers, best))) for row in table.rows)
     return replace(table, rows=tuple(rows))

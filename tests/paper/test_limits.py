@@ -1,0 +1,24 @@
+"""Claims about what ARFL is not made for."""
+
+from fedsim.paper import limits
+from tests.paper.made import read, rule, run, verdicts
+
+
+def test_limits(tmp_path):
+    attack = lambda kind: {"attack.kind": kind}
+    runs = [
+        run(rule("arfl", "shuffling", 0.5), [10, 70], weight=0.0),
+        run(rule("arfl", "collusion", 0.5), [10, 40], weight=0.9),
+        run(rule("arfl", "shuffling", 0.3), [10, 71], weight=0.01),
+        run(rule("arfl", "shuffling", 0.3) | attack("fake_loss"), [10, 30], weight=0.8),
+        run(rule("arfl", "none", 0.3) | attack("sign_flip"), [10, 45], weight=0.3),
+        run(rule("fedavg", "none", 0.3) | attack("sign_flip"), [10, 44], weight=0.3),
+    ]
+    results = read(tmp_path, "limits", runs)
+    claims = limits.claims(results)
+    assert verdicts(claims) == ["holds", "holds", "holds", "holds", "fails"]
+    assert claims[1].measured == "80.0 % of the weight, 30 % of the clients; 1.0 % with true losses"
+    assert claims[4].measured == "ARFL 45.00 %, FedAvg 44.00 %"
+    (grid,) = limits.tables(results)
+    assert ("30 %: shuffling and false losses", "", "", "30.00", "80.0") in grid.rows
+    assert ("30 %: flipped updates", "44.00", "30.0", "45.00", "30.0") in grid.rows

@@ -1,0 +1,75 @@
+"""Claims about the clients' weights: over lambda, over rounds, and of the hardest client."""
+
+import numpy as np
+
+from fedsim.paper import autoweight, clients, fairness, tuning
+from tests.paper.made import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
+
+
+def test_lambda(tmp_path):
+    results = read(tmp_path, "lambda", lambda_runs())
+    claims = tuning.claims(results)
+    assert verdicts(claims) == ["holds"] * 7
+    assert [claim.measured for claim in claims] == [
+        "1 at λ = 0.1 M",
+        "λ ≤ 1 M",
+        "λ = 1 M",
+        "4 of 4",
+        "70.00 % at 1 M; 40.00 % and 50.00 % at the ends",
+        "λ = 1 M",
+        "3 clients, 3 benign ones",
+    ]
+    weights, accuracy = tuning.figures(results)["lambda"].axes
+    np.testing.assert_allclose(weights.lines[3].get_ydata(), [0, 0, 20, 40], rtol=1e-6)
+    assert weights.lines[3].get_linestyle() == "--"
+    np.testing.assert_allclose(accuracy.lines[0].get_ydata(), [40, 70, 60, 50])
+
+
+def test_lambda_whose_claims_fail(tmp_path):
+    claims = tuning.claims(read(tmp_path, "lambda", lambda_runs((60, 40, 50, 70))[1:]))
+    assert verdicts(claims) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
+
+
+def test_autoweight(tmp_path):
+    keys = {"corruption.clients": [3]}
+    path = [[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.4, 0.1], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.5, 0]]
+    rows = [row for t, alpha in enumerate(path, 1) for row in alphas(t, alpha)]
+    runs = [
+        run(rule("arfl", "shuffling", **keys), [10, 50, 70, 71, 72, 73], rows),
+        run(rule("fedavg", "shuffling", **keys), [10, 50, 50, 50, 50, 60]),
+        run(rule("fedavg", "exclude", **keys), [10, 50, 50, 50, 50, 74]),
+    ]
+    results = read(tmp_path, "autoweight", runs)
+    claims = autoweight.claims(results)
+    assert verdicts(claims) == ["holds", "holds", "holds", "-"]
+    assert claims[0].measured == "after 4 of 5 rounds"  # it came back in round 3
+    # Benign FedAvg: 1/6, 2/6, 3/6. FedAvg: 0.1, 0.2, 0.3, 0.4.
+    assert claims[1].measured == "0.033 and 0.400"
+    assert claims[3].measured == "73.00 %, 74.00 %, 60.00 %"
+    drawn = autoweight.figures(results)
+    heights = [bar.get_height() for bar in drawn["weights"].axes[0].containers[0]]
+    np.testing.assert_allclose(heights, [20, 30, 50, 0], rtol=1e-6)
+    of_run = clients.of_run(read(tmp_path, "other", runs[:1]), 0)
+    assert autoweight.zero_since(of_run._replace(corrupted=~CORRUPTED)) is None
+
+
+def test_fairness(tmp_path):
+    counts, corrupted = np.asarray([5, 20, 25, 50]), np.asarray([False, False, False, True])
+    accuracy = {0.1: (0.0, 0.2, 0.8, 0.0), 10.0: (0.0, 0.5, 0.9, 0.0)}
+    alpha = {0.1: (0.2, 0.0, 0.8, 0.0), 10.0: (0.05, 0.1, 0.35, 0.5)}
+    runs = [
+        run(
+            rule("arfl", "shuffling", 0.25, **{"arfl.lam": lam}),
+            [1, 50],
+            alphas(1, alpha[lam], (), values, counts, corrupted),
+        )
+        for lam, values in accuracy.items()
+    ]
+    results = read(tmp_path, "fairness", runs)
+    claims = fairness.claims(results)
+    assert verdicts(claims) == ["holds", "holds", "holds"]
+    # Client 1: client 0 has too few examples to be called hard. Weights over m/M: 0.2/0.05, 0/0.2, 0.8/0.25.
+    assert claims[0].measured == f"0.00 and {(4 + 0 + 3.2) / 3:.2f} of FedAvg's, λ = 0.1 M"
+    assert claims[2].measured == "20.0 % and 50.0 %"
+    (figure,) = fairness.figures(results).values()
+    np.testing.assert_allclose(figure.axes[1].lines[1].get_ydata(), [0, 0.5], atol=1e-6)

@@ -1,0 +1,57 @@
+"""`fedsim report` on the command line."""
+
+import csv
+
+import pytest
+
+from fedsim.cli.main import main
+from tests.report.made import GRID, make_folder
+
+
+def test_command_line_of_one_folder(tmp_path, capsys, no_figures):
+    folder = make_folder(tmp_path / "a", GRID)
+    assert main(["report", str(folder.path), "--paired"]) == 0
+    printed = capsys.readouterr().out
+    assert "Difference to ARFL in test accuracy (percentage points) after 20 rounds" in printed
+    for name in ("summary.csv", "paired.csv", "table.md", "table.tex"):
+        assert (folder.path / name).exists()
+        assert name in printed.replace("\n", "")
+    assert main(["report", str(folder.path), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (folder.path / "table.md").read_text()
+    assert main(["report", str(folder.path), "--format", "latex"]) == 0
+    assert capsys.readouterr().out == (folder.path / "table.tex").read_text()
+    assert main(["report", str(folder.path), "--paired", "--to", "rfa", "--format", "markdown"]) == 0
+    assert "rule − RFA" in capsys.readouterr().out
+    with (folder.path / "paired.csv").open() as file:
+        assert {line["reference"] for line in csv.DictReader(file)} == {"rfa"}
+
+
+def test_command_line_of_several_folders(tmp_path, capsys, no_figures):
+    one, two = make_folder(tmp_path / "a", GRID[:12]), make_folder(tmp_path / "b", GRID[12:])
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["report", str(one.path), str(two.path)]) == 0
+    assert "Shuffling 50 %" in capsys.readouterr().out
+    assert sorted(tmp_path.rglob("*")) == before  # the table is shown, nothing is written
+    assert main(["report", str(one.path), str(two.path), "--out", str(tmp_path / "deep" / "both")]) == 0
+    written = {path.name for path in (tmp_path / "deep" / "both").rglob("*")}
+    assert {"summary.csv", "paired.csv", "table.md", "table.tex"} <= written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "b", "--out", "b"], "--out: b is a run folder"),
+        (["a", "--to", "cfl"], "--to: no runs of cfl; there are arfl, fedavg, rfa"),
+        (["c", "--paired"], "--paired: no other rule shares a scenario and a seed with arfl"),
+        (["a", "b", "nowhere"], "nowhere: not a run folder"),
+        (["a", "--format", "html"], "invalid choice"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch, capsys, no_figures):
+    monkeypatch.chdir(tmp_path)
+    for name, runs in {"a": GRID[:12], "b": GRID[12:], "c": GRID[:4]}.items():
+        make_folder(tmp_path / name, runs)
+    assert main(["report", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

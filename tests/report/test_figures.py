@@ -1,0 +1,86 @@
+"""Figures over swept numbers and of clients' weights, what they leave out, and their files."""
+
+import numpy as np
+
+from fedsim import report
+from fedsim.report import style, weights
+from tests.report.made import GRID, LAMS, RULES, SEEDS, SWEPT, final, make_folder, run
+
+
+def test_figures_over_lambda(tmp_path):
+    alphas = lambda run: [run["arfl.lam"], 1.0, 2.0]
+    drawn = report.figures(report.read(make_folder(tmp_path / "a", SWEPT, alphas=alphas)))
+    assert {"accuracy_over_lam", "weights_over_lam", "client_weights"} <= set(drawn)
+    assert "accuracy_over_fraction" not in drawn
+    (panel,) = drawn["accuracy_over_lam"].axes
+    fedavg, arfl = panel.lines
+    np.testing.assert_allclose(arfl.get_xdata(), LAMS)
+    expected = [final("arfl", 0.5, (0, 1), **{"arfl.lam": lam}).mean() for lam in LAMS]
+    np.testing.assert_allclose(arfl.get_ydata(), expected)
+    np.testing.assert_allclose(fedavg.get_ydata(), [final("fedavg", 0.5, (0, 1)).mean()] * 3)  # it has no lambda
+    assert panel.get_xscale() == "log"
+    assert panel.get_xlabel() == "λ (in units of M)"
+    (panel,) = drawn["weights_over_lam"].axes
+    corrupted, *benign = panel.lines
+    np.testing.assert_allclose(corrupted.get_ydata(), 100 * np.asarray(LAMS) / 20, rtol=1e-6)
+    assert corrupted.get_linestyle() == "--"
+    assert [line.get_linestyle() for line in benign] == ["-", "-"]
+    assert "seed 0" in panel.get_title()
+
+
+def test_accuracy_over_fraction_begins_with_the_clean_runs(tmp_path):
+    flipped = [run(rule, 0.5, seed, kind="flipping") for rule in RULES for seed in SEEDS]
+    drawn = report.figures(report.read(make_folder(tmp_path / "a", GRID + flipped)))
+    (panel,) = drawn["accuracy_over_fraction"].axes  # flipping has two values only, with the clean one
+    assert panel.get_title() == "Shuffling"
+    np.testing.assert_allclose(panel.lines[2].get_xdata(), [0, 0.3, 0.5])
+    np.testing.assert_allclose(panel.lines[2].get_ydata(), [final("arfl", f).mean() for f in (0, 0.3, 0.5)])
+
+
+def test_accuracy_over_any_number(tmp_path):
+    rates = [{"client.learning_rate": rate} for rate in (0.01, 0.1, 0.5)]
+    runs = [run(rule, 0.5, seed, **rate) for rule in RULES for rate in rates for seed in (0, 1)]
+    drawn = report.figures(report.read(make_folder(tmp_path / "a", runs)))
+    (panel,) = drawn["accuracy_over_client-learning_rate"].axes
+    assert len(panel.lines) == 3  # the key is on the axis, so that a rule is one line
+    values = [final("rfa", 0.5, (0, 1), **rate).mean() for rate in rates]
+    np.testing.assert_allclose(panel.lines[1].get_ydata(), values)
+
+
+def test_what_a_figure_leaves_out_is_said(tmp_path):
+    runs = [run(rule, fraction / 50) for rule in RULES for fraction in range(1, style.MAX_PANELS + 19)]
+    drawn = report.figures(report.read(make_folder(tmp_path / "a", runs)))
+    assert drawn["accuracy"].get_suptitle() == f"{style.MAX_PANELS} of {style.MAX_PANELS + 18} panels"
+    assert len(drawn["accuracy"].axes) == style.MAX_PANELS
+    number = style.MAX_LINES + 5
+    many = [run("arfl", 0.5, **{"arfl.lam": float(lam)}) for lam in range(1, number + 1)]
+    num_clients = 2 * weights.MAX_CLIENTS + 10
+    drawn = report.figures(report.read(make_folder(tmp_path / "b", many, alphas=lambda run: np.ones(num_clients))))
+    assert drawn["accuracy"].get_suptitle() == f"{style.MAX_LINES} of {number} rows"
+    lines = len(drawn["client_weights"].axes[0].lines)
+    assert lines <= weights.MAX_CLIENTS
+    panels, clients = drawn["client_weights"].get_suptitle().split("; ")
+    assert panels == f"{style.MAX_PANELS} of {number} panels"
+    assert clients == f"{lines} of {num_clients} clients"
+
+
+def test_figures_are_written_as_png_and_pdf_in_one_style(tmp_path):
+    import matplotlib as mpl
+
+    folder = make_folder(tmp_path / "a", SWEPT, alphas=lambda run: [0.5, 0.5])
+    with mpl.rc_context({"font.size": 33, "axes.facecolor": "red"}):
+        drawn = report.figures(report.read(folder))
+        assert mpl.rcParams["font.size"] == 33
+    assert drawn["loss"].axes[0].title.get_fontsize() == style.STYLE["axes.titlesize"]
+    assert drawn["loss"].axes[0].get_facecolor() == (1, 1, 1, 1)
+    report.make(folder)
+    for name in drawn:
+        assert (folder.path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder.path / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    before = (folder.path / "figures" / "loss.pdf").read_bytes()
+    with style.context():
+        folder.write_figure("loss", drawn["loss"])
+    assert (folder.path / "figures" / "loss.pdf").read_bytes() == before  # no date
+    folder.create(folder.read_manifest())
+    assert not list((folder.path / "figures").iterdir())
+    assert not {"table.md", "table.tex", "paired.csv", "summary.csv"} & {path.name for path in folder.path.iterdir()}

@@ -1,0 +1,128 @@
+"""One folder or several, read into cells: which runs are one cell, what tells cells apart, and how they are called."""
+
+import dataclasses
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim import report
+from fedsim.report.names import labels
+from fedsim.report.rows import row_names
+from tests.report.made import GRID, SEEDS, learned, make_folder, run
+
+
+def test_lambda_tells_rows_apart_only_where_it_must(tmp_path):
+    (cell,) = report.read(make_folder(tmp_path / "a", [run("arfl", 0.5)])).cells
+    clean = dataclasses.replace(cell, corruption="none", fraction=0.0, lam=1e4)
+    assert row_names([cell, clean]) == ["ARFL", "ARFL"]
+    other = dataclasses.replace(cell, lam=10.0)
+    assert row_names([cell, other]) == ["ARFL, λ = 1 M", "ARFL, λ = 10 M"]
+
+
+def test_keys_of_one_rule_tell_nothing_of_the_others(tmp_path):
+    krum = run("multi_krum", 0.3, **{"multi_krum.num_selected": 7})
+    others = [run("fedavg", 0.3), run("arfl", 0.3), run("arfl")]
+    attack = run("arfl", 0.5, **{"attack.kind": "fake_loss"})
+    folder = make_folder(tmp_path / "a", [krum, *others, attack])
+    settings = {(c.aggregator, c.corruption, c.fraction): dict(c.settings) for c in report.read(folder).cells}
+    assert settings["multi_krum", "shuffling", 0.3] == {"attack.kind": "none"}  # as some clients lie elsewhere
+    assert settings["arfl", "none", 0.0] == {}
+    assert settings["arfl", "shuffling", 0.5] == {"attack.kind": "fake_loss"}  # its scale is the only one
+    both = make_folder(tmp_path / "b", [krum, run("multi_krum", 0.3), *others])
+    settings = [dict(c.settings) for c in report.read(both).cells]
+    assert settings[:3] == [{"multi_krum.num_selected": 7}, {"multi_krum.num_selected": None}, {}]
+
+
+def test_settings_that_only_some_runs_have(tmp_path):
+    prox = [run("fedavg", **{"client.algorithm": "fedprox", "fedprox.mu": mu}) for mu in (0.01, 0.1)]
+    cells = report.read(make_folder(tmp_path / "a", [run("fedavg"), *prox])).cells
+    assert row_names(cells) == [
+        "FedAvg, client.algorithm=fedavg",
+        "FedAvg, client.algorithm=fedprox, fedprox.mu=0.01",
+        "FedAvg, client.algorithm=fedprox, fedprox.mu=0.1",
+    ]
+
+
+def test_a_folder_from_before_a_key_has_its_default(tmp_path):
+    before = [{key: value for key, value in one.items() if key != "record.data"} for one in GRID[:4]]
+    today = [one | {"client.failure_rate": 0.1} for one in before]
+    for one in before:
+        del one["client.failure_rate"]
+    results = report.read(make_folder(tmp_path / "a", before), make_folder(tmp_path / "b", today))
+    assert [cell.settings for cell in results.cells] == [(("client.failure_rate", rate),) for rate in (0.0, 0.1)]
+
+
+def of_user(number=0, file="/home/me/my_rules.py", **keys):
+    """A run with a rule, a corruption and pre-aggregators of a user's own."""
+    own = {"server.aggregator": f"{file}:tau_mean", "tau_mean.tau": 0.5, "tau_mean.lam": float(number + 1)}
+    return run("fedavg", 0.3) | {"corruption.kind": "my.things:blank"} | own | keys
+
+
+def test_a_users_own_things_are_called_by_their_functions(tmp_path):
+    pre = {"server.pre_aggregators": ["pre.py:clip", "pre.py:pairs"]}
+    runs = [of_user(number, **{"tau_mean.tau": tau}) for number in range(3) for tau in (0.5, 2.0)]
+    results = report.read(make_folder(tmp_path / "a", [*runs, of_user(**pre), run("fedavg", 0.3)]))
+    (table,) = report.accuracy_tables(results)
+    assert [column.label for column in table.columns] == ["Blank 30 %", "Shuffling 30 %"]
+    assert {row.name for row in table.rows} == {
+        *(
+            f"tau_mean, λ = {lam}, server.pre_aggregators=none, tau_mean.tau={tau}"
+            for lam in (1, 2, 3)
+            for tau in (0.5, 2.0)
+        ),
+        "tau_mean, server.pre_aggregators=clip + pairs, tau_mean.tau=0.5",
+        "FedAvg, server.pre_aggregators=none",
+    }
+    assert {"accuracy_over_lam"} <= set(report.figures(results))
+    (pair, *_) = report.differences(results, to="/home/me/my_rules.py:tau_mean") or [None]
+    assert pair is None  # FedAvg is in another scenario
+    assert not any("/" in name or ":" in name for name in report.figures(results))
+    report.write(results, results.folders[0], to="tau_mean")
+    assert (tmp_path / "a" / "figures" / "accuracy_over_lam.png").exists()
+
+
+def test_functions_of_the_same_name_stay_apart(tmp_path):
+    folders = [make_folder(tmp_path / f, [of_user(file=f"{f}.py") | {"seed": s} for s in SEEDS]) for f in ("a", "b")]
+    (table,) = report.accuracy_tables(report.read(*folders))
+    assert [row.name for row in table.rows] == ["tau_mean (a.py)", "tau_mean (b.py)"]
+    assert labels(["own.py:none", "none"]) == {"own.py:none": "none (own.py)", "none": "none"}
+
+
+def test_several_folders_are_read_as_one(tmp_path):
+    first = [one for one in GRID if one["seed"] < 2 and one["server.aggregator"] != "rfa"]
+    whole = report.read(make_folder(tmp_path / "one", GRID))
+    renamed = [one | {"name": "other"} for one in GRID if one not in first]
+    parts = report.read(make_folder(tmp_path / "first", first), make_folder(tmp_path / "rest", renamed))
+    assert report.accuracy_tables(parts) == report.accuracy_tables(whole)
+    key = lambda row: (row["aggregator"], row["fraction"])
+    assert sorted(report.summary(parts), key=key) == sorted(report.summary(whole), key=key)
+    assert parts.num_repeated == 0
+
+
+def test_of_a_run_in_two_folders_the_first_one_counts(tmp_path):
+    folders = [make_folder(tmp_path / "a", GRID[:6]), make_folder(tmp_path / "b", GRID, lambda run, t: 0.9)]
+    results = report.read(*folders)
+    assert len(results.runs) == len(GRID)
+    accuracy = {
+        (c.aggregator, c.fraction, s): a[-1] for c in results.cells for s, a in zip(c.seeds, c.accuracy, strict=True)
+    }
+    for number, one in enumerate(GRID):
+        expected = learned(one, 20) if number < 6 else 0.9
+        got = accuracy[one["server.aggregator"], one["corruption.fraction"], one["seed"]]
+        assert got == pytest.approx(expected)
+    (table,) = report.accuracy_tables(results)
+    assert table.notes == ("6 runs are in several folders; the first folder's count.",)
+
+
+def test_clients_of_several_folders_are_numbered_anew(tmp_path):
+    alphas = lambda run: [0.0, 1.0 + run["seed"]]
+    runs = [run("arfl", 0.5, seed) for seed in SEEDS]
+    folders = [make_folder(tmp_path / n, part, alphas=alphas) for n, part in [("a", runs[:3]), ("b", runs[1:])]]
+    rows = [row for row in report.read(*folders).clients.to_pylist() if row["client_id"] == 1 and row["round"] == 20]
+    assert [(row["run"], round(20 * row["alpha"], 5)) for row in rows] == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)]
+
+
+def test_folders_from_before_the_column_diverged(tmp_path):
+    folder = make_folder(tmp_path / "a", GRID, diverged=lambda run: run["seed"] == 0)
+    pq.write_table(folder.read("rounds").drop_columns(["diverged"]), folder.path / "rounds.parquet")
+    assert {cell.num_diverged for cell in report.read(folder).cells} == {1}  # its loss is no number

@@ -1,0 +1,93 @@
+"""A task without an accuracy: the test loss takes its place everywhere, and less is better."""
+
+import csv
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fedsim import report
+from tests.report.made import GRID, RULES, SEEDS, check_latex, learned, make_folder, run
+
+NO_ACCURACY = lambda run, t: np.nan
+
+
+def squared_error(run, t):
+    return 1e-3 / learned(run, t)
+
+
+def final(rule, fraction):
+    """By seed."""
+    return np.asarray([squared_error(run(rule, fraction, seed), 20) for seed in SEEDS])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path / "a", GRID, NO_ACCURACY, loss=squared_error)
+
+
+def test_table_has_the_test_loss(folder):
+    (table,) = report.accuracy_tables(report.read(folder))
+    assert table.title == "Test loss after 20 rounds"
+    for row in table.rows:
+        for fraction, number in zip((0.0, 0.3, 0.5), row.numbers, strict=True):
+            assert number.mean == pytest.approx(final(row.aggregator, fraction).mean())
+            shown = {rule: round(final(rule, fraction).mean(), table.digits) for rule in RULES}
+            assert number.bold == (shown[row.aggregator] == min(shown.values()))
+    check_latex(report.latex([table]))
+    assert f"{final('fedavg', 0.5).mean():.4f} ±" in report.markdown([table])
+
+
+def test_summary_and_paired_files(folder, no_figures):
+    report.make(folder)
+    first, *_ = csv.DictReader((folder.path / "summary.csv").open())
+    assert (first["aggregator"], first["fraction"]) == ("arfl", "0")
+    assert float(first["final_loss_mean"]) == pytest.approx(final("arfl", 0.0).mean(), rel=1e-5)
+    assert float(first["final_loss_std"]) == pytest.approx(np.std(final("arfl", 0.0), ddof=1), rel=1e-5)
+    assert not any("final_accuracy" in name for name in first)
+    assert first["rounds_to_90_mean"] == ""
+    for line in csv.DictReader((folder.path / "paired.csv").open()):
+        mine, arfl = (final(rule, float(line["fraction"])) for rule in (line["aggregator"], "arfl"))
+        low, high = scipy.stats.ttest_rel(mine, arfl).confidence_interval(0.95)
+        bounds = float(line["difference_low"]), float(line["difference_high"])
+        assert bounds == pytest.approx((low, high), rel=1e-4)
+    (table,) = report.paired_tables(report.read(folder))
+    assert table.title == "Difference to ARFL in test loss after 20 rounds"
+
+
+def test_figures(folder):
+    drawn = report.figures(report.read(folder))
+    assert set(drawn) == {"loss", "corrupted_weight", "loss_over_fraction"}
+    assert drawn["loss"].axes[0].get_ylabel() == "Test loss"
+    (panel,) = drawn["loss_over_fraction"].axes
+    assert panel.get_ylabel() == "Final test loss"
+    np.testing.assert_allclose(panel.lines[2].get_ydata(), [final("arfl", f).mean() for f in (0, 0.3, 0.5)])
+
+
+def test_beside_a_classification_each_data_set_has_its_own(tmp_path, folder):
+    other = make_folder(tmp_path / "b", [run(rule, 0.3, **{"data.name": "cifar10"}) for rule in RULES])
+    results = report.read(other, folder)
+    titles = [table.title for table in report.accuracy_tables(results)]
+    assert titles == ["Test accuracy (%) after 20 rounds", "Test loss after 20 rounds"]
+    rows = {(row["data"], row["aggregator"], row["fraction"]): row for row in report.summary(results)}
+    with_accuracy, with_loss = rows["cifar10", "rfa", 0.3], rows["digits", "rfa", 0.3]
+    assert with_accuracy["final_loss_mean"] is None
+    assert with_accuracy["final_accuracy_mean"] == pytest.approx(learned(run("rfa", 0.3), 20))
+    assert with_loss["final_accuracy_mean"] is None
+    assert with_loss["final_loss_mean"] == pytest.approx(final("rfa", 0.3).mean())
+    drawn = report.figures(results)
+    assert [panel.get_title() for panel in drawn["accuracy"].axes] == ["Shuffling 30 %"]
+    assert len(drawn["loss"].axes) == 4
+
+
+def test_diverged(tmp_path):
+    ruined = [run("fedavg", 0.5, seed) for seed in SEEDS]
+    folder = make_folder(tmp_path / "b", GRID, NO_ACCURACY, ruined.__contains__, loss=squared_error)
+    report.make(folder)
+    (table,) = report.accuracy_tables(report.read(folder))
+    (fedavg,) = (row for row in table.rows if row.aggregator == "fedavg")
+    assert np.isnan(fedavg.numbers[2].mean)
+    assert not fedavg.numbers[2].bold
+    assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 4 of 4.",)
+    assert "| nan† |" in report.markdown([table])
+    assert sum(row.numbers[2].bold for row in table.rows) == 1

@@ -1,0 +1,94 @@
+"""Statistics of a made run folder whose numbers are known, and curves over its rounds."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim import report
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.tables import CLIENTS, ROUNDS
+from tests.report.made import run
+
+ROUND_NUMBERS = [0, 10, 20, 30, 40, 50]
+ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0.5, 0.6]])
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    """Two seeds of one cell; four clients of 10, 10, 20 and 20 examples, the last of each size corrupted."""
+    made = RunFolder(tmp_path / "made")
+    empty = dict.fromkeys(("config", "plan", "groups", "versions", "device"))
+    made.create(empty | {"status": "complete", "runs": [run("arfl", 0.5, seed) for seed in (3, 4)]})
+    rounds = [
+        {
+            "run": number,
+            "aggregator": "arfl",
+            "corruption": "shuffling",
+            "fraction": 0.5,
+            "lam": 1.0,
+            "seed": 3 + number,
+            "round": t,
+            "test_accuracy": ACCURACY[number, i],
+            "test_loss": 1.0,
+            "corrupted_weight": None if t == 0 else 0.25,
+            "accuracy_p10": i / 10,
+            "accuracy_p50": 0.5,
+            "accuracy_p90": number / 2,
+            "diverged": False,
+        }
+        for number in range(2)
+        for i, t in enumerate(ROUND_NUMBERS)
+    ]
+    # In the second half corrupted clients get less than by their counts, but for client 3 of the second run.
+    late = {0: [0.3, 0.1, 0.5, 0.1], 1: [0.3, 0.0, 0.2, 0.5]}
+    clients = [
+        {
+            "run": number,
+            "round": t,
+            "client_id": client,
+            "count": (10, 10, 20, 20)[client],
+            "loss": 1.0,
+            "weight": weight,
+            "corrupted": client in (1, 3),
+        }
+        for number in range(2)
+        for t in (10, 50)
+        for client, weight in enumerate(late[number] if t == 50 else [0.0, 0.5, 0.0, 0.5])
+    ]
+    for kind, rows, schema in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), made.path / f"{kind}.parquet")
+    return made
+
+
+def test_summary(folder):
+    (row,) = report.summary(report.read(folder))
+    assert row["num_runs"] == 2
+    assert row["final_accuracy_mean"] == pytest.approx(0.7)
+    assert row["final_accuracy_std"] == pytest.approx(np.sqrt(0.02))  # ddof 1
+    assert row["last5_accuracy_mean"] == pytest.approx((0.688 + 0.548) / 2)
+    assert row["last5_accuracy_std"] == pytest.approx(0.14 / np.sqrt(2))
+    assert row["rounds_to_90_mean"] == (30 + 10) / 2  # 0.72 is first reached in round 30, 0.54 in round 10
+    # Run 0: all pairs the right way. Run 1, relative to counts: benign 1.8 and 0.6, corrupted 0 and 1.5: 3 of 4 pairs.
+    assert row["weight_auc_mean"] == pytest.approx((1 + 0.75) / 2)
+    assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
+
+
+def test_files(folder, no_figures):
+    report.make(folder)
+    header, line = (folder.path / "summary.csv").read_text().splitlines()
+    values = dict(zip(header.split(","), line.split(","), strict=True))
+    assert values["aggregator"] == "arfl"
+    assert float(values["final_accuracy_mean"]) == pytest.approx(0.7)
+    assert values["settings"] == ""
+
+
+def test_curves_are_means_and_bands_extremes(folder):
+    drawn = report.figures(report.read(folder))
+    assert set(drawn) == {"accuracy", "loss", "corrupted_weight"}  # no alpha was kept
+    (panel,) = drawn["accuracy"].axes
+    np.testing.assert_allclose(panel.lines[0].get_ydata(), 100 * ACCURACY.mean(0))
+    band = panel.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((10, 80))
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("Round", "Test accuracy (%)")
+    assert panel.get_title() == "Shuffling 50 %"

@@ -1,0 +1,81 @@
+"""Tables: means, deviations and the best, in Markdown and LaTeX."""
+
+import numpy as np
+import pytest
+
+from fedsim import report
+from fedsim.report.latex import escape
+from fedsim.report.table import Column, Number, Row, Table
+from tests.report.made import GRID, RULES, check_latex, final, make_folder, run
+
+
+def test_table_holds_means_deviations_and_the_best(tmp_path):
+    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", GRID)))
+    assert [row.name for row in table.rows] == ["FedAvg", "RFA", "ARFL"]  # the paper's order
+    assert [(c.group, c.name) for c in table.columns] == [("Clean", ""), ("Shuffling", "30 %"), ("Shuffling", "50 %")]
+    for row in table.rows:
+        for fraction, number in zip((0.0, 0.3, 0.5), row.numbers, strict=True):
+            values = final(row.aggregator, fraction)
+            assert number.mean == pytest.approx(values.mean())
+            assert number.spread == pytest.approx(np.std(values, ddof=1))
+            best = max(RULES, key=lambda rule: final(rule, fraction).mean())
+            assert number.bold == (row.aggregator == best)
+    assert (table.title, table.data) == ("Test accuracy (%) after 20 rounds", "Digits")
+    assert "over 4 seeds" in table.subtitle
+
+
+def test_markdown_and_latex_say_the_same(tmp_path):
+    tables = report.accuracy_tables(report.read(make_folder(tmp_path / "a", GRID)))
+    markdown, latex = report.markdown(tables), report.latex(tables)
+    mean, deviation = final("arfl", 0.5).mean(), np.std(final("arfl", 0.5), ddof=1)
+    (line,) = (line for line in markdown.splitlines() if line.startswith("| ARFL"))
+    assert line.split(" | ")[-1] == f"**{mean:.2f} ± {deviation:.2f}** |"
+    lines = [line.strip() for line in latex.splitlines()]
+    (line,) = (line for line in lines if line.startswith("ARFL"))
+    assert line.split(" & ")[-1] == rf"$\mathbf{{{mean:.2f} \pm {deviation:.2f}}}$ \\"
+    assert r"\textbf{Digits} & \textbf{Clean} & \multicolumn{2}{c}{\textbf{Shuffling}} \\" in lines
+    assert r"\cmidrule(lr){2-2} \cmidrule(lr){3-4}" in lines
+    assert r"Corrupted & -- & 30\,\% & 50\,\% \\" in lines
+    assert lines[lines.index(line) - 1] == r"\midrule"  # ARFL apart, as in the paper
+    check_latex(latex)
+
+
+def test_latex_escapes_what_would_be_commands():
+    awkward = r"a&b_50%#$~^\{λ}|<"
+    assert escape(awkward) == (r"a\&b\_50\%\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}\{$\lambda$\}$|$$<$")
+    row = Row(awkward, (Number(1.0, None, True, 1, 1), None), "own")
+    table = Table(awkward, awkward, "±", (Column("A_1", "5 %"), Column("B&", "")), (row,), ("† 1 of 1",))
+    check_latex(report.latex([table]))
+    assert r"$\mathbf{1.00}^{\dagger}$" in report.latex([table])
+
+
+def test_a_table_a_data_set_and_only_keys_that_vary_inside_it(tmp_path):
+    keys = {"data.name": "cifar10", "client.learning_rate": 0.01}
+    small = [run(rule, seed=seed, **keys) for rule in RULES for seed in (0, 1)]
+    results = report.read(make_folder(tmp_path / "a", GRID), make_folder(tmp_path / "b", small))
+    tables = report.accuracy_tables(results)
+    assert [table.data for table in tables] == ["Digits", "CIFAR-10"]
+    assert all(cell.settings == () for cell in results.cells)  # the learning rate follows the data set
+    latex = report.latex(tables)
+    assert latex.count(r"\begin{tabular}") == 2
+    assert latex.count(r"\begin{table*}") == 1
+    check_latex(latex)
+    assert "CIFAR-10: Test accuracy (%) after 20 rounds" in report.markdown(tables)
+    titles = [panel.get_title() for panel in report.figures(results)["accuracy"].axes]
+    assert titles == ["Digits: Clean", "Digits: Shuffling 30 %", "Digits: Shuffling 50 %", "CIFAR-10: Clean"]
+
+
+def test_diverged_runs_are_counted_and_marked(tmp_path):
+    ruined = [run("fedavg", 0.5, seed) for seed in (1, 3)]
+    results = report.read(make_folder(tmp_path / "a", GRID, diverged=ruined.__contains__))
+    counts = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
+    assert counts.pop(("fedavg", 0.5)) == 2
+    assert set(counts.values()) == {0}
+    (table,) = report.accuracy_tables(results)
+    assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 2 of 4.",)
+    assert table.rows[0].numbers[2].mean == pytest.approx(final("fedavg", 0.5).mean())
+    assert report.markdown([table]).count("†") == 2
+    check_latex(report.latex([table]))
+    (paired,) = report.paired_tables(results)
+    assert paired.notes == table.notes
+    assert set(report.figures(results)) == {"accuracy", "loss", "corrupted_weight", "accuracy_over_fraction"}
