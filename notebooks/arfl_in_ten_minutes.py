@@ -21,20 +21,11 @@
 # labels.
 
 # %%
-from dataclasses import replace
-from functools import partial
-
-import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import minimize
 
 import fedsim
-from fedsim.aggregators.arfl import optimal_weights
-from fedsim.config.schema import DataConfig
-from fedsim.engine import build
-from fedsim.models import MLP
 
 BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, corrupted
 
@@ -92,8 +83,7 @@ def best_weights(lam):
 
 # %% [markdown]
 # Is that the minimum? A general solver for constrained problems, which knows nothing of the theorem, finds the same
-# weights, and so does the function that fedsim's aggregator calls (it does the same sums, ordered so that nothing
-# cancels in float32).
+# weights. So does fedsim's rule: its state begins with all clients' losses, and from it come their weights.
 
 # %%
 differences = []
@@ -107,7 +97,8 @@ for lam in (0.01, 0.1, 0.3, 1.0, 10.0):
         constraints={"type": "eq", "fun": lambda alpha: alpha.sum() - 1},
         tol=1e-12,
     )
-    in_fedsim = optimal_weights(jnp.asarray(losses), jnp.asarray(counts), lam)[0]
+    rule = fedsim.aggregators.arfl(lam=lam)
+    in_fedsim = rule.client_weights(rule.init((), counts, losses))
     differences.append((np.abs(alpha - found.x).max(), np.abs(alpha - in_fedsim).max()))
     print("lambda = {:5.2f} M: solver differs by {:.0e}, fedsim by {:.0e}".format(lam, *differences[-1]))
 
@@ -161,52 +152,37 @@ plt.show()
 # model they receive and train it on their own data; the server averages the results with the weights $\alpha$, then
 # computes new weights from the new losses.
 #
-# Ten clients share scikit-learn's handwritten digits unevenly; clients 7, 8 and 9 have their labels shuffled.
+# Ten clients share scikit-learn's handwritten digits unevenly; clients 7, 8 and 9 have their labels shuffled. What is
+# not said has its default. The keywords go over two rules and eleven values of $\lambda$. FedAvg has no $\lambda$,
+# and runs once.
 
 # %%
-dataset = build.dataset(DataConfig(name="digits", num_clients=10, partition="dirichlet"))
-key = jax.random.key(0)
-clients = fedsim.corrupt(fedsim.corruption.shuffling, key, dataset.train, 3, client_ids=(7, 8, 9))
+configuration = {
+    "name": "ten-clients",
+    "data": {"name": "digits", "num_clients": 10, "partition": "dirichlet"},
+    "corruption": {"kind": "shuffling", "clients": [7, 8, 9]},
+    "model": {"name": "mlp"},
+    "mlp": {"hidden_sizes": [32]},
+    "client": {"learning_rate": 0.1, "epochs": 5, "batch_size": 10},
+    "server": {"cohort_size": 10, "num_rounds": 30, "eval_every": 1},
+}
+lams = np.logspace(-2, 3, 11)
 
-arfl = fedsim.Simulation(
-    task=fedsim.classification(MLP(10, (32,)), dataset.train.x[0]),
-    aggregator=lambda hparams: fedsim.aggregators.arfl(hparams.lam),
-    cohort_size=10,
-    batch_size=10,
-    epochs=5,
-    max_count=dataset.max_count,
-)
-fedavg = replace(arfl, aggregator=lambda hparams: fedsim.aggregators.fedavg())
+# %%
+experiment = fedsim.load(configuration, server__aggregator=["fedavg", "arfl"], arfl__lam=lams.tolist())
+result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# A round is a pure function of the state and the data, so that a whole run is one `scan`, compiled once. After each
-# round it keeps the test accuracy and the weight that every client had.
-
-
-# %%
-def train(simulation, lam):
-    """Test accuracy [R] and the clients' weights [R, N] over 30 rounds."""
-    hparams = fedsim.HParams(learning_rate=0.1, lam=lam)
-
-    def step(state, _):
-        state, record = simulation.round(state, clients, hparams)
-        metrics = fedsim.evaluate(simulation.task, state.params, dataset.x_test, dataset.y_test)
-        weights = jnp.zeros(10).at[record.client_ids].set(record.weights)
-        return state, (metrics.num_correct / metrics.num_examples, weights)
-
-    return jax.lax.scan(step, simulation.init(key, clients, hparams), length=30)[1]
-
-
-fedavg_accuracy, fedavg_weights = jax.jit(partial(train, fedavg))(1.0)
-
-# %% [markdown]
-# `lam` is data of the compiled program, so that `vmap` trains with 11 values at once. Look at $\lambda = M$ first.
+# The results are in a folder below `runs`. Once they are there, the same two lines only read them. `result.rounds` has
+# a row for each run and evaluated round, `result.clients` one for each run, round and client. Look at $\lambda = M$
+# first.
 
 # %%
-lams = jnp.logspace(-2, 3, 11)
-arfl_accuracy, arfl_weights = jax.jit(jax.vmap(partial(train, arfl)))(lams)
-at_one = int(jnp.argmin(jnp.abs(lams - 1)))
-results = {"FedAvg": (fedavg_accuracy, fedavg_weights), "ARFL": (arfl_accuracy[at_one], arfl_weights[at_one])}
+rounds = result.rounds.to_pandas()
+weights = result.clients.to_pandas().pivot(index=["run", "round"], columns="client_id", values="weight")
+accuracy = rounds.pivot(index="run", columns="round", values="test_accuracy")
+runs = {"FedAvg": 0, "ARFL": 1 + int(np.argmin(np.abs(lams - 1)))}  # in the order of the sweep
+rounds[rounds["run"].isin(runs.values()) & (rounds["round"] == 30)]
 
 # %% [markdown]
 # FedAvg gives the three corrupted clients their share of the examples, to the end. ARFL begins with nearly the same
@@ -215,22 +191,21 @@ results = {"FedAvg": (fedavg_accuracy, fedavg_weights), "ARFL": (arfl_accuracy[a
 
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
-rounds = np.arange(1, 31)
-for panel, (name, (_, weights)) in zip(panels, results.items(), strict=False):
+for panel, (name, run) in zip(panels, runs.items(), strict=False):
     for i in range(10):
-        panel.plot(rounds, 100 * weights[:, i], "--" if i >= 7 else "-", color=ORANGE if i >= 7 else BLUE)
+        panel.plot(100 * weights.loc[run][i], "--" if i >= 7 else "-", color=ORANGE if i >= 7 else BLUE)
     panel.set(xlabel="Round", ylabel="Client's weight (%)", title=f"{name} (corrupted clients dashed)", ylim=(0, 28))
 for name, colour in (("FedAvg", "#999999"), ("ARFL", "black")):
-    panels[2].plot(rounds, 100 * results[name][0], color=colour, label=name)
+    panels[2].plot(100 * accuracy.loc[runs[name]], color=colour, label=name)
 panels[2].legend(frameon=False, loc="lower right")
 panels[2].set(xlabel="Round", ylabel="Test accuracy (%)", title="clean test set")
 plt.show()
 
 # %%
-final_accuracy = {name: float(accuracy[-1]) for name, (accuracy, _) in results.items()}
-final_on_corrupted = {name: float(weights[-1, 7:].sum()) for name, (_, weights) in results.items()}
-for name in results:
-    print(f"{name}: accuracy {final_accuracy[name]:.1%}, weight on corrupted clients {final_on_corrupted[name]:.1%}")
+last_weights = weights.xs(30, level="round")  # a row for each run
+on_corrupted = last_weights[[7, 8, 9]].sum(axis=1)
+for name, run in runs.items():
+    print(f"{name}: accuracy {accuracy.loc[run, 30]:.1%}, weight on corrupted clients {on_corrupted[run]:.1%}")
 
 # %% [markdown]
 # ## Which λ?
@@ -239,20 +214,19 @@ for name in results:
 # is best in the middle. The paper uses $\lambda = M$ for corrupted data.
 
 # %%
-accuracy, alpha = arfl_accuracy[:, -1], arfl_weights[:, -1]
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-for i in range(10):
-    left.plot(lams, 100 * alpha[:, i], "--" if i >= 7 else "-", color=ORANGE if i >= 7 else BLUE)
-left.set(xscale="log", xlabel="λ / M", ylabel="Client's weight (%)", title="corrupted clients dashed", ylim=(0, None))
-right.plot(lams, 100 * accuracy, "o-", color="black")
-right.set(xscale="log", xlabel="λ / M", ylabel="Test accuracy (%)", title="after 30 rounds, one seed")
-plt.show()
+num_weights = (last_weights > 1e-6).sum(axis=1)
+for run, lam in enumerate(lams, start=1):
+    row = lam, num_weights[run], on_corrupted[run], accuracy.loc[run, 30]
+    print("lambda = {:8.3f} M: {:2d} clients with weight, {:5.1%} on corrupted ones, accuracy {:.1%}".format(*row))
+
+# %% [markdown]
+# `fedsim report` draws figures of every run folder. `result.figures()` are the same, by name: all that the rows have
+# something for.
 
 # %%
-num_weights = (alpha > 1e-6).sum(axis=1)
-on_corrupted = alpha[:, 7:].sum(axis=1)
-for row in zip(lams, num_weights, on_corrupted, accuracy, strict=True):
-    print("lambda = {:8.3f} M: {:2d} clients with weight, {:5.1%} on corrupted ones, accuracy {:.1%}".format(*row))
+figures = result.figures()
+print(*figures, sep=", ")
+figures["weights_over_lam"]
 
 # %% [markdown]
 # From here: `sweep` maps λ, the share of corrupted clients and seeds together; `own_aggregator` writes a rule and

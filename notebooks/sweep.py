@@ -13,98 +13,66 @@
 # # A sweep is one program
 #
 # λ, the number of corrupted clients and the seed are data of a compiled program, not part of its shape. So a grid over
-# all three compiles once: here 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs in one call.
+# all three compiles once: here 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs.
 
 # %%
-import time
-
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.datasets import load_digits
 
 import fedsim
-from fedsim.config.schema import DataConfig
-from fedsim.config.toml import parse
-from fedsim.engine import build
-from fedsim.engine.programs import group_runs
-from fedsim.models import MLP
 
 # %% [markdown]
-# Twenty clients share scikit-learn's handwritten digits evenly; ten of them train in each round.
+# ## From a configuration
+#
+# Twenty clients share scikit-learn's handwritten digits evenly; ten of them train in each round. A configuration is a
+# TOML file, or a dict of the same form. Keywords override its keys, with two underscores for a dot, and lists sweep.
 
 # %%
-dataset = build.dataset(DataConfig(name="digits", num_clients=20, partition="iid"))
-simulation = fedsim.Simulation(
-    task=fedsim.classification(MLP(10, (32,)), dataset.train.x[0]),
-    aggregator=lambda hparams: fedsim.aggregators.arfl(hparams.lam),
-    cohort_size=10,
-    batch_size=10,
-    epochs=5,
-    max_count=dataset.max_count,
-)
+configuration = {
+    "name": "lambda-and-corruption",
+    "data": {"name": "digits", "num_clients": 20},
+    "corruption": {"kind": "shuffling"},
+    "model": {"name": "mlp"},
+    "mlp": {"hidden_sizes": [32]},
+    "client": {"learning_rate": 0.1, "epochs": 5, "batch_size": 10},
+    "server": {"aggregator": "arfl", "cohort_size": 10, "num_rounds": 30, "eval_every": 10},
+}
+lams = [0.01, 0.1, 1.0, 10.0, 100.0]
+fractions = [0.0, 0.2, 0.4, 0.5, 0.6]
+
+# %%
+experiment = fedsim.load(configuration, corruption__fraction=fractions, arfl__lam=lams, seed=[0, 1])
+result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# One run, as a function of what the sweep varies. Corruption happens inside: who has its labels shuffled depends on the
-# seed and on the traced `num_corrupted` alone. Python runs this function only when JAX traces it, so that the counter
-# tells how often that was.
+# The run folder tells how the runs were grouped: those that differ in data alone are a group, and a group compiles
+# once. How many of its runs train in lockstep, and on which devices, fedsim chooses for the machine
+# (`engine.run_width` overrides it).
 
 # %%
-num_traces = 0
-
-
-def train(lam, num_corrupted, seed):
-    """Test accuracy after 30 rounds, and the corrupted clients' share of the weight in the last ten."""
-    global num_traces
-    num_traces += 1
-    corruption_key, key = jax.random.split(jax.random.key(seed))
-    clients = fedsim.corrupt(fedsim.corruption.shuffling, corruption_key, dataset.train, num_corrupted)
-    hparams = fedsim.HParams(learning_rate=0.1, lam=lam)
-    state, records = simulation.run(simulation.init(key, clients, hparams), clients, hparams, max_rounds=30)
-    metrics = fedsim.evaluate(simulation.task, state.params, dataset.x_test, dataset.y_test)
-    on_corrupted = jnp.sum(records.weights * clients.corrupted[records.client_ids], axis=1)
-    return metrics.num_correct / metrics.num_examples, jnp.mean(on_corrupted[-10:])
-
-
-# %% [markdown]
-# Three `vmap`s make the grid: the result has the axes λ, rate and seed. `lower` and `compile` make the program
-# explicitly; what they return cannot compile again, it only runs.
-
-# %%
-lams = jnp.array([0.01, 0.1, 1.0, 10.0, 100.0])
-fractions = np.array([0.0, 0.2, 0.4, 0.5, 0.6])
-nums_corrupted = jnp.array(np.round(fractions * dataset.num_clients), int)
-seeds = jnp.arange(2)
-
-over_seeds = jax.vmap(train, in_axes=(None, None, 0))
-over_rates = jax.vmap(over_seeds, in_axes=(None, 0, None))
-over_lams = jax.vmap(over_rates, in_axes=(0, None, None))
-
-start = time.perf_counter()
-program = jax.jit(over_lams).lower(lams, nums_corrupted, seeds).compile()
-compiled = time.perf_counter()
-accuracy, on_corrupted = jax.block_until_ready(program(lams, nums_corrupted, seeds))
-ran = time.perf_counter()
-print(f"{accuracy.size} runs: {compiled - start:.1f} s compiling, {ran - compiled:.1f} s running; traces: {num_traces}")
-
-# %% [markdown]
-# Other values of the same shape need no compilation: here a finer grid between M and 10 M, with other seeds.
-
-# %%
-start = time.perf_counter()
-finer, _ = jax.block_until_ready(program(jnp.array([1.0, 2.0, 3.0, 5.0, 8.0]), nums_corrupted, seeds + 2))
-print(f"{finer.size} more runs: {time.perf_counter() - start:.1f} s running; traces: {num_traces}")
-assert num_traces == 1
+manifest = result.folder.read_manifest()
+print(f"{len(experiment.runs())} runs in {len(manifest['plan'])} program")
+print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".format(**manifest))
 
 # %% [markdown]
 # ## What it shows
+#
+# `result.xarray()` has the rows as arrays, with a dimension for each swept key. Clean data are corruption "none", so
+# that a mean over `corruption` finds one number in each place.
 #
 # Between 0.1 M and M, corrupted clients get no weight at any rate, and the accuracy hardly depends on their number: the
 # benign clients train alone. A large λ trusts everybody, as FedAvg does. A very small one trusts a single client. If
 # that is a corrupted one, it stays: the model learns its wrong labels, and so its loss remains the lowest.
 
-
 # %%
+last = result.xarray().sel(aggregator="arfl", round=30)
+grid = 100 * last.mean(["corruption", "seed"]).transpose("lam", "fraction")  # in percent
+
+
 def heat_map(axes, values, title, cmap):
     """A grid [λ, rate] in percent, with its numbers."""
     image = axes.imshow(values, cmap=cmap, aspect="auto", origin="lower")
@@ -118,79 +86,95 @@ def heat_map(axes, values, title, cmap):
     axes.figure.colorbar(image, ax=axes)
 
 
-mean_accuracy, mean_on_corrupted = (100 * np.asarray(a).mean(axis=2) for a in (accuracy, on_corrupted))
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-heat_map(left, mean_accuracy, "Test accuracy (%)", "viridis")
-heat_map(right, mean_on_corrupted, "Weight of corrupted clients (%)", "Oranges")
+heat_map(left, grid.test_accuracy.values, "Test accuracy (%)", "viridis")
+heat_map(right, grid.corrupted_weight.values, "Weight of corrupted clients (%)", "Oranges")
 plt.show()
 
 # %% [markdown]
-# ## What a mapped sweep costs
+# ## From Python
 #
-# `vmap` over $S$ runs trains $S \times K$ models in lockstep. That is what fills an accelerator. A CPU is busy with a
-# few models; there the gain is that one program serves all runs, not that a run gets faster. Memory grows with $S$:
-# parameters, updates and labels exist once a run (images are shared, unless the corruption is in them). And all runs
-# take as many steps as the one with the largest clients.
-#
-# `jax.lax.map` takes the same runs in turn, in one program as well. With `batch_size=b` it takes $b$ of them in
-# lockstep; choose a divisor of $S$, since a remainder is a second loop to compile.
+# Below the configuration is a `Simulation`: its methods are pure functions of a key, the clients' data and `HParams`.
+# So `jit`, `vmap` and `lax.map` apply to it, and it is at home in anybody's loop. Data are `fedsim.from_arrays`, a
+# model is any flax module. Whatever can be plugged in is a function of `HParams`: there the rule finds its λ.
 
 # %%
-runs = [axis.ravel() for axis in jnp.meshgrid(lams, nums_corrupted, seeds, indexing="ij")]
-in_turn = jax.jit(lambda runs: jax.lax.map(lambda run: train(*run), runs)).lower(runs).compile()
-start = time.perf_counter()
-accuracy_in_turn, _ = jax.block_until_ready(in_turn(runs))
-seconds = {"in lockstep": ran - compiled, "in turn": time.perf_counter() - start}
-mebibytes = {
-    name: compiled_program.memory_analysis().temp_size_in_bytes / 2**20
-    for name, compiled_program in (("in lockstep", program), ("in turn", in_turn))
-}
-for name in seconds:
-    print(f"{accuracy.size} runs {name}: {seconds[name]:.1f} s, {mebibytes[name]:.1f} MiB of temporary memory")
-difference = float(jnp.abs(accuracy_in_turn - accuracy.ravel()).max())
+digits = load_digits()
+order = np.random.default_rng(0).permutation(len(digits.target))
+x, y = digits.data[order].astype(np.float32) / 16, digits.target[order]
+dataset = fedsim.from_arrays(x[360:], y[360:], np.arange(len(y) - 360) % 20, x[:360], y[:360])
+
+simulation = fedsim.Simulation(
+    task=fedsim.classification(nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(10)]), dataset.train.x[0]),
+    aggregator=lambda hparams: fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]),
+    cohort_size=10,
+    batch_size=10,
+    epochs=5,
+    max_count=dataset.max_count,
+)
+
+# %% [markdown]
+# One run, as a function of what a sweep varies. Corruption happens inside: who has its labels shuffled depends on the
+# seed and on the traced `num_corrupted` alone. Python runs this function only when JAX traces it, so that the counter
+# tells how often that was.
+
+# %%
+num_traces = 0
+
+
+def train(lam, num_corrupted, seed):
+    """Test accuracy after 20 rounds, and the corrupted clients' share of the weight in the last ten."""
+    global num_traces
+    num_traces += 1
+    corruption_key, key = jax.random.split(jax.random.key(seed))
+    shuffling = fedsim.corruption.shuffling()
+    clients = fedsim.corrupt(shuffling, corruption_key, dataset.train, dataset.spec, num_corrupted)
+    hparams = fedsim.HParams(learning_rate=0.1, settings={"arfl.lam": lam})
+    state, records = simulation.run_rounds(simulation.init(key, clients, hparams), clients, hparams, max_rounds=20)
+    metrics = fedsim.evaluate(simulation.task, state.variables, dataset.x_test, dataset.y_test)
+    on_corrupted = jnp.sum(records.weights * clients.corrupted[records.client_ids], axis=1)
+    return metrics.num_correct / metrics.num_examples, jnp.mean(on_corrupted[-10:])
+
+
+# %% [markdown]
+# `vmap` over $S$ runs trains $S \times K$ models in lockstep. That is what fills an accelerator. A CPU is busy with a
+# few models; there the gain is that one program serves all runs, not that a run gets faster. Memory grows with $S$:
+# parameters, updates and labels exist once a run. `lax.map` takes the same runs in turn, in one program as well; with
+# `batch_size=b` it takes $b$ of them in lockstep. fedsim does the latter.
+#
+# `lower` and `compile` make the programs explicitly; what they return cannot compile again, it only runs.
+
+# %%
+grid_of_runs = jnp.meshgrid(jnp.array([0.1, 1.0, 100.0]), jnp.array([0, 8]), jnp.arange(2), indexing="ij")
+sweep = [axis.ravel() for axis in grid_of_runs]
+in_lockstep = jax.jit(lambda sweep: jax.vmap(train)(*sweep)).lower(sweep).compile()
+in_turn = jax.jit(lambda sweep: jax.lax.map(lambda run: train(*run), sweep)).lower(sweep).compile()
+programs = {"in lockstep": in_lockstep, "in turn": in_turn}
+accuracy, mebibytes = {}, {}
+for name, program in programs.items():
+    accuracy[name], on_corrupted = program(sweep)
+    mebibytes[name] = program.memory_analysis().temp_size_in_bytes / 2**20
+    print(f"{len(sweep[0])} runs {name}: {mebibytes[name]:.1f} MiB of temporary memory")
+difference = float(jnp.abs(accuracy["in lockstep"] - accuracy["in turn"]).max())
 print(f"Largest difference between their accuracies (rounding, amplified by training): {difference:.1%}")
 
 # %% [markdown]
-# ## The same for `fedsim run`
-#
-# A configuration says the same as a `[[sweep]]` block: a grid over any keys. fedsim puts runs that differ in data alone
-# into a group, which compiles once; how many of them run in lockstep, and on which devices, it chooses for the machine
-# (`engine.run_width` overrides it).
+# Other values of the same shape need no compilation: here other seeds.
 
 # %%
-TOML = """
-name = "lambda-and-corruption"
-
-[data]
-name = "digits"
-num_clients = 20
-
-[model]
-name = "mlp"
-hidden_sizes = [32]
-
-[client]
-learning_rate = 0.1
-epochs = 5
-batch_size = 10
-
-[server]
-aggregator = "arfl"
-cohort_size = 10
-num_rounds = 30
-
-[[sweep]]
-corruption.kind = "shuffling"
-corruption.fraction = [0.0, 0.2, 0.4, 0.5, 0.6]
-arfl.lam = [0.01, 0.1, 1.0, 10.0, 100.0]
-seed = [0, 1]
-"""
-experiment_runs = parse(TOML).runs()
-groups = group_runs(experiment_runs)
-print(f"{len(experiment_runs)} runs in {len(groups)} program")
+others, _ = in_turn([*sweep[:2], sweep[2] + 2])
+print(f"{num_traces} traces, one a program")
+assert num_traces == 2
+for lam, num_corrupted, seed, *found in zip(*sweep, accuracy["in turn"], on_corrupted, others, strict=True):
+    if num_corrupted and not seed:
+        row = "λ = {:5.1f} M, 8 of 20 corrupted: accuracy {:.1%}, weight of corrupted clients {:5.1%}; seed 2: {:.1%}"
+        print(row.format(lam, *found))
 
 # %% [markdown]
-# Saved as `sweep.toml`, it runs with progress, run folder and figures, and continues after an interruption:
+# ## From the shell
+#
+# Saved as `sweep.toml`, a configuration runs with progress, tables and figures, and continues after an interruption. A
+# sweep is a block `[[sweep]]` in it: a grid over any keys.
 #
 # ```sh
 # fedsim run sweep.toml --dry-run     # runs, programs and widths

@@ -40,7 +40,7 @@ def test_python_blocks_run_and_show_what_they_say():
 
     own = dataclasses.replace(simulation, aggregator=lambda hparams: rule())
     clients, key = namespace["clients"], namespace["key"]
-    hparams = namespace["fedsim"].HParams(settings={"lam": 1.0})
+    hparams = namespace["fedsim"].HParams()
     state = own.init(key, clients, hparams)
     _, record = jax.jit(own.round)(state, clients, hparams)
     assert int((record.weights > 0).sum()) == 5

@@ -20,17 +20,14 @@ hidden_sizes = [8]
 kind = "shuffling"
 fraction = 0.25
 [server]
-cohort_size = 6
+cohort_size = 5
 num_rounds = 3
 eval_every = 2
 [engine]
 client_width = 1
 run_width = 1
 [[sweep]]
-server.aggregator = "rfa"
-seed = [0, 1, 2]
-[[sweep]]
-server.aggregator = "arfl"
+server.aggregator = ["arfl", "rfa"]
 client.algorithm = "scaffold"
 seed = [0, 1, 2]
 """
@@ -58,14 +55,14 @@ def run(folder, num_devices, *client_devices):
 def folders(tmp_path_factory):
     one, four = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("four")
     run(one, 1, "1")
-    run(four, 4, "1", "2", "4")
+    run(four, 4, "1", "2")
     return one, four
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client_devices", [1, 2, 4])  # 3, 2 and 1 devices for the runs
+@pytest.mark.parametrize("client_devices", [1, 2])  # 3 and 2 devices for the runs
 def test_four_devices_are_one(client_devices, folders):
-    """Also for 3 runs on 2 devices, a cohort of 6 on 4, and what clients remember."""
+    """Also for 3 runs on 2 devices, a cohort of 5 on 2, and what clients remember."""
     one, four = (RunFolder(folder / f"out-{n}") for folder, n in zip(folders, (1, client_devices), strict=True))
     check_equal(four, one)
     layouts = [entry["layout"] for entry in four.read_manifest()["plan"]]

@@ -11,13 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim import report
-from fedsim.cli.main import main
 from fedsim.config.toml import parse
-from fedsim.engine.experiment import Progress, run
-from fedsim.engine.plan import make_plan
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.experiment import resume_round
 from fedsim.errors import RunFolderError
+from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -25,7 +27,7 @@ SMALL = """
 [data]
 num_clients = 6
 partition = "dirichlet"
-[model]
+[mlp]
 hidden_sizes = [8]
 [client]
 batch_size = 16
@@ -33,6 +35,7 @@ batch_size = 16
 cohort_size = 4
 num_rounds = 9
 eval_every = 2
+[sgd]
 momentum = 0.5
 [[sweep]]
 server.aggregator = ["fedavg", "arfl"]
@@ -49,15 +52,33 @@ def plan():
 
 @pytest.fixture(scope="module")
 def folder(plan, tmp_path_factory):
-    return run(plan, tmp_path_factory.mktemp("runs") / "small", Progress())
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small")
+
+
+def interrupt(plan, path, calls, **options) -> RunFolder:
+    """What is there of the plan after an interruption at the `calls`th report of rounds done, before these are kept."""
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path, [Stop(calls)], **options)
+    return RunFolder(path)
+
+
+@given(written=st.sets(st.integers(0, 12)), checkpoint=st.none() | st.integers(0, 12), eval_every=st.integers(1, 4))
+def test_a_run_goes_on_only_behind_unbroken_rows(written, checkpoint, eval_every):
+    """From the checkpoint if nothing is missing up to it, whatever lies behind it; else from the start."""
+    round_ = resume_round(sorted(written), checkpoint, eval_every)
+    needed = set() if checkpoint is None else {t for t in range(checkpoint + 1) if t % eval_every == 0}
+    behind = {t for t in written if checkpoint is not None and t > checkpoint}
+    if round_ is not None:
+        assert round_ == checkpoint
+        assert needed == written - behind
+    elif checkpoint is not None:
+        assert needed != written - behind
 
 
 def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path):
     """Stopped after round 4 of the second group (of rounds 2, 4, 6, 8, 9 for each)."""
     path = tmp_path / "cut"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop(7), checkpoint_seconds=0)
-    cut = RunFolder(path)
+    cut = interrupt(plan, path, 8, checkpoint_seconds=0)
     assert cut.read_manifest()["status"] == "incomplete"
     assert [cut.finished(group) is not None for group in range(2)] == [True, False]
     with pytest.raises(RunFolderError, match="not complete"):
@@ -66,9 +87,9 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     for kind in ("rounds", "clients"):  # what a kill between rows and checkpoint leaves
         shutil.copy(cut.parts / f"00001-00000004-{kind}.parquet", cut.parts / f"00001-00000006-{kind}.parquet")
     (cut.parts / ".00001-00000008-rounds.parquet.1").write_bytes(b"half")
-    progress = Stop(-1)
-    check_equal(run(plan, path, progress), folder)
-    assert progress.told == [4 * 9, 4 * 4, 4 * 2, 4 * 2, 4 * 1]  # kept, restored, then 2 + 2 + 1 rounds
+    observer = Stop(-1)
+    check_equal(run_plan(plan, path, [observer]), folder)
+    assert observer.rounds == [4 * 9, 4 * 4, 4 * 2, 4 * 2, 4 * 1]  # kept, restored, then 2 + 2 + 1 rounds
     assert {name: (cut.parts / name).stat().st_mtime_ns for name in kept} == kept
     assert not any(p.name.startswith(".") for p in cut.parts.iterdir())
     assert not any(cut.checkpoints(group).exists() for group in range(2))
@@ -76,12 +97,32 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     assert not folder.read_manifest()["resumed"]
 
 
+@pytest.mark.parametrize(
+    "carried",
+    [
+        {"client.algorithm": "scaffold", "server.aggregator": "fedavg"},
+        {"server.optimizer": "adam", "server.learning_rate": "0.01", "server.aggregator": "arfl"},
+    ],
+    ids=["scaffold", "adam"],
+)
+def test_all_that_a_run_carries_is_in_its_checkpoint(carried, tmp_path):
+    """What clients remember, the server's control, an optimiser's moments: the rest is the same bit for bit."""
+    plan = make_plan(parse(SMALL, {"sweep.corruption.kind": ["shuffling"], "server.num_rounds": "6"} | carried))
+    whole = run_plan(plan, tmp_path / "whole")
+    cut = interrupt(plan, tmp_path / "cut", 3, checkpoint_seconds=0)
+    with Checkpoints(cut.checkpoints(0), 0) as checkpoints:
+        assert checkpoints.latest_round() == 4
+    observer = Stop(-1)
+    check_equal(run_plan(plan, cut.path, [observer]), whole)
+    assert observer.rounds == [2 * 4, 2 * 2]
+
+
 def test_a_checkpoint_whose_rows_are_gone_is_not_used(folder, plan, tmp_path):
-    path = tmp_path / "cut"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop(2), checkpoint_seconds=0)
-    (path / "parts" / "00000-00000002-rounds.parquet").unlink()
-    check_equal(run(plan, path, Progress()), folder)
+    cut = interrupt(plan, tmp_path / "cut", 2, checkpoint_seconds=0)
+    (cut.parts / "00000-00000002-rounds.parquet").unlink()
+    observer = Stop(-1)
+    check_equal(run_plan(plan, cut.path, [observer]), folder)
+    assert observer.rounds[0] == 4 * 2  # nothing was restored
 
 
 def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):
@@ -90,61 +131,71 @@ def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):
     shutil.copytree(folder.path, path)
     kept = RunFolder(path)
     shutil.rmtree(kept.parts)
-    run(plan, path, Progress())
-    assert kept.read("rounds").equals(folder.read("rounds"))
+    run_plan(plan, path)
+    check_equal(kept, folder)
     (path / "clients.parquet").unlink()
-    run(plan, path, Progress())  # everything again, as nothing is left to join
-    assert kept.read("clients").equals(folder.read("clients"))
+    run_plan(plan, path)  # everything again, as nothing is left to join
+    check_equal(kept, folder)
     kept.write_manifest(kept.read_manifest() | {"status": "incomplete"})
     next(kept.parts.glob("00001-*")).unlink()
-    run(plan, path, Progress())
-    assert kept.read("rounds").equals(folder.read("rounds"))
-    (path / "summary.csv").touch()
-    run(plan, path, Progress(), force=True)
-    assert not (path / "summary.csv").exists()
+    observer = Stop(-1)
+    run_plan(plan, path, [observer])
+    assert observer.rounds[0] == 4 * 9  # the first group is kept
+    check_equal(kept, folder)
+
+
+def test_starting_over_leaves_nothing_of_before(folder, plan, tmp_path):
+    path = tmp_path / "over"
+    shutil.copytree(folder.path, path)
+    for name in ("summary.csv", "paper.md", "models/00000.npz", "figures/a.png", "tensorboard/x", "log/00009.jsonl"):
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).touch()
+    (path / "notes.txt").write_text("mine")
+    started = interrupt(plan, path, 1, force=True)
+    left = {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file() and p.parent.name not in ("parts", "locks")}
+    assert left >= {"notes.txt", "manifest.json", "config.toml"}
+    assert left <= {"notes.txt", "manifest.json", "config.toml", "log/00000.jsonl"} | {
+        name for name in left if name.startswith("checkpoints/")
+    }
+    assert started.read_manifest()["status"] == "incomplete"
+    assert started.rounds_written(1) == []
 
 
 def test_a_folder_with_something_else_is_left_alone(folder, tmp_path):
     other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
     with pytest.raises(RunFolderError, match="holds results of another config"):
-        run(other, folder.path, Progress())
+        run_plan(other, folder.path)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunFolderError, match="not a run folder"):
-        run(other, tmp_path, Progress())
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+        run_plan(other, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_other_versions_are_told_and_mixed_only_when_asked(folder, plan, tmp_path):
-    path = tmp_path / "old"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop(7))
-    old = RunFolder(path)
+    old = interrupt(plan, tmp_path / "old", 7)
     manifest = old.read_manifest()
     old.write_manifest(manifest | {"versions": manifest["versions"] | {"jax": "0.1"}})
     with pytest.raises(RunFolderError, match=r"versions\.jax 0\.1 there, .* add --mix to go on .* --force to start"):
-        run(plan, path, Progress())
-    check_equal(run(plan, path, Progress(), mix=True), folder)
+        run_plan(plan, old.path)
+    check_equal(run_plan(plan, old.path, mix=True), folder)
     (mixed,) = old.read_manifest()["mixed"]
     assert mixed["versions"] == manifest["versions"]
-    run(plan, path, Progress())  # told once
+    run_plan(plan, old.path)  # told once
 
 
 def test_other_data_and_fewer_devices_are_told(plan, tmp_path):
-    path = tmp_path / "old"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop(1))
-    old = RunFolder(path)
+    old = interrupt(plan, tmp_path / "old", 1)
     manifest = old.read_manifest()
     wider = [entry | {"layout": entry["layout"] | {"run_devices": 8}} for entry in manifest["plan"]]
     old.write_manifest(manifest | {"plan": wider})
     with pytest.raises(RunFolderError, match="was begun on 8 devices, of which there are 1 here"):
-        run(plan, path, Progress(), mix=True)
+        run_plan(plan, old.path, mix=True)
     (key, dataset), *_ = plan.datasets.items()
     one_less = dataset.y_test.copy()
     one_less[0] = (one_less[0] + 1) % dataset.num_classes
     other = dataclasses.replace(plan, datasets={key: dataclasses.replace(dataset, y_test=one_less)})
     with pytest.raises(RunFolderError, match="begun with other data"):
-        run(other, path, Progress(), mix=True)
+        run_plan(other, old.path, mix=True)
 
 
 def test_starting_over_may_be_interrupted(folder, plan, tmp_path, monkeypatch):
@@ -158,39 +209,39 @@ def test_starting_over_may_be_interrupted(folder, plan, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(other, path, Progress(), force=True)
+        run_plan(other, path, force=True)
     monkeypatch.undo()
     with pytest.raises(RunFolderError, match=r"client\.epochs"):
-        run(other, path, Progress())
-    check_equal(run(plan, path, Progress()), folder)
+        run_plan(other, path)
+    check_equal(run_plan(plan, path), folder)
 
 
 def test_a_manifest_that_was_being_written_is_nothing(plan, tmp_path):
     (tmp_path / ".manifest.json.1").write_text("{")
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, tmp_path, Stop(1))
+    interrupt(plan, tmp_path, 1)
 
 
 def test_the_same_runs_in_other_words(folder):
     """Equal runs are the same whatever blocks they come from; another order of the runs is another plan."""
     block = SMALL[SMALL.index("[[sweep]]") :]
     twice = make_plan(parse(SMALL + block, name="small"))
-    assert run(twice, folder.path, Progress()).read("rounds").equals(folder.read("rounds"))
+    check_equal(run_plan(twice, folder.path), folder)
     seed = "seed = [0, 1]\n"
     reordered = parse(SMALL.replace(seed, "").replace("[[sweep]]\n", "[[sweep]]\n" + seed), name="small")
     with pytest.raises(RunFolderError, match="the order of its runs"):
-        run(make_plan(reordered), folder.path, Progress())
+        run_plan(make_plan(reordered), folder.path)
 
 
 def test_nobody_starts_over_while_another_works(plan, tmp_path):
-    path = tmp_path / "busy"
-    with pytest.raises(KeyboardInterrupt):
-        run(plan, path, Stop(1))
-    with RunFolder(path).claim(1), pytest.raises(RunFolderError, match="another process works on it"):
-        run(plan, path, Progress(), force=True)
-    with RunFolder(path).claim(1):
-        run(plan, path, Progress(), wait=False)
-    assert [RunFolder(path).finished(group) is not None for group in range(2)] == [True, False]
+    busy = interrupt(plan, tmp_path / "busy", 1)
+    with busy.lock_group(1) as is_ours, pytest.raises(RunFolderError, match="another process works on it"):
+        assert is_ours
+        run_plan(plan, busy.path, force=True)
+    with busy.lock_group(1):
+        assert busy.is_locked(1)
+        run_plan(plan, busy.path, wait=False)
+    assert not busy.is_locked(1)
+    assert [busy.finished(group) is not None for group in range(2)] == [True, False]
 
 
 @pytest.fixture
@@ -200,17 +251,8 @@ def start(tmp_path):
     config.write_text(SMALL)
 
     def start(*options, shell=(), **settings):
-        command = [
-            *shell,
-            sys.executable,
-            "-m",
-            "fedsim.cli",
-            "run",
-            str(config),
-            "--out",
-            str(tmp_path / "out"),
-            *options,
-        ]
+        out = str(tmp_path / "out")
+        command = [*shell, sys.executable, "-m", "fedsim.cli", "run", str(config), "--out", out, *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, **settings)
         started.append(process)
         return process
@@ -221,14 +263,19 @@ def start(tmp_path):
         process.wait()
 
 
+def wait_for_rows(path, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not list((path / "parts").glob("*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
 def test_processes_that_share_a_folder_and_are_killed(folder, start, tmp_path):
     """Two at a time, killed at random moments; the last two end. No run is written twice, and rows are the same."""
     draw = random.Random(0)
     for _ in range(2):
         pair = [start("--checkpoint-seconds", "0") for _ in range(2)]
-        deadline = time.monotonic() + 60
-        while not list((tmp_path / "out" / "parts").glob("*")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for_rows(tmp_path / "out")
         time.sleep(draw.uniform(0, 0.5))
         for process in pair:
             process.send_signal(signal.SIGKILL)
@@ -241,6 +288,7 @@ def test_processes_that_share_a_folder_and_are_killed(folder, start, tmp_path):
     assert len(list(out.parts.iterdir())) == len(list(folder.parts.iterdir()))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing(folder, start, tmp_path):
     """First no file may be larger than 4 KiB."""
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
@@ -257,21 +305,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(folder, start, tmp_path):
     check_equal(RunFolder(tmp_path / "out"), folder)
 
 
-def test_command_line_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    config = tmp_path / "small.toml"
-    config.write_text(SMALL)
-    out = str(tmp_path / "out")
-
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fedsim.experiment.run_group", interrupted)
-    assert main(["run", str(config), "--out", out]) == 130
-    assert f"{out} is incomplete, the same command continues it" in capsys.readouterr().err
-    assert main(["run", str(config), "--out", out, "--force"]) == 130
-    assert "the same command without --force continues it" in capsys.readouterr().err
-    monkeypatch.undo()
-    assert main(["run", str(config), "--out", out, "--seed", "3"]) == 2
-    error = capsys.readouterr().err
-    assert "holds results of another config" in error
-    assert "seed 0 there, 3 here" in error
+@pytest.mark.slow
+def test_ctrl_c_ends_a_process_at_once_and_the_same_command_goes_on(folder, start, tmp_path):
+    process = start("--checkpoint-seconds", "0")
+    wait_for_rows(tmp_path / "out")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "is incomplete, the same command continues it" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert run_plan(make_plan(parse(SMALL, name="small")), tmp_path / "out").read_manifest()["status"] == "complete"
+    check_equal(RunFolder(tmp_path / "out"), folder)

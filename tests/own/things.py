@@ -142,9 +142,10 @@ class Normed(nn.Module):
     num_classes: int
 
     @nn.compact
-    def __call__(self, x, train=False):
+    def __call__(self, x, train=False, mask=None):
         x = nn.Dense(8)(x)
-        x = nn.BatchNorm(use_running_average=not train, momentum=0.9)(x)
+        real = None if mask is None else mask[:, None]
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.9)(x, mask=real)
         return nn.Dense(self.num_classes)(nn.relu(x))
 
 

@@ -1,24 +1,22 @@
-"""What comes out beside the tables while an experiment runs, and experiments as jobs."""
+"""Rows where they can be watched while an experiment runs, and experiments as jobs."""
 
 import json
 import struct
 
 import pytest
 
-from fedsim.cli.main import main
 from fedsim.config.toml import parse
-from fedsim.engine import slurm
-from fedsim.engine.experiment import Progress, run
-from fedsim.engine.plan import make_plan
+from fedsim.engine import make_plan, run_plan, slurm
 from fedsim.errors import ConfigError
+from fedsim.runs.events import Begun, Evaluated
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import TensorBoard
+from fedsim.runs.streams import JsonLines, TensorBoard
 from tests.conftest import Stop, check_equal
 
 TINY = """
 [data]
 num_clients = 4
-[model]
+[mlp]
 hidden_sizes = [4]
 [server]
 cohort_size = 4
@@ -32,15 +30,12 @@ seed = [0, 1]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Interrupted in the second group between two evaluations, then run to its end, with both sinks."""
+    """Interrupted in the second group between two evaluations, then run to its end, with both streams."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     plan = make_plan(parse(TINY))
-    for progress in (Stop(5), Progress()):
-        try:
-            run(plan, path, progress, checkpoint_seconds=0, sinks=[TensorBoard(path)])
-        except KeyboardInterrupt:
-            continue
-    return RunFolder(path)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path, [TensorBoard(path), Stop(5)], checkpoint_seconds=0)
+    return run_plan(plan, path, [TensorBoard(path)], checkpoint_seconds=0)
 
 
 def test_json_lines_are_the_rows_once_each(folder):
@@ -50,6 +45,28 @@ def test_json_lines_are_the_rows_once_each(folder):
     assert sorted(map(key, lines)) == sorted(map(key, rows))
     for line, row in zip(sorted(lines, key=key), rows, strict=True):
         assert line == pytest.approx(row)
+
+
+def rows(round_):
+    return {"rounds": {"run": [3], "round": [round_], "test_accuracy": [0.5 * round_], "test_loss": [float("nan")]}}
+
+
+def test_lines_behind_a_checkpoint_and_half_a_line_go_when_a_group_goes_on(tmp_path):
+    folder = RunFolder(tmp_path)
+    stream = JsonLines(folder)
+    path = tmp_path / "log" / "00007.jsonl"
+    stream(Begun(7, -1, 0))
+    for round_ in (0, 2, 4):
+        stream(Evaluated(7, round_, rows(round_), 2, None))
+    with path.open("a") as file:
+        file.write('{"run": 3, "round": 6, "test_acc')
+    assert json.loads(path.read_text().splitlines()[1]) == {
+        "run": 3, "round": 2, "test_accuracy": 1.0, "test_loss": None
+    }  # fmt: skip
+    JsonLines(folder)(Begun(7, 2, 2))
+    assert [json.loads(line)["round"] for line in path.open()] == [0, 2]
+    stream(Begun(7, -1, 0))
+    assert path.read_text() == ""
 
 
 def read_events(folder):
@@ -80,6 +97,7 @@ def test_tensorboard_has_each_run_and_round(folder):
     assert len(list((folder.path / "tensorboard").iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes by submitit's local executor, as jobs of a cluster would."""
     import submitit
@@ -93,19 +111,7 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     assert len(list((out / "tensorboard").iterdir())) == 4
 
 
-def test_mistakes_with_jobs_are_one_line(tmp_path, capsys):
+def test_settings_of_jobs_are_checked(tmp_path):
     with pytest.raises(ConfigError, match=r"--slurm\.jobs: expected a number"):
         slurm.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
-    config = tmp_path / "tiny.toml"
-    config.write_text(TINY)
-    wrong = {
-        ("--slurm.partition", "gpu"): "--slurm",
-        ("--slurm.cluster", "local", "--slurm.partitoin", "gpu"): "--slurm",
-        ("--slurm.cluster", "local", "--force"): "--force: not with --slurm",
-        ("--slurm.cluster", "local", "--corruption.kind", "shufling"): "corruption.kind",
-    }
-    for arguments, start in wrong.items():
-        assert main(["run", str(config), "--out", str(tmp_path / "b"), *arguments]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith(f"fedsim: error: {start}")
-        assert error.count("\n") == 1
+    assert not (tmp_path / "a").exists()

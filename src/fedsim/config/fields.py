@@ -185,7 +185,9 @@ def _checked(annotation: Any, bounds: Bounds | None = None) -> Any:
     if annotation in (int, float):
         limits = {} if bounds is None else {k: v for k, v in vars(bounds).items() if v is not None}
         if annotation is int:
-            limits = {"le": 2**31 - 1, "ge": -(2**31)} | {k: int(v) for k, v in limits.items()}
+            widest = {} if "lt" in limits else {"le": 2**31 - 1}  # msgspec takes one limit a side
+            widest |= {} if "gt" in limits else {"ge": -(2**31)}
+            limits = widest | {k: int(v) for k, v in limits.items()}
         return Annotated[annotation, msgspec.Meta(**limits)] if limits else annotation
     return annotation
 

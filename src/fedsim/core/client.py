@@ -168,9 +168,13 @@ def batch_gradient(
     def add(j: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         total, statistics = carry
         x, y, mask = take_batch(data, client, jax.lax.dynamic_slice(padded, (j * micro_batch,), (micro_batch,)))
-        grads, statistics = gradient(variables.params, statistics, x, y, mask, jax.random.fold_in(key, j))
+        grads, moved = gradient(variables.params, statistics, x, y, mask, jax.random.fold_in(key, j))
         share = jnp.sum(mask) / jnp.maximum(in_batch, 1)
-        return jax.tree.map(lambda t, g: t + share.astype(g.dtype) * g, total, grads), statistics
+        added = jax.tree.map(lambda t, g: t + share.astype(g.dtype) * g, total, grads), moved
+        if not jax.tree.leaves(statistics):
+            return added
+        # A client that is through this batch waits; what statistics make of no example at all may be NaN.
+        return jax.tree.map(lambda new, old: jnp.where(share > 0, new, old), added, carry)
 
     num_micro = lockstep_max(num_batches(in_batch, micro_batch))
     return jax.lax.fori_loop(0, num_micro, add, (jax.tree.map(jnp.zeros_like, variables.params), variables.statistics))

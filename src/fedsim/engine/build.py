@@ -1,6 +1,8 @@
 """From a configuration to objects: the one place where names become what they name."""
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,8 @@ from fedsim.datasets.raw import check, divide
 from fedsim.engine.layout import Layout
 from fedsim.errors import ConfigError, FedsimError
 
+MOST_CHARACTERS = 300  # of what an error says
+
 
 def made(config: Config, key: str, name: str, *arguments: Any) -> Any:
     """What the factory called `name` makes of `arguments` and its settings, on the host."""
@@ -33,7 +37,32 @@ def made(config: Config, key: str, name: str, *arguments: Any) -> Any:
     except Exception as error:
         if factory.file is None:
             raise
-        raise ConfigError(f"{key}: {name} failed: {type(error).__name__}: {error}") from error
+        raise _of_own([factory], error) from error
+
+
+@contextmanager
+def own_errors(configs: Iterable[Config]) -> Iterator[None]:
+    """Where the runs name a user's own, what goes wrong inside becomes a `ConfigError` that names it and its line."""
+    try:
+        yield
+    except FedsimError:
+        raise
+    except Exception as error:
+        own = dict.fromkeys(one for config in configs for one in factories(config) if one.file is not None)
+        if not own:
+            raise
+        raise _of_own(list(own), error) from error
+
+
+def _of_own(own: Sequence[Factory], error: Exception) -> ConfigError:
+    """What to say of an error in a user's own file, or of what was made of it."""
+    place = {str(factory.file): factory.name.rpartition(":")[0] for factory in own}
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MOST_CHARACTERS]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in place:
+            return ConfigError(f"{place[frame.filename]}, line {frame.lineno}: {what}")
+    names = ", ".join(f"{factory.key}: {factory.name}" for factory in own)
+    return ConfigError(f"{names} failed: {what}; fedsim.testing has a check for it")
 
 
 def made_inside(config: Config, factory: Factory) -> Callable[..., Any]:

@@ -77,11 +77,13 @@ class GroupRun:
         Raises `ConfigError` where the programs do not fit into memory.
         """
         self._status("compiling")
-        placed = self.place()
+        with build.own_errors(self._configs):
+            placed = self.place()
         self._keep_data(placed)
         started = time.perf_counter()
-        shapes = self.state_shapes(placed)
-        compiled = self.compile(self._group.layout, placed, shapes)
+        with build.own_errors(self._configs):
+            shapes = self.state_shapes(placed)
+            compiled = self.compile(self._group.layout, placed, shapes)
         self._check_memory(compiled, placed, shapes)
         compiling = time.perf_counter() - started
 

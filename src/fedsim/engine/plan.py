@@ -62,14 +62,15 @@ def make_plan(experiment: Experiment) -> Plan:
     runs = experiment.runs()
     example_of = {data_choice(config): config for config in reversed(runs)}
     datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
-    for config in runs:
-        build.check_fit(config, datasets[data_choice(config)])
     groups = []
-    for members in group_runs(runs):
-        configs = [runs[position] for position in members]
-        dataset = datasets[data_choice(configs[0])]
-        for part in _fitting(members, max(run_bytes(configs, dataset))):
-            groups.append(Group(part, _layout(configs[0], len(part), dataset)))
+    with build.own_errors(runs):
+        for config in runs:
+            build.check_fit(config, datasets[data_choice(config)])
+        for members in group_runs(runs):
+            configs = [runs[position] for position in members]
+            dataset = datasets[data_choice(configs[0])]
+            for part in _fitting(members, max(run_bytes(configs, dataset))):
+                groups.append(Group(part, _layout(configs[0], len(part), dataset)))
     return Plan(experiment, runs, groups, datasets)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import fedsim
 from fedsim.config.schema import ClientConfig, Config, CorruptionConfig, ServerConfig
-from fedsim.core.client import local_sgd
+from fedsim.core.client import LocalSGD
 from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_clients
 from fedsim.core.task import shift_flip
 from fedsim.core.types import Client
@@ -60,52 +60,45 @@ def test_augmentation_is_for_training_only():
             return nn.Dense(3)(x.reshape(x.shape[0], -1))
 
     plain, augmenting = fedsim.classification(Flat(), x[0]), fedsim.classification(Flat(), x[0], shift_flip)
-    params = plain.init(jax.random.key(0))
-    assert plain.metrics(params, x, y, mask) == augmenting.metrics(params, x, y, mask)
-    losses = {float(augmenting.loss(params, x, y, mask, jax.random.key(seed))) for seed in range(4)}
-    assert len(losses | {float(plain.loss(params, x, y, mask, jax.random.key(0)))}) == 5
+    variables = plain.init(jax.random.key(0))
+    assert plain.metrics(variables, x, y, mask) == augmenting.metrics(variables, x, y, mask)
+    loss = lambda task, seed: float(task.loss(variables, x, y, mask, jax.random.key(seed))[0])
+    assert len({loss(augmenting, seed) for seed in range(4)} | {loss(plain, 0)}) == 5
 
 
 def test_clipping_is_element_by_element(dataset, data):
     """One step on one client: the gradient, clipped by NumPy."""
     task = fedsim.classification(Linear(), dataset.train.x[0])
-    params = jax.tree.map(lambda a: 5 * a, task.init(jax.random.key(0)))
+    start = jax.tree.map(lambda a: 5 * a, task.init(jax.random.key(0)))
     count = int(dataset.train.counts[-1])
     client = Client(jnp.int32(7), data.offsets[7], data.counts[7])
     x, y = (a[-count:] for a in (data.x, data.y))
-    gradient = jax.grad(task.loss)(params, x, y, jnp.ones(count, bool), jax.random.key(0))
+    loss = lambda params: task.loss(fedsim.Variables(params), x, y, jnp.ones(count, bool), jax.random.key(0))[0]
+    gradient = jax.grad(loss)(start.params)
     limit = float(np.median(np.abs(gradient["Dense_0"]["kernel"])))
-    update = local_sgd(
-        task,
-        build.client_sgd(0.3, limit),
-        params,
-        data,
-        client,
-        jax.random.key(1),
-        epochs=1,
-        batch_size=count,
-        max_count=count,
-    )
-    for moved, g in zip(jax.tree.leaves(update), jax.tree.leaves(gradient), strict=True):
-        np.testing.assert_allclose(moved, -0.3 * np.clip(g, -limit, limit), rtol=2e-5, atol=2e-6)
-    assert jax.tree.structure(build.client_sgd(0.3, None).init(params)) == jax.tree.structure(
-        optax.sgd(0.3).init(params)
-    )
+    hparams = fedsim.HParams(0.3)
+    sgd = LocalSGD(task, build.client_sgd(hparams, limit), epochs=1, batch_size=count, max_count=count)
+    trained = jax.jit(sgd.train)(start, data, client, jax.random.key(1))
+    for new, old, g in zip(*map(jax.tree.leaves, (trained, start, gradient)), strict=True):
+        np.testing.assert_allclose(new - old, -0.3 * np.clip(g, -limit, limit), rtol=2e-5, atol=2e-6)
+    structure = lambda optimizer: jax.tree.structure(optimizer.init(start.params))
+    assert structure(build.client_sgd(hparams, None)) == structure(optax.sgd(0.3))
 
 
 def test_configuration_reaches_local_training():
     """A round with each key gives another model than one without."""
-    config = Config(server=ServerConfig(cohort_size=2, aggregator="fedavg"))
-    digits = build.dataset(config.data)
+    config = Config(server=ServerConfig(cohort_size=2, aggregator="fedavg"), settings=(("mlp.hidden_sizes", (4,)),))
+    digits = build.dataset(config)
 
     def moved(**client):
         simulation = build.simulation(replace(config, client=ClientConfig(**client)), digits)
         state = jax.jit(simulation.init)(jax.random.key(0), digits.train, fedsim.HParams())
-        return jax.jit(simulation.round)(state, digits.train, fedsim.HParams())[0].params["Dense_0"]["kernel"]
+        after = jax.jit(simulation.round)(state, digits.train, fedsim.HParams())[0]
+        return after.variables.params["Dense_0"]["kernel"]
 
-    plain, clipped, augmented = moved(), moved(clip=1e-3), moved(augmentation="shift_flip")
-    assert np.abs(plain - clipped).max() > 1e-3
-    assert np.abs(plain - augmented).max() > 1e-3
+    plain = moved()
+    for client in ({"clip": 1e-3}, {"augmentation": "shift_flip"}, {"algorithm": "fedprox", "epochs": 2}):
+        assert np.abs(plain - moved(**client)).max() > 1e-3
 
 
 def test_what_does_not_fit_the_data_is_named(tmp_path):
@@ -119,17 +112,30 @@ def test_what_does_not_fit_the_data_is_named(tmp_path):
         build.check_fit(noisy, counts)
 
 
+def predicted(variables, x):
+    layer = variables.params["Dense_0"]
+    return (x @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])).argmax(axis=1)
+
+
+@pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])
+def test_evaluation_counts_every_example_once(batch_size, dataset):
+    task = fedsim.classification(Linear(), dataset.train.x[0])
+    variables = task.init(jax.random.key(7))
+    metrics = fedsim.evaluate(task, variables, dataset.x_test, dataset.y_test, batch_size)
+    assert int(metrics.num_examples) == 40
+    assert int(metrics.num_correct) == (predicted(variables, dataset.x_test) == dataset.y_test).sum()
+
+
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_metrics_by_client_sum_to_those_of_all(dataset, batch_size):
     task = fedsim.classification(Linear(), dataset.train.x[0])
-    params = task.init(jax.random.key(0))
+    variables = task.init(jax.random.key(0))
     clients = np.random.default_rng(0).integers(0, 5, len(dataset.y_test))
-    by_client = evaluate_clients(task, params, dataset.x_test, dataset.y_test, clients, 6, batch_size)
-    everybody = evaluate(task, params, dataset.x_test, dataset.y_test)
+    by_client = evaluate_clients(task, variables, dataset.x_test, dataset.y_test, clients, 6, batch_size)
+    everybody = evaluate(task, variables, dataset.x_test, dataset.y_test)
     assert int(by_client.num_correct.sum()) == int(everybody.num_correct)
     np.testing.assert_allclose(by_client.loss_sum.sum(), everybody.loss_sum, rtol=1e-5)
-    logits = dataset.x_test @ np.asarray(params["Dense_0"]["kernel"]) + np.asarray(params["Dense_0"]["bias"])
-    right = logits.argmax(axis=1) == dataset.y_test
+    right = predicted(variables, dataset.x_test) == dataset.y_test
     for client in range(6):
         assert int(by_client.num_correct[client]) == right[clients == client].sum()
         assert int(by_client.num_examples[client]) == (clients == client).sum()

@@ -1,0 +1,415 @@
+"""The round and the loop over rounds: identities that hold whatever the model."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedsim
+from fedsim import Aggregator, Attack, HParams
+from fedsim.aggregators import from_weights
+from fedsim.config.registry import BUILT_IN, find
+from fedsim.core.simulation import Simulation
+from tests.conftest import COUNTS, arfl, make_dataset, make_simulation
+
+KEY = jax.random.key(7)
+H = HParams(learning_rate=0.2, settings={"arfl.lam": 1.0})
+ROUNDS = 4
+
+
+def with_lam(lam) -> HParams:
+    return H._replace(settings={"arfl.lam": lam})
+
+
+def begin(simulation: Simulation, data):
+    return jax.jit(simulation.init)(KEY, data, H)
+
+
+def train(simulation: Simulation, data, hparams=H, key=KEY, rounds=ROUNDS):
+    return simulation.run_rounds(simulation.init(key, data, hparams), data, hparams, rounds)
+
+
+def rule_called(name):
+    return lambda hparams: find("server.aggregator", name).make()
+
+
+def fedavg(hparams) -> Aggregator:
+    return fedsim.aggregators.fedavg()
+
+
+@pytest.fixture(scope="module")
+def reference(dataset, data):
+    return jax.jit(lambda: train(make_simulation(dataset), data))()
+
+
+@pytest.mark.parametrize(("width", "micro_batch"), [(1, 0), (3, 0), (1, 3), (5, 3)])
+def test_the_layout_changes_rounding_only(width, micro_batch, dataset, data, reference):
+    """Clients one by one, in waves, in lockstep; batches of 4 in parts of 3 and a rest."""
+    simulation = make_simulation(dataset, client_width=width, micro_batch=micro_batch)
+    got = jax.jit(lambda: train(simulation, data))()
+    chex.assert_trees_all_close(got[0].variables, reference[0].variables, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(got[1], reference[1], rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_transferred_between_rounds(dataset, data):
+    """The state never leaves the device, and nothing of it is made on the host."""
+    simulation = make_simulation(dataset)
+    arguments = jax.device_put((jax.jit(simulation.init)(KEY, data, H), data, H))
+    chunk = jax.jit(lambda state, data, hparams: simulation.run_rounds(state, data, hparams, ROUNDS), donate_argnums=0)
+    chunk = chunk.lower(*arguments).compile()
+    with jax.transfer_guard("disallow"):
+        state, _ = jax.block_until_ready(chunk(*arguments))
+        state, _ = jax.block_until_ready(chunk(state, *arguments[1:]))
+    assert int(state.round) == 2 * ROUNDS
+    assert arguments[0].variables.params["Dense_0"]["kernel"].is_deleted()  # donated: the new state took its place
+
+
+@pytest.mark.slow
+def test_jit_is_eager(dataset, data):
+    simulation = make_simulation(dataset)
+    state = begin(simulation, data)
+    eager = simulation.round(state, data, H)
+    jitted = jax.jit(simulation.round)(state, data, H)
+    chex.assert_trees_all_close(_plain(eager), _plain(jitted), rtol=1e-4, atol=1e-6)
+
+
+def test_vmap_over_lambda_is_a_loop(dataset, data):
+    simulation = make_simulation(dataset)
+    lams = jnp.asarray([0.05, 1.0, 100.0])
+    one = jax.jit(lambda lam: train(simulation, data, with_lam(lam))[0].variables)
+    together = jax.jit(jax.vmap(one))(lams)
+    for i, lam in enumerate(lams):
+        chex.assert_trees_all_close(jax.tree.map(lambda a, i=i: a[i], together), one(lam), rtol=1e-4, atol=1e-6)
+
+
+def test_a_round_in_separate_calls_is_the_loop(dataset, data, reference):
+    simulation = make_simulation(dataset)
+    state = begin(simulation, data)
+    step = jax.jit(simulation.round)
+    for t in range(ROUNDS):
+        state, record = step(state, data, H)
+        chex.assert_trees_all_close(record, jax.tree.map(lambda a, t=t: a[t], reference[1]), rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(state.variables, reference[0].variables, rtol=1e-4, atol=1e-6)
+
+
+def test_large_lambda_is_fedavg(dataset, data):
+    large, _ = jax.jit(lambda: train(make_simulation(dataset), data, with_lam(1e8)))()
+    average, _ = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
+    chex.assert_trees_all_close(large.variables, average.variables, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", BUILT_IN["server.aggregator"])
+def test_a_nan_client_changes_nothing_but_its_own_weight(name, dataset, data):
+    """Against the same federation in which that client has no examples at all."""
+    bad = int(np.argsort(COUNTS)[-2])
+    simulation = make_simulation(dataset, rule_called(name), cohort_size=len(COUNTS))
+    start = slice(int(data.offsets[bad]), int(data.offsets[bad] + data.counts[bad]))
+    poisoned = data._replace(x=data.x.at[start].set(jnp.nan))
+    without = data._replace(counts=data.counts.at[bad].set(0))
+    run = jax.jit(lambda data: train(simulation, data))
+    (with_nan, records), (expected, _) = run(poisoned), run(without)
+    chex.assert_tree_all_finite(with_nan.variables)
+    if name != "arfl":  # its lambda is in units of M, which counts the client's examples
+        chex.assert_trees_all_close(with_nan.variables, expected.variables, rtol=1e-4, atol=1e-5)
+    is_bad = records.client_ids == bad
+    assert bool(jnp.all(jnp.where(is_bad, records.weights, 0) == 0))
+    np.testing.assert_array_equal(records.valid, ~is_bad)
+    assert np.isinf(records.losses[is_bad]).all()
+
+
+def test_a_void_round_leaves_the_model_and_the_servers_momentum(dataset, data):
+    """With momentum, an update of zero would still move the model."""
+    momentum = lambda hparams: optax.sgd(1.0, momentum=0.9)
+    simulation = make_simulation(dataset, fedavg, server_optimizer=momentum)
+    step = jax.jit(simulation.round)
+    moving, _ = step(begin(simulation, data), data, H)
+    after, record = step(moving, data._replace(x=jnp.full_like(data.x, jnp.nan)), H)
+    chex.assert_trees_all_equal((after.variables, after.optimizer), (moving.variables, moving.optimizer))
+    assert not record.weights.any()
+    assert int(after.round) == 2
+
+
+def liar(hparams) -> Attack:
+    """Adds the traced settings to losses and updates."""
+
+    def send(state, round_, key):
+        return jax.tree.map(lambda u: u + hparams.settings["update"], round_.report.updates), state
+
+    say = lambda state, report, corrupted, key: (report.counts, report.losses + hparams.settings["loss"])
+    return Attack(say=say, send=send)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "multi_krum"])
+def test_a_loss_or_an_update_alone_makes_a_client_invalid(name, dataset, data):
+    """Also a finite update whose square is not. Against the federation without the client."""
+    marked = data._replace(corrupted=data.corrupted.at[6].set(True))
+    without = data._replace(counts=data.counts.at[6].set(0))
+    simulation = make_simulation(dataset, rule_called(name), cohort_size=len(COUNTS), attack=liar)
+    lies = lambda loss, update: H._replace(settings={"loss": jnp.float32(loss), "update": jnp.float32(update)})
+    run = jax.jit(lambda data, hparams: train(simulation, data, hparams, rounds=2))
+    expected, _ = run(without, lies(0, 0))
+    for hparams in (lies(jnp.nan, 0), lies(0, jnp.nan), lies(0, 1e30)):
+        got, records = run(marked, hparams)
+        chex.assert_trees_all_close(got.variables, expected.variables, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(records.valid, records.client_ids != 6)
+
+
+def test_lies_of_honest_clients_do_not_count(dataset, data, reference):
+    big_lies = H._replace(settings=H.settings | {"loss": 1e3, "update": 1e3})
+    got = jax.jit(lambda: train(make_simulation(dataset, attack=liar), data, big_lies))()
+    chex.assert_trees_all_close(got[1], reference[1], rtol=1e-5)
+
+
+def test_an_attack_faces_the_pipeline_that_decides(dataset, data):
+    """What it is told that the honest report would come to is what the model then moves by."""
+
+    def watch(state, round_, key):
+        return round_.report.updates, round_.aggregate(round_.report).update
+
+    attack = Attack(init=lambda variables, counts: jax.tree.map(jnp.zeros_like, variables), send=watch)
+    simulation = make_simulation(dataset, rule_called("cfl"), attack=lambda hparams: attack)
+    before = begin(simulation, data)
+    after, _ = jax.jit(simulation.round)(before, data, H)
+    moved = jax.tree.map(jnp.subtract, after.variables, before.variables)
+    assert float(jnp.abs(moved.params["Dense_0"]["kernel"]).max()) > 0.01
+    chex.assert_trees_all_close(after.attack, moved, rtol=1e-4, atol=1e-6)
+
+
+def test_false_counts_are_what_the_server_weighs_by(dataset, data):
+    attack = Attack(say=lambda state, report, corrupted, key: (1000 * report.counts, report.losses))
+    marked = data._replace(corrupted=data.corrupted.at[0].set(True))  # client 0 has one example of 59
+    simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
+    _, record = jax.jit(lambda: train(simulation, marked, rounds=1))()
+    weight = float(record.weights[record.client_ids == 0][0])
+    assert weight == pytest.approx(1000 / (1000 + sum(COUNTS[1:])))
+
+
+def test_clients_that_fail_have_no_say(dataset, data):
+    simulation = make_simulation(dataset, failure_rate=0.5)
+    _, records = jax.jit(lambda: train(simulation, data, rounds=40))()
+    answered = np.asarray(records.valid)
+    assert 0.35 < answered.mean() < 0.65
+    assert not np.asarray(records.weights)[~answered].any()
+    assert np.isnan(np.asarray(records.losses)[~answered]).all()
+    assert np.isfinite(np.asarray(records.losses)[answered]).all()
+
+
+def test_rules_see_the_same_cohorts_and_initial_model(dataset, data, reference):
+    _, records = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
+    chex.assert_trees_all_equal(records.client_ids, reference[1].client_ids)
+    chex.assert_trees_all_close(records.losses[0], reference[1].losses[0], rtol=1e-5)
+
+
+def only(client) -> Aggregator:
+    """The server takes over one client's model."""
+
+    def weigh(state, report, key):
+        return jnp.where(report.client_ids == client, 1.0, 0.0), state
+
+    return from_weights(weigh)
+
+
+def test_a_client_trains_alike_whoever_else_is_there(dataset, data):
+    """Batches come from the client's id, not from its slot or its wave; and the others' data are not read."""
+    others = data._replace(counts=data.counts.at[jnp.asarray([7, 2])].set(0), x=data.x.at[:13].set(9.0))
+    one = lambda data, width: jax.jit(
+        lambda: (
+            train(
+                make_simulation(dataset, lambda hparams: only(5), cohort_size=len(COUNTS), client_width=width),
+                data,
+                rounds=1,
+            )[0].variables
+        )
+    )()
+    chex.assert_trees_all_close(one(others, 3), one(data, 0), rtol=1e-4, atol=1e-6)
+
+
+def test_nothing_compiles_twice(dataset, data):
+    """A second round, a second grid value and a last, shorter chunk run the same program."""
+    simulation = make_simulation(dataset)
+    chunk = jax.jit(chex.assert_max_traces(lambda s, d, h, n: simulation.run_rounds(s, d, h, 3, n), n=1))
+    hparams = HParams(jnp.float32(0.2), settings={"arfl.lam": jnp.float32(1.0)})
+    state = simulation.init(KEY, data, hparams)
+    chex.clear_trace_counter()
+    state, _ = chunk(state, data, hparams, jnp.int32(3))
+    state, _ = chunk(state, data, hparams, jnp.int32(3))
+    state, last = chunk(state, data, hparams, jnp.int32(1))
+    assert int(state.round) == 7
+    assert not last.weights[1:].any()
+    chunk(state, data, HParams(jnp.float32(0.1), settings={"arfl.lam": jnp.float32(5.0)}), jnp.int32(3))
+    assert chunk._cache_size() == 1
+
+
+def test_short_chunks_are_one_long_one(dataset, data, reference):
+    simulation = make_simulation(dataset)
+    chunk = jax.jit(lambda s, n: simulation.run_rounds(s, data, H, 3, n))
+    state = begin(simulation, data)
+    state, first = chunk(state, jnp.int32(3))
+    state, second = chunk(state, jnp.int32(1))
+    chex.assert_trees_all_close(state.variables, reference[0].variables, rtol=1e-4, atol=1e-6)
+    weights = jnp.concatenate([first.weights, second.weights[:1]])
+    chex.assert_trees_all_close(weights, reference[1].weights, rtol=1e-4, atol=1e-5)
+
+
+def test_losses_that_nobody_asks_for_are_not_computed(dataset, data):
+    """FedAvg without recording: the compiled round has one loop less, and the same result."""
+
+    def compiled(rule, record):
+        simulation = make_simulation(dataset, rule, record_losses=record)
+        state = begin(simulation, data)
+        return jax.jit(simulation.round).lower(state, data, H).compile(), state
+
+    with_losses, state = compiled(fedavg, True)
+    without, _ = compiled(fedavg, False)
+    loops = lambda program: program.as_text().count(" while(")
+    assert loops(without) < loops(with_losses)
+    (a, _), (b, record) = with_losses(state, data, H), without(state, data, H)
+    chex.assert_trees_all_close(a.variables, b.variables, rtol=1e-5, atol=1e-6)
+    assert jnp.isnan(record.losses).all()
+    needed, _ = compiled(arfl, False)
+    assert loops(needed) == loops(with_losses)  # ARFL needs them, recorded or not
+
+
+def test_a_max_count_that_is_too_small_is_refused(dataset, data):
+    with pytest.raises(ValueError, match="max_count is 5, but a client has 17 examples"):
+        make_simulation(dataset, max_count=5).init(KEY, data, H)
+
+
+def test_a_batch_larger_than_every_client_is_all_its_examples(dataset, data):
+    huge, enough = (make_simulation(dataset, batch_size=size) for size in (10**9, 17))
+    chex.assert_trees_all_close(
+        jax.jit(lambda: train(huge, data, rounds=1))()[0].variables,
+        jax.jit(lambda: train(enough, data, rounds=1))()[0].variables,
+        rtol=1e-5,
+    )
+
+
+def pairs(report, key):
+    """Joins neighbours; a pair's update is the mean of its two clients'."""
+    k = report.valid.size
+    mixing = jnp.where(jnp.arange(k)[None] // 2 == jnp.arange(k // 2)[:, None], 0.5, 0.0)
+    joined = report._replace(
+        client_ids=report.client_ids[::2],
+        counts=report.counts.reshape(-1, 2).sum(axis=1),
+        losses=mixing @ report.losses,
+        updates=jax.tree.map(lambda u: jnp.tensordot(mixing, u, axes=1), report.updates),
+        valid=report.valid.reshape(-1, 2).all(axis=1),
+    )
+    return joined._replace(mixing=mixing)
+
+
+def doubled(report, key):
+    return report._replace(updates=jax.tree.map(lambda u: 2 * u, report.updates))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_weights_are_the_clients_whatever_was_mixed(depth, dataset, data):
+    """FedAvg of pairs (of pairs): a client's share is its pair's count, and the model moves by just these shares."""
+    simulation = make_simulation(
+        dataset, fedavg, cohort_size=len(COUNTS), pre_aggregators=lambda hparams: [pairs] * depth
+    )
+    before = begin(simulation, data)
+    after, record = jax.jit(simulation.round)(before, data, H)
+    groups = np.asarray(COUNTS)[np.asarray(record.client_ids)].reshape(-1, 2**depth)
+    expected = np.repeat(groups.sum(axis=1), 2**depth) / 2**depth / sum(COUNTS)
+    np.testing.assert_allclose(record.weights, expected, rtol=1e-5)
+    given = from_weights(lambda state, report, key: (jnp.asarray(expected, jnp.float32), state))
+    same = make_simulation(dataset, lambda hparams: given, cohort_size=len(COUNTS))
+    wanted, _ = jax.jit(same.round)(before, data, H)
+    chex.assert_trees_all_close(after.variables, wanted.variables, rtol=1e-4, atol=1e-6)
+
+
+def test_pre_aggregators_stand_in_their_order(dataset, data):
+    """Doubled updates move the model twice as far."""
+    moved = {}
+    for number in (0, 2):
+        simulation = make_simulation(dataset, fedavg, pre_aggregators=lambda hparams, n=number: [doubled] * n)
+        before = begin(simulation, data)
+        after, _ = jax.jit(simulation.round)(before, data, H)
+        moved[number] = jax.tree.map(jnp.subtract, after.variables, before.variables)
+    chex.assert_trees_all_close(moved[2], jax.tree.map(lambda a: 4 * a, moved[0]), rtol=1e-4, atol=1e-6)
+
+
+# What does not keep to its contract is told where it is traced
+
+
+def wrong_rule(**change) -> Aggregator:
+    """FedAvg, with a state of one number, but for what `change` makes of its result."""
+    right = fedsim.aggregators.fedavg()
+
+    def aggregate(state, report, key):
+        result, _ = right.aggregate((), report, key)
+        next_state = change.get("state", lambda a: a)(state)
+        fields = {name: f(getattr(result, name)) for name, f in change.items() if name != "state"}
+        return result._replace(**fields), next_state
+
+    return Aggregator(lambda variables, counts, losses: jnp.zeros(3), aggregate, lambda state: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"update": lambda u: jax.tree.map(lambda a: a[None], u)}, r"\(1, "),
+        ({"update": lambda u: jax.tree.map(lambda a: a.astype(jnp.float16), u)}, "float16"),
+        ({"update": lambda u: u.params}, "[Ss]tructure|type"),
+        ({"weights": lambda w: w[1:]}, r"\(4,\).*\(5,\)|\(5,\).*\(4,\)"),
+        ({"state": lambda s: s[:2]}, r"\(2,\)"),
+        ({"state": lambda s: s.astype(jnp.float16)}, "float16"),
+        ({"info": lambda i: {"everybody": jnp.zeros(5)}}, r"\(5,\)"),
+    ],
+)
+def test_a_rule_that_gives_other_shapes_is_refused(change, message, dataset, data):
+    simulation = make_simulation(dataset, lambda hparams: wrong_rule(**change))
+    state = jax.eval_shape(simulation.init, KEY, data, H)
+    with pytest.raises(AssertionError, match=message):
+        jax.eval_shape(simulation.round, state, data, H)
+
+
+def test_an_attack_and_an_algorithm_that_give_other_shapes_are_refused(dataset, data):
+    half = lambda tree: jax.tree.map(lambda a: a.astype(jnp.float16), tree)
+    plain = fedsim.core.client.plain_sgd()
+
+    def train_half(local, memory, shared):
+        return plain.train(local, memory, shared)._replace(variables=half(local.start))
+
+    for options in (
+        {"attack": lambda hparams: Attack(send=lambda state, round_, key: (half(round_.report.updates), state))},
+        {"attack": lambda hparams: Attack(send=lambda state, round_, key: (round_.report.updates, jnp.zeros(1)))},
+        {
+            "attack": lambda hparams: Attack(
+                say=lambda state, report, corrupted, key: (report.counts[1:], report.losses)
+            )
+        },
+        {"algorithm": lambda hparams: plain._replace(train=train_half)},
+    ):
+        simulation = make_simulation(dataset, fedavg, **options)
+        with pytest.raises(AssertionError, match="Chex"):
+            jax.eval_shape(lambda simulation=simulation: train(simulation, data, rounds=1))
+
+
+def test_memory_of_clients_is_theirs():
+    """Each client counts its rounds in its memory; one that fails forgets, and who is not chosen says nothing."""
+    dataset = make_dataset(counts=(2, 3, 4, 5))
+    data = jax.tree.map(jnp.asarray, dataset.train)
+
+    def count(local, memory, shared):
+        return fedsim.Trained(local.start, memory + 1, jnp.float32(1))
+
+    share = lambda shared, messages, valid, num_clients: shared + jnp.sum(messages)
+    algorithm = fedsim.Algorithm(lambda params: (jnp.int32(0), jnp.float32(0)), count, share)
+    simulation = make_simulation(
+        dataset, fedavg, cohort_size=2, failure_rate=0.4, algorithm=lambda hparams: algorithm, max_count=5
+    )
+    state, records = jax.jit(lambda: train(simulation, data, rounds=20))()
+    answered = np.asarray(records.client_ids)[np.asarray(records.valid)]
+    np.testing.assert_array_equal(state.memory, np.bincount(answered, minlength=4))
+    assert 0 < len(answered) < 40
+    assert float(state.shared) == len(answered)
+
+
+def _plain(tree):
+    """Keys as plain integers, so that chex compares them."""
+    is_key = lambda a: jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
+    return jax.tree.map(lambda a: jax.random.key_data(a) if is_key(a) else a, tree)

@@ -1,0 +1,97 @@
+"""What is kept beside rows of rounds: `record.clients`, `record.losses`, `record.models` and `record.data`."""
+
+import numpy as np
+import pytest
+
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import RunFolderError
+from tests.conftest import run_toml
+
+TEXT = """
+[data]
+num_clients = 6
+partition = "dirichlet"
+num_train = 240
+[mlp]
+hidden_sizes = [4]
+[server]
+aggregator = "fedavg"
+cohort_size = 3
+num_rounds = 4
+eval_every = 2
+[record]
+models = true
+data = true
+[[sweep]]
+corruption.kind = ["none", "shuffling", "exclude"]
+corruption.fraction = 0.5
+[[sweep]]
+corruption.kind = "noisy"
+corruption.clients = [1, 4]
+"""
+RUNS = ("none", "shuffling", "exclude", "noisy")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(parse(TEXT))
+
+
+@pytest.fixture(scope="module")
+def folder(plan, tmp_path_factory):
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "kept")
+
+
+@pytest.mark.parametrize("run", range(4), ids=RUNS)
+def test_a_model_that_is_kept_has_the_accuracy_of_the_last_row(run, plan, folder):
+    model = folder.read_model(run)
+    assert set(model) == {f"Dense_{i}/{name}" for i in (0, 1) for name in ("kernel", "bias")}
+    (dataset,) = plan.datasets.values()
+    hidden = dataset.x_test.reshape(len(dataset.y_test), -1) / 255 @ model["Dense_0/kernel"]
+    hidden = np.maximum(hidden + model["Dense_0/bias"], 0)
+    logits = hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]
+    accuracy = np.mean(np.argmax(logits, axis=1) == dataset.y_test)
+    last = next(r for r in folder.read("rounds").to_pylist() if (r["run"], r["round"]) == (run, 4))
+    assert last["test_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+
+
+@pytest.mark.parametrize("run", range(4), ids=RUNS)
+def test_data_that_are_kept_are_those_that_clients_trained_with(run, plan, folder):
+    (dataset,) = plan.datasets.values()
+    data, clean = folder.read_data(run), dataset.train
+    assert set(data) == set(clean._fields)
+    assert all(data[name].dtype == getattr(clean, name).dtype for name in data)
+    assert data["offsets"].tolist() == clean.offsets.tolist()
+    told = {r["client_id"]: r for r in folder.read("clients").to_pylist() if r["run"] == run}
+    for client, (offset, count) in enumerate(zip(clean.offsets, clean.counts, strict=True)):
+        own = slice(offset, offset + count)
+        is_corrupted = bool(data["corrupted"][client])
+        assert client not in told or told[client]["corrupted"] == is_corrupted
+        changed = {name for name in ("x", "y") if not np.array_equal(data[name][own], getattr(clean, name)[own])}
+        assert changed <= ({"shuffling": {"y"}, "noisy": {"x"}}.get(RUNS[run], set()) if is_corrupted else set())
+        assert sorted(data["y"][own]) == sorted(clean.y[own])
+        assert data["counts"][client] == (0 if is_corrupted and RUNS[run] == "exclude" else count)
+    assert data["corrupted"].nonzero()[0].tolist() == [1, 4] if RUNS[run] == "noisy" else True
+    assert data["corrupted"].sum() == {"none": 0, "noisy": 2}.get(RUNS[run], 3)
+    is_changed = not all(np.array_equal(data[name], getattr(clean, name)) for name in ("x", "y", "counts"))
+    assert is_changed == (RUNS[run] != "none")
+
+
+def test_what_was_not_kept_is_told(folder):
+    with pytest.raises(RunFolderError, match=r"00004\.npz: cannot be read: .* was it run with record\.models"):
+        folder.read_model(4)
+    with pytest.raises(RunFolderError, match=r"was it run with record\.data"):
+        folder.read_data(4)
+
+
+def test_rows_of_clients_of_evaluated_rounds_only_or_none(tmp_path):
+    text = TEXT[: TEXT.index("[record]")]
+    evaluated = run_toml(f"{text}[record]\nclients = 'evaluated'\nlosses = false", tmp_path / "evaluated")
+    rows = evaluated.read("clients").to_pylist()
+    assert [row["round"] for row in rows] == 3 * [2] + 3 * [4]
+    assert all(row["loss"] is None and row["weight"] is not None for row in rows)
+    none = run_toml(f"{text}[record]\nclients = 'none'", tmp_path / "none")
+    assert none.read("clients").num_rows == 0
+    assert not (none.path / "models").exists()
+    assert not (none.path / "data").exists()

@@ -1,0 +1,150 @@
+"""Sweeps: what is data compiles once and gives what a run alone gives; and what the parts of a configuration do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.group import GroupRun
+from fedsim.engine.inputs import prepare
+from fedsim.engine.plan import group_runs
+from fedsim.models import MLP
+
+TINY = """
+[data]
+num_clients = 6
+partition = "dirichlet"
+num_train = 240
+[mlp]
+hidden_sizes = [8]
+[client]
+batch_size = 8
+[server]
+aggregator = "fedavg"
+cohort_size = 4
+num_rounds = 3
+eval_every = 3
+"""
+SWEPT = {
+    "cfl.threshold": [-1.0, -0.5, 0.0, 0.5, 1.0],
+    "fedprox.mu": [0.0, 0.1, 1.0, 3.0, 9.0],
+    "sign_flip.scale": [0.1, 0.5, 2.0, 4.0, 8.0],
+    "server.learning_rate": [0.1, 0.5, 0.8, 1.5, 2.0],
+}
+FIXED = """
+[cfl]
+threshold = 0.3
+[fedprox]
+mu = 0.5
+[corruption]
+fraction = 0.5
+[attack]
+kind = "sign_flip"
+"""
+
+
+def many(blocks):
+    """Sweeps over settings of a rule, an algorithm, an attack and an optimiser, all in one program."""
+    text = TINY.replace("fedavg", "cfl").replace("batch_size", 'algorithm = "fedprox"\nbatch_size') + FIXED
+    return make_plan(parse(text + "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in blocks.items())))
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """How many runs each program has that is compiled, in order."""
+    sizes, compile_ = [], GroupRun.compile
+
+    def counted(self, layout, placed, shapes):
+        sizes.append(len(placed.inputs.key))
+        return compile_(self, layout, placed, shapes)
+
+    monkeypatch.setattr(GroupRun, "compile", counted)
+    return sizes
+
+
+def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
+    plan = many(SWEPT)
+    rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_pylist() if row["round"]]
+    assert compiled == [20]
+    losses = np.reshape([row["test_loss"] for row in rows], (4, 5))
+    assert np.isfinite(losses).all()
+    for one, (key, values) in zip(losses, SWEPT.items(), strict=True):
+        assert len(np.unique(one)) > 1, key  # the value has an effect
+        position = 3
+        alone = run_plan(many({key: [values[position]]}), tmp_path / key).read("rounds")
+        assert one[position] == pytest.approx(alone["test_loss"][-1].as_py(), rel=1e-3), key
+    assert compiled == [20, 1, 1, 1, 1]
+
+
+def test_what_shapes_a_program_compiles_each_time(compiled, tmp_path):
+    plan = make_plan(parse(TINY, {"server.aggregator": "rfa", "sweep.rfa.num_iters": ["1", "3"]}))
+    run_plan(plan, tmp_path / "rfa")
+    assert compiled == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sizes"),
+    [
+        ({"server.aggregator": "rfa", "sweep.rfa.num_iters": ["1", "2", "4"], "sweep.seed": ["0", "1"]}, [2, 2, 2]),
+        ({"server.aggregator": "multi_krum", "sweep.multi_krum.num_selected": ["1", "2", "3"]}, [3]),
+        ({"sweep.server.aggregator": ["rfa", "fedavg"], "sweep.rfa.eps": ["1e-5", "1e-3"]}, [2, 1]),
+        ({"server.optimizer": "adam", "sweep.adam.b1": ["0.5", "0.9"], "sweep.adam.eps": ["1e-3", "1e-2"]}, [4]),
+        ({"sweep.server.optimizer": ["sgd", "adam", "yogi"]}, [1, 1, 1]),
+        ({"sweep.sgd.momentum": ["0", "0.5"]}, [1, 1]),
+        ({"sweep.client.failure_rate": ["0", "0.5"]}, [1, 1]),
+        ({"attack.kind": "fake_loss", "sweep.corruption.fraction": ["0", "0.2", "0.5"]}, [1, 2]),
+        ({"sweep.data.seed": ["0", "1"]}, [1, 1]),
+    ],
+)
+def test_groups(overrides, sizes):
+    runs = parse(TINY, overrides).runs()
+    groups = group_runs(runs)
+    assert [len(group) for group in groups] == sizes
+    assert sorted(sum(groups, ())) == list(range(len(runs)))
+
+
+PARTS = """
+[[sweep]]
+client.algorithm = "fedprox"
+fedprox.mu = 0.5
+[[sweep]]
+client.algorithm = "scaffold"
+[[sweep]]
+server.optimizer = "adam"
+server.learning_rate = 0.03
+"""
+BY_HAND = {
+    "fedprox": {"algorithm": lambda hparams: fedsim.algorithms.fedprox(mu=0.5)},
+    "scaffold": {"algorithm": lambda hparams: fedsim.algorithms.scaffold()},
+    "adam": {"server_optimizer": lambda hparams: optax.adam(0.03, 0.9, 0.99, 1e-3)},
+}
+
+
+def test_each_part_does_what_the_library_does(tmp_path):
+    """A configuration's runs again, each from objects made by hand."""
+    plan = make_plan(parse(TINY + PARTS))
+    folder = run_plan(plan, tmp_path / "parts")
+    rounds, clients = folder.read("rounds").to_pylist(), folder.read("clients").to_pylist()
+    (dataset,) = plan.datasets.values()
+    data = jax.tree.map(jnp.asarray, dataset.train)
+    key = prepare(plan.runs[:1], data, dataset.spec).key[0]
+    task = fedsim.classification(MLP(10, (8,)), dataset.x_test[0])
+    for run, part in enumerate(BY_HAND.values()):
+        simulation = fedsim.Simulation(
+            task, lambda hparams: fedsim.aggregators.fedavg(), 4, 8, dataset.max_count, **part
+        )
+        state = simulation.init(key, data, fedsim.HParams())
+        state, records = jax.jit(lambda state, s=simulation: s.run_rounds(state, data, fedsim.HParams(), 3))(state)
+        measured = fedsim.evaluate(task, state.variables, dataset.x_test, dataset.y_test)
+        first, last = (row["test_loss"] for row in rounds if row["run"] == run)
+        assert last == pytest.approx(float(measured.loss_sum / measured.num_examples), rel=1e-3)
+        assert last < first
+        for row in clients:
+            if row["run"] == run:
+                of_round = row["round"] - 1
+                slot = records.client_ids[of_round].tolist().index(row["client_id"])
+                assert row["loss"] == pytest.approx(float(records.losses[of_round, slot]), rel=1e-3)

@@ -1,0 +1,258 @@
+"""Run folders without any run: files that are whole or not there, locks, parts and what is made of them."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim.core.types import Metrics, RoundRecord, ServerState
+from fedsim.errors import RunFolderError
+from fedsim.runs.checkpoints import Checkpoints
+from fedsim.runs.events import Begun, Ended, Evaluated, Prepared, Started, Status, Trained
+from fedsim.runs.files import write_atomically
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.locks import lock
+from fedsim.runs.tables import CLIENTS, INFO, ROUNDS, client_rows, info_rows
+from fedsim.runs.writer import FolderWriter
+
+MANIFEST = {"status": "incomplete", "config": "", "runs": [{}], "plan": [], "versions": {}, "device": {}}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(MANIFEST)
+    return folder
+
+
+def rounds(run, round_, **columns):
+    """A row of rounds.parquet."""
+    row = {name: [None] for name in ROUNDS.names}
+    return {"rounds": row | {"run": [run], "round": [round_]} | {name: [value] for name, value in columns.items()}}
+
+
+# Files and locks
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("before")
+
+    def half(beside):
+        beside.write_text("ha")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(RunFolderError, match=r"a\.txt: cannot be written: No space left on device"):
+        write_atomically(path, half)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, lambda beside: beside.write_text("ha") and (_ for _ in ()).throw(KeyboardInterrupt))
+    assert path.read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_lock_is_one_holders(tmp_path):
+    path = tmp_path / "locks" / "a.lock"
+    with lock(path) as first, lock(path) as second, lock(tmp_path / "b.lock") as other:
+        assert (first, second, other) == (True, False, True)
+    with lock(path) as again:
+        assert again
+    with pytest.raises(RuntimeError), lock(path):
+        raise RuntimeError
+    with lock(path) as after_an_error:
+        assert after_an_error
+
+
+# The folder as a whole
+
+
+def test_what_counts_as_occupied(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    assert not folder.is_occupied()
+    folder.make()
+    (folder.path / "locks").mkdir()
+    (folder.path / "slurm").mkdir()
+    (folder.path / ".manifest.json.17").write_text("{")
+    assert not folder.is_occupied()
+    (folder.path / "notes.txt").touch()
+    assert folder.is_occupied()
+    assert RunFolder(folder.path / "notes.txt").is_occupied()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "not a run folder"),
+        ("{", "broken"),
+        ("[]", "not a manifest of fedsim"),
+        ('{"status": "complete"}', "not a manifest of fedsim"),
+        (json.dumps(MANIFEST | {"runs": []}), "not a manifest of fedsim"),
+    ],
+)
+def test_manifests_that_are_none(text, message, tmp_path):
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(RunFolderError, match=message):
+        RunFolder(tmp_path).read_manifest()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="cannot be made: Not a directory; choose another --out"):
+        RunFolder(tmp_path / "file" / "run").make()
+
+
+# Rows
+
+
+def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
+    for group, round_, run in [(1, 2, 0), (0, 2, 1), (0, 0, 1), (1, 0, 0)]:
+        folder.write_part(group, round_, rounds(run, round_, test_loss=np.float64("nan"), seed=run))
+    assert folder.rounds_written(0) == [0, 2]
+    assert not folder.is_joined()
+    folder.join()
+    assert folder.is_joined()
+    table = folder.read("rounds")
+    assert table.schema.equals(ROUNDS)
+    assert table.select(["run", "round"]).to_pylist() == [{"run": r, "round": t} for r in (0, 1) for t in (0, 2)]
+    assert table["test_loss"].null_count == 4  # not a number is null
+    for kind, schema in (("clients", CLIENTS), ("info", INFO)):
+        assert folder.read(kind).schema.equals(schema)
+        assert folder.read(kind).num_rows == 0
+
+
+def test_parts_after_a_round_and_half_written_ones_go(folder):
+    for group, round_ in [(0, 0), (0, 2), (0, 4), (1, 4)]:
+        folder.write_part(group, round_, rounds(group, round_))
+    (folder.parts / ".00000-00000006-rounds.parquet.99").touch()
+    folder.drop_parts(0, after=2)
+    assert folder.rounds_written(0) == [0, 2]
+    assert folder.rounds_written(1) == [4]
+    assert len(list(folder.parts.iterdir())) == 3
+
+
+def test_a_group_is_complete_while_its_parts_are_there(folder):
+    assert folder.finished(0) is None
+    folder.write_part(0, 0, rounds(0, 0))
+    folder.finish(0, {"seconds_running": 1.5})
+    assert folder.finished(0)["seconds_running"] == 1.5
+    folder.drop_parts(0)
+    assert folder.finished(0) is None
+
+
+def test_tables_that_cannot_be_read(folder):
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet: missing; the run is not complete"):
+        folder.read("rounds")
+    (folder.path / "rounds.parquet").write_bytes(b"not parquet")
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken: .*; delete it and run its config\.toml again"):
+        folder.read("rounds")
+    folder.write_part(0, 0, rounds(0, 0))
+    next(folder.parts.iterdir()).write_bytes(b"")
+    with pytest.raises(RunFolderError, match="which makes its group again"):
+        folder.join()
+
+
+def test_results_of_others_are_no_tables_of_a_folder(folder):
+    pq.write_table(pa.table({"run": ["a"]}), folder.path / "rounds.parquet")
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
+        folder.read("rounds")
+
+
+# The observer that writes
+
+
+def test_what_the_writer_makes_of_events(folder):
+    writer = FolderWriter(folder, Checkpoints(folder.checkpoints(0), 0))
+    params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
+    data = {"x": np.arange(4), "counts": np.asarray([1, 3])}
+    folder.write_part(0, 9, rounds(0, 9))  # of an earlier start
+    for event in (
+        Started(1, 2),
+        Status(0, 1, "fedavg, 1 run", "compiling"),
+        Begun(0, -1, 0),
+        Evaluated(0, 0, rounds(0, 0), 0, None),
+        Evaluated(0, 2, rounds(0, 2), 2, None),
+        Trained(5, params),
+        Prepared(5, data),
+        Ended(0),
+    ):
+        writer(event)
+    assert folder.rounds_written(0) == [0, 2]
+    model, kept = folder.read_model(5), folder.read_data(5)
+    assert {name: array.tolist() for name, array in model.items()} == {
+        "Dense_0/bias": [0] * 3,
+        "Dense_0/kernel": [[1] * 3] * 2,
+    }
+    assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "counts": [1, 3]}
+
+
+def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path):
+    import jax
+
+    state = lambda number: ServerState(
+        {"w": jax.numpy.full((2, 3), number, float)}, (), (), (), (), (), jax.random.split(jax.random.key(1)), number
+    )
+    with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
+        assert checkpoints.latest_round() is None
+        for number in (2, 4):
+            checkpoints.save(number, state(jax.numpy.int32(number)))
+    with Checkpoints(tmp_path / "a", seconds=1000) as checkpoints:
+        assert checkpoints.latest_round() == 4
+        checkpoints.save(6, state(jax.numpy.int32(6)))
+    with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
+        assert checkpoints.latest_round() == 4  # a second had not passed
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state(jax.numpy.int32(0)))
+        found = checkpoints.restore(4, shapes)
+        assert found.variables["w"].tolist() == [[4.0] * 3] * 2
+        assert jax.random.key_data(found.key).tolist() == jax.random.key_data(state(0).key).tolist()
+        (tmp_path / "a" / "4").rename(tmp_path / "a" / "5")
+        with pytest.raises(RunFolderError, match="broken: .*; delete it"):
+            checkpoints.restore(4, shapes)
+
+
+# From arrays to rows
+
+
+def test_rows_of_clients_by_hand():
+    """Two runs of three clients, of which two a round; after the second round alpha of all is known."""
+    records = RoundRecord(
+        client_ids=np.asarray([[[0, 1], [2, 0]], [[1, 2], [1, 0]]]),
+        losses=np.asarray([[[0.5, np.nan], [0.3, 0.2]], [[1.0, 2.0], [3.0, 4.0]]], np.float32),
+        weights=np.asarray([[[1.0, 0.0], [0.5, 0.5]], [[0.25, 0.75], [1.0, 0.0]]], np.float32),
+        valid=np.asarray([[[True, False], [True, True]], [[True, True], [True, True]]]),
+        info={},
+    )
+    alpha = np.asarray([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], np.float32)
+    counts = np.asarray([[4, 5, 6]] * 2)
+    corrupted = np.asarray([[True, False, False], [False, False, False]])
+    metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
+    columns = client_rows([7, 8], 4, records, metrics, alpha, counts, corrupted, last_only=False)
+    rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS.names), strict=True)}
+    nan = pytest.approx(np.nan, nan_ok=True)
+    f = pytest.approx
+    assert rows == {
+        # count, loss, alpha, weight, corrupted, test accuracy
+        (7, 3, 0): (4, f(0.5), nan, 1, True, nan),
+        (7, 3, 1): (5, nan, nan, nan, False, nan),
+        (7, 4, 0): (4, f(0.2), f(0.2), 0.5, True, 0.5),
+        (7, 4, 1): (5, nan, f(0.3), nan, False, 1),
+        (7, 4, 2): (6, f(0.3), 0.5, 0.5, False, nan),
+        (8, 3, 1): (5, 1, nan, 0.25, False, nan),
+        (8, 3, 2): (6, 2, nan, 0.75, False, nan),
+        (8, 4, 0): (4, 4, 0, 0, False, 1.5),
+        (8, 4, 1): (5, 3, 1, 1, False, 0.5),
+        (8, 4, 2): (6, nan, 0, nan, False, nan),
+    }
+    last = client_rows([7, 8], 4, records, metrics, alpha, counts, corrupted, last_only=True)
+    assert sorted(zip(last["run"], last["round"], last["client_id"], strict=True)) == [k for k in rows if k[1] == 4]
+
+
+def test_rows_of_info_by_hand():
+    info = {"b": np.asarray([[1, 2], [3, 4]]), "a": np.asarray([[True, False], [True, True]])}
+    columns = info_rows([5, 6], 9, info)
+    rows = list(zip(*(columns[name] for name in INFO.names), strict=True))
+    assert sorted(rows) == [
+        (5, 8, "a", 1), (5, 8, "b", 1), (5, 9, "a", 0), (5, 9, "b", 2),
+        (6, 8, "a", 1), (6, 8, "b", 3), (6, 9, "a", 1), (6, 9, "b", 4),
+    ]  # fmt: skip
