@@ -220,8 +220,7 @@ for run, lam in enumerate(lams, start=1):
     print("lambda = {:8.3f} M: {:2d} clients with weight, {:5.1%} on corrupted ones, accuracy {:.1%}".format(*row))
 
 # %% [markdown]
-# `fedsim report` draws figures of every run folder. `result.figures()` are the same, by name: all that the rows have
-# something for.
+# `result.figures()` are the figures that `fedsim report` draws, by name: all that the rows have something for.
 
 # %%
 figures = result.figures()

@@ -17,6 +17,7 @@
 # built-in ones.
 
 # %%
+# %matplotlib inline
 from pathlib import Path
 
 import jax.numpy as jnp

@@ -1,10 +1,14 @@
 """The benchmarks start, say what they do, and measure: a tiny measurement, with the keys that every line has."""
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -26,6 +30,18 @@ KEYS = {
 def run(script, *arguments):
     command = [sys.executable, FOLDER / f"{script}.py", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def peers(monkeypatch):
+    """The modules `compare`, `exchange` and `workloads`; afterwards nothing of the benchmarks is left imported."""
+    before = set(sys.modules)
+    for folder in (FOLDER, FOLDER / "peers"):
+        monkeypatch.syspath_prepend(folder)
+    yield [importlib.import_module(name) for name in ("compare", "exchange", "workloads")]
+    for name in set(sys.modules) - before:
+        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -53,3 +69,31 @@ def test_a_wrong_argument_is_named():
     done = run("round", "--widths", "-1")
     assert done.returncode == 2
     assert "'-1' is not a whole number of at least 1" in done.stderr
+
+
+def test_peers_are_told_what_fedsim_does(peers, tmp_path):
+    """A peer that is a plain loop, from the exported files alone, ends where fedsim does."""
+    compare, exchange, workloads = peers
+    compare.export(workloads.load("W3"), tmp_path, rounds=2)
+    compare.run([sys.executable, FOLDER / "peers" / "fedsim_round.py", tmp_path, "--check"])
+    work = exchange.load(tmp_path, in_fedsims_order=True)
+    batch_size, learning_rate = work.settings["batch_size"], work.settings["learning_rate"]
+
+    @jax.grad
+    def gradient(params, x, y):
+        hidden = jax.nn.relu(x @ params["Dense_0/kernel"] + params["Dense_0/bias"][None])
+        logits = hidden @ params["Dense_1/kernel"] + params["Dense_1/bias"][None]
+        return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(y)), y])
+
+    gradient, sums = jax.jit(gradient), dict.fromkeys(work.params, 0.0)
+    for client in work.cohort(0):
+        params, examples = work.params, work.examples(client)
+        for start in range(examples.start, examples.stop, batch_size):
+            batch = slice(start, min(start + batch_size, examples.stop))
+            gradients = gradient(params, work.x[batch], work.y[batch])
+            params = {path: params[path] - learning_rate * gradients[path] for path in params}
+        sums = {path: sums[path] + work.counts[client] * np.asarray(params[path]) for path in params}
+    total = sum(work.counts[client] for client in work.cohort(0))
+    after = {path: value / total for path, value in sums.items()}
+    np.save(exchange.params_file(tmp_path, "loop"), exchange.flatten(after, work.settings["leaves"]))
+    assert compare.distance(work, "loop") < 1e-5

@@ -1,59 +1,116 @@
-"""The order of the modules, and what an import costs."""
+"""The order of packages and modules, and what an import costs."""
 
 import ast
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fedsim
-from fedsim.aggregators import AGGREGATORS
+import fedsim.engine
 
 SOURCE = Path(fedsim.__file__).parent
-# Each may import from those before it, never from those after.
-ORDER = (  # noqa: SIM905
-    "errors types claims devices memory config layout keys configfile datasets corruption models task attacks "
-    "aggregators client cohort evaluate simulate testing sweep build estimate rows store sinks plan manifest "
-    "checkpoint execute experiment slurm report paper catalogue picture console "
-    "cli_overrides cli_data cli_paper cli_report cli_run cli"
-).split()
-UNAWARE = {"client", "cohort", "simulate"}  # know no model, rule or data set by name
+RULES = {"aggregators", "attacks", "corruption", "algorithms", "models"}
+# A package imports from those before it alone, and rules not even from each other.
+PACKAGES = ["core", *sorted(RULES), "config", "datasets", "runs", "report", "engine", "paper", "cli"]
+INSIDE = {  # the same of the modules of a package
+    "core": "settings types trees corrupt task client waves reports evaluate simulation",
+    "config": "registry schema fields toml",
+    "runs": "files locks tables events folder checkpoints streams writer",
+    "engine": "devices layout memory build estimate plan inputs programs group manifest experiment slurm",
+}
+MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`
+HEAVY = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich pandas polars".split()  # noqa: SIM905
 
 
-def imports(path: Path) -> set[str]:
-    """The fedsim modules that a file imports anywhere in it, without the leading "fedsim."."""
-    found = set()
+def imports(path: Path) -> list[str]:
+    """Everything of fedsim that a file imports anywhere in it, dotted and without the leading "fedsim."."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: relative import"
-            names = [alias.name for alias in node.names] if node.module == "fedsim" else [node.module or ""]
-            prefix = "fedsim." if node.module == "fedsim" else ""
-            found |= {prefix + name for name in names}
+            assert node.level == 0, f"{path}: relative import"
+            if node.module and node.module.split(".")[0] == "fedsim":
+                found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return {name.removeprefix("fedsim.") for name in found if name.startswith("fedsim.")}
+            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "fedsim"]
+    return [name.removeprefix("fedsim.") for name in found]
 
 
-def test_data_flows_one_way():
-    modules = {p.relative_to(SOURCE).parts[0].removesuffix(".py"): [] for p in SOURCE.rglob("*.py")}
-    for path in SOURCE.rglob("*.py"):
-        modules[path.relative_to(SOURCE).parts[0].removesuffix(".py")].append(path)
-    assert set(modules) - {"__init__"} == set(ORDER)
-    for name in ORDER:
-        allowed = set(ORDER[: ORDER.index(name) + 1])
-        for path in modules[name]:
-            above = {module.split(".")[0] for module in imports(path)} & set(ORDER)
-            assert above <= allowed, f"{path.name} imports {above - allowed}"
-            if name in UNAWARE:
-                assert not above & {"models", "datasets", "corruption"}
-                assert imports(path) & {"aggregators", *(f"aggregators.{rule}" for rule in AGGREGATORS)} == set()
+FILES = {path.relative_to(SOURCE): imports(path) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def package(name: str) -> str:
+    return name.split(".")[0]
+
+
+def of_package(name: str):
+    """(module, imports) of the files of a package."""
+    return [(path.with_suffix("").parts[1], found) for path, found in FILES.items() if path.parts[0] == name]
+
+
+def test_every_file_has_its_place():
+    places = {path.parts[0] for path in FILES}
+    assert places == {*PACKAGES, "testing", "__init__.py", "api.py", "errors.py"}
+    for name, order in INSIDE.items():
+        assert {module for module, _ in of_package(name)} == {"__init__", *order.split()}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_imports_from_those_before_it(name):
+    allowed = {name, "errors", *PACKAGES[: PACKAGES.index(name)]} - (RULES - {name} if name in RULES else set())
+    if name in ("cli", "engine"):
+        allowed |= {"__version__"}
+    if name == "cli":
+        allowed |= {"api"}
+    for module, found in of_package(name):
+        above = {package(one) for one in found} - allowed
+        assert not above, f"{name}/{module}.py imports {above}"
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_module_imports_from_those_before_it(name):
+    order = INSIDE[name].split()
+    for module, found in of_package(name):
+        inner = {one.split(".")[1] for one in found if package(one) == name} & set(order)
+        above = inner - set(order[: order.index(module)] if module in order else order)
+        assert not above, f"{name}/{module}.py imports {above}"
+
+
+def test_errors_import_nothing_and_checks_little():
+    assert FILES[Path("errors.py")] == []
+    for _, found in of_package("testing"):
+        assert {package(one) for one in found} <= {"testing", "core", "aggregators"}  # an attack needs a rule to face
+
+
+def test_names_become_objects_in_one_place():
+    """What a name stands for is known to the configuration, and made in engine/build.py alone."""
+    for path, found in FILES.items():
+        makers = {one for one in found if package(one) == "config" and one.rpartition(".")[2] in MAKERS}
+        if path.parts[0] != "config" and path != Path("engine", "build.py"):
+            assert not makers, f"{path} imports {makers}"
+
+
+def test_pages_know_only_the_face_of_the_engine():
+    known = {"engine", *(f"engine.{name}" for name in fedsim.engine.__all__)}
+    for module, found in of_package("paper"):
+        above = {one for one in found if package(one) == "engine"} - known
+        assert not above, f"paper/{module}.py imports {above}"
 
 
 def test_import_takes_jax_flax_optax_chex_numpy_and_nothing_else():
-    heavy = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich"
     program = (
         "import sys, jax, flax.linen, optax, chex, numpy; before = set(sys.modules); import fedsim;"
         "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
     )
     added = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "fedsim" in added
-    assert not set(added) & set(heavy.split())
+    assert not set(added) & set(HEAVY)
+
+
+def test_configurations_are_read_without_jax_programs_or_tables():
+    """`fedsim config` and a mistake in a file come at once."""
+    show = "print(*{m.split('.')[0] for m in sys.modules})"
+    program = f"import sys; from fedsim.config.toml import parse; parse(''); {show}"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(loaded) & {"sklearn", "matplotlib", "pyarrow", "orbax", "tensorflow_datasets"}

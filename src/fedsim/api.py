@@ -30,14 +30,16 @@ def load(
     from fedsim.config import toml
     from fedsim.config.fields import toml as text_of
 
+    plain = lambda value: value.tolist() if hasattr(value, "tolist") else value  # NumPy's numbers and arrays
+    text = lambda value: str(value) if isinstance(value, str | Path) else text_of(plain(value))
+
     given: dict[str, Any] = {}
     for name, value in overrides.items():
         key = name.replace("__", ".")
-        plain = lambda one: one if isinstance(one, str) else text_of(one)
-        if isinstance(value, list | tuple | range):
-            given[f"sweep.{key}"] = [plain(one) for one in value]
+        if isinstance(plain(value), list | tuple | range):
+            given[f"sweep.{key}"] = [text(one) for one in value]
         else:
-            given[key] = plain(value)
+            given[key] = text(value)
     if isinstance(source, Mapping):
         return toml.from_tables(source, given, budget=budget)
     return toml.read(Path(source), given, budget)

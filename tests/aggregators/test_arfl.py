@@ -110,7 +110,7 @@ def test_not_finite_losses_and_empty_clients_get_nothing():
 
 def test_a_round_updates_the_losses_after_weighing():
     """Algorithm 1: the round uses the weights from before; then the cohort's losses replace the old ones."""
-    rule = arfl(1.0)
+    rule = arfl(lam=1.0)
     counts, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
     state = rule.init({}, counts, losses)
     ids = jnp.asarray([3, 1])

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import fedsim
+from fedsim.config.fields import schema
 from fedsim.config.schema import ClientConfig, Config, CorruptionConfig, ServerConfig
 from fedsim.core.client import LocalSGD
 from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_clients
@@ -97,7 +98,7 @@ def test_configuration_reaches_local_training():
         return after.variables.params["Dense_0"]["kernel"]
 
     plain = moved()
-    for client in ({"clip": 1e-3}, {"augmentation": "shift_flip"}, {"algorithm": "fedprox", "epochs": 2}):
+    for client in ({"clip": 1e-3}, {"augmentation": "shift_flip"}):
         assert np.abs(plain - moved(**client)).max() > 1e-3
 
 
@@ -108,13 +109,20 @@ def test_what_does_not_fit_the_data_is_named(tmp_path):
         build.check_fit(config, vectors)
     counts = fedsim.from_arrays(np.zeros((4, 3), int), np.arange(4), [0, 0, 1, 1], np.zeros((2, 3), int), np.arange(2))
     noisy = Config(corruption=CorruptionConfig(kind="noisy", fraction=0.5), server=ServerConfig(cohort_size=1))
-    with pytest.raises(ConfigError, match='"noisy" is for images and texts'):
+    with pytest.raises(ConfigError, match='"noisy" is for images, texts and float32 vectors'):
         build.check_fit(noisy, counts)
 
 
 def predicted(variables, x):
     layer = variables.params["Dense_0"]
     return (x @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])).argmax(axis=1)
+
+
+@pytest.mark.parametrize("name", ["cifar10_cnn", "char_lstm"])
+def test_models_that_do_not_fit_the_data_are_named(name):
+    digits = build.dataset(Config())
+    with pytest.raises(ConfigError, match=rf"model\.name: {name} does not take uint8 inputs of shape \(8, 8, 1\)"):
+        build.num_params(schema().resolve({"model.name": name}), digits)
 
 
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])

@@ -47,9 +47,7 @@ def layout(
     cohort_size=st.integers(1, 20),
 )
 def test_what_is_chosen_is_within_its_limits(num_runs, num_devices, free, batch_size, cohort_size, **rest):
-    got = layout(
-        num_runs, num_devices=num_devices, free=free, batch_size=batch_size, cohort_size=cohort_size, **rest
-    )
+    got = layout(num_runs, num_devices=num_devices, free=free, batch_size=batch_size, cohort_size=cohort_size, **rest)
     assert got.run_devices <= num_runs
     assert got.client_devices <= cohort_size
     assert got.run_devices * got.client_devices <= num_devices

@@ -25,8 +25,8 @@ def clipped(*, most: Annotated[fedsim.Scalar, fedsim.Traced(gt=0, le=1), "larges
         weights = weights / jnp.sum(weights)
         return weights, {"largest": jnp.max(weights), "rounds": state["rounds"] + 1, "most": jnp.float32(most)}
 
-    init = lambda params, counts, losses: {"largest": 0.0 * losses[0], "rounds": jnp.int32(0), "most": jnp.float32(most)}
-    return from_weights(weigh, init, info=lambda state: state)
+    start = {"largest": jnp.float32(0), "rounds": jnp.int32(0), "most": jnp.float32(most)}
+    return from_weights(weigh, lambda params, counts, losses: start, info=lambda state: state)
 '''
 CONFIG = """
 [data]
@@ -82,7 +82,7 @@ def test_info_is_what_the_rule_shows_round_by_round(folder):
             assert [row["weight"] for row in cohort] == pytest.approx(wanted, rel=1e-5)
 
 
-WRONG = '''
+WRONG = """
 import jax.numpy as jnp
 from fedsim.aggregators import fedavg, from_weights
 from fedsim import Aggregator
@@ -122,7 +122,7 @@ def other_state():
 
 def no_rule():
     return None
-'''
+"""
 
 
 @pytest.mark.parametrize(

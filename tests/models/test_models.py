@@ -1,12 +1,16 @@
 """The paper's networks: sizes, and layers against flax's own, forward and gradient."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedsim.config.registry import find
 from fedsim.core.task import classification
+from fedsim.core.types import DataSpec, Variables
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 from fedsim.models.layers import ConvRelu, pool_relu
 from fedsim.models.recurrent import LSTM
@@ -23,8 +27,8 @@ KEY = jax.random.key(0)
     ],
 )
 def test_parameter_counts(module, example, num_params):
-    params = jax.eval_shape(classification(module, example).init, KEY)
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_params
+    variables = jax.eval_shape(classification(module, example).init, KEY)
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables.params)) == num_params
 
 
 @pytest.mark.parametrize("pool", [False, True])
@@ -121,10 +125,14 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (28, 28, 1), np.uint8)
 def test_bfloat16_computes_the_same_to_its_precision(module, example):
     """Parameters and gradients stay float32; loss and gradient agree to a few of bfloat16's 8 bits."""
     exact, short = (classification(module, example, dtype=dtype) for dtype in (jnp.float32, jnp.bfloat16))
-    params = exact.init(KEY)
+    params, statistics = exact.init(KEY)
     batch = jnp.asarray(np.stack([example, example[::-1]])), jnp.asarray([0, 1]), jnp.ones(2, bool), KEY
+
+    def loss_of(task, params):
+        return task.loss(Variables(params, statistics), *batch)[0]
+
     (loss, gradient), (short_loss, short_gradient) = (
-        jax.jit(jax.value_and_grad(task.loss))(params, *batch) for task in (exact, short)
+        jax.jit(jax.value_and_grad(partial(loss_of, task)))(params) for task in (exact, short)
     )
     assert {short_loss.dtype, *(leaf.dtype for leaf in jax.tree.leaves(short_gradient))} == {jnp.dtype(jnp.float32)}
     assert short_loss != loss
@@ -137,10 +145,21 @@ def test_dropout_acts_in_training_only():
     module = CharLSTM(num_classes=5, embedding_size=3, hidden_size=4, dropout_rate=0.5)
     x = jax.random.randint(KEY, (2, 6), 0, 5)
     task = classification(module, np.asarray(x[0]))
-    params, y, mask = task.init(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
-    losses = {float(task.loss(params, x, y, mask, jax.random.key(i))) for i in range(3)}
-    assert len(losses) == 3
-    assert float(task.metrics(params, x, y, mask).loss_sum) == float(task.metrics(params, x, y, mask).loss_sum)
+    variables, y, mask = task.init(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
+    loss = lambda task, seed: float(task.loss(variables, x, y, mask, jax.random.key(seed))[0])
+    assert len({loss(task, seed) for seed in range(3)}) == 3
     dry = classification(CharLSTM(5, 3, 4, dropout_rate=0.0), np.asarray(x[0]))
-    mean = dry.metrics(params, x, y, mask).loss_sum / 2
-    np.testing.assert_allclose(dry.loss(params, x, y, mask, KEY), mean, rtol=1e-6)
+    mean = float(task.metrics(variables, x, y, mask).loss_sum) / 2
+    assert loss(dry, 0) == pytest.approx(mean, rel=1e-6)
+
+
+def test_factories_give_an_output_for_each_class_or_number():
+    image = DataSpec("image", "classes", 7, (32, 32, 1), "uint8")
+    text = DataSpec("text", "classes", 9, (5,), "int8")
+    numbers = DataSpec("vector", "numbers", 0, (4,), "float32", (3,))
+    cases = [("cifar10_cnn", image, 7), ("femnist_cnn", image, 7), ("char_lstm", text, 9), ("mlp", numbers, 3)]
+    for name, spec, outputs in cases:
+        module = find("model.name", name).make(spec)
+        x = jnp.zeros((2, *spec.shape), jnp.int32 if spec.inputs == "text" else jnp.float32)
+        shape = jax.eval_shape(lambda module=module, x=x: module.init_with_output(KEY, x)[0]).shape
+        assert shape == (2, outputs)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 
@@ -105,8 +106,12 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     out = tmp_path / "out"
     jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"tensorboard": True, "checkpoint_seconds": 0.0})
     assert len(jobs) == 2  # a job a group
+    results = [out / "slurm" / f"{job}_0_result.pkl" for job in jobs]
+    deadline = time.monotonic() + 300
+    while not all(path.exists() for path in results) and time.monotonic() < deadline:
+        time.sleep(0.2)
     for job in jobs:
-        submitit.LocalJob(out / "slurm", job).result()
+        submitit.LocalJob(out / "slurm", job).result()  # raises what the job did
     check_equal(RunFolder(out), folder)
     assert len(list((out / "tensorboard").iterdir())) == 4
 

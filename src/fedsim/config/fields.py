@@ -97,6 +97,8 @@ class Schema:
             config = msgspec.convert(fixed, Config)
         except msgspec.ValidationError as error:
             raise self._complaint(error) from None
+        for key, name in named(flatten(config)):
+            find(key, name)  # also where it has no effect: a wrong name is a mistake all the same
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
         return replace(canonical(config), settings=self._settings(canonical(config), values))

@@ -147,7 +147,7 @@ def from_tables(
     num_points = sum(math.prod(len(values) for values in block.values()) for block in blocks)
     if num_points > MAX_RUNS:
         raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
-    experiment = Experiment(values, tuple(blocks), reader.schema)
+    experiment = Experiment(values, tuple(_by_section(block) for block in blocks), reader.schema)
     experiment.schema.resolve(values)
     return experiment
 
@@ -227,11 +227,11 @@ class _Reader:
     def _axis(self, key: str, value: Any) -> list[Any]:
         """The values of a key in a sweep: a list, or one value. A flat list is one value of a key that takes lists."""
         takes_list = get_origin(_plain(self.schema.fields[key].type)) is tuple
-        if not isinstance(value, list) or (takes_list and not any(isinstance(v, list) for v in value)):
+        if not isinstance(value, list | tuple) or (takes_list and not any(isinstance(v, list | tuple) for v in value)):
             return [value]
         if not value:
             raise ConfigError(f"sweep: {key} has no values")
-        return value
+        return list(value)
 
     def _found(self, key: str, value: Any) -> Any:
         """`value`, with the way to it where it names a file that lies beside the configuration."""
@@ -245,6 +245,14 @@ class _Reader:
 def _plain(annotation: Any) -> Any:
     """The type without what is said of it."""
     return get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+
+
+def _by_section(block: Block) -> Block:
+    """The block with the keys of a section one behind the other, as TOML has them: so runs keep their order in it."""
+    groups: dict[str, Block] = {}
+    for key, values in block.items():
+        groups.setdefault(key.rpartition(".")[0] or key, {})[key] = values
+    return {key: values for group in groups.values() for key, values in group.items()}
 
 
 def _without(block: Block, keys: Iterable[str]) -> Block:

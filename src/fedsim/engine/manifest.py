@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import fedsim
+from fedsim import __version__
 from fedsim.config.fields import flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, devices
@@ -107,7 +107,7 @@ def new_manifest(plan: Plan) -> dict[str, Any]:
     return {
         "status": "incomplete",
         "config": plan.experiment.dump(),
-        "versions": {"fedsim": fedsim.__version__, "python": platform.python_version()}
+        "versions": {"fedsim": __version__, "python": platform.python_version()}
         | {name: version(name) for name in VERSIONED},
         "device": devices.describe(),
         "data": [_digest(dataset) for dataset in plan.datasets.values()],

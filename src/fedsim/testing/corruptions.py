@@ -143,6 +143,7 @@ def _jit(case: _Case) -> None:
 _CLAUSES = {
     "problem": _problem,
     "declared": _declared,
+    "jit": _jit,
     "shapes": _shapes,
     "fields": _fields,
     "benign": _benign,
@@ -151,7 +152,6 @@ _CLAUSES = {
     "counts": _counts,
     "finite": _finite,
     "key": _same_key,
-    "jit": _jit,
 }
 CLAUSES = tuple(_CLAUSES)
 
@@ -166,6 +166,7 @@ def check_corruption(
 
     - problem: it is for such data;
     - declared: the fields that it says it changes are x, y or counts;
+    - jit: the same result as outside of it;
     - shapes: all fields keep shapes and dtypes;
     - fields: only declared fields change;
     - benign: examples and counts of clients that are not corrupted stay as they are;
@@ -173,7 +174,6 @@ def check_corruption(
     - labels: classes stay in 0 .. num_classes - 1;
     - counts: none is raised or negative;
     - finite: inputs and targets;
-    - key: the same key gives the same result;
-    - jit: the same result as outside of it.
+    - key: the same key gives the same result.
     """
     check(_CLAUSES, lambda: _Case(corruption, spec, seed), skip)

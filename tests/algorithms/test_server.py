@@ -1,0 +1,67 @@
+"""The server's optimisers against the formulas of "Adaptive Federated Optimization" and of momentum, in float64."""
+
+import numpy as np
+import pytest
+
+from fedsim import HParams
+from fedsim.algorithms import server
+from tests.algorithms.loops import RATE, WHOLE, Loop, cohorts, federation, simulate, vector
+
+SERVER_RATE, B1, B2, TAU = 0.05, 0.8, 0.95, 1e-2
+YOGI_START = 1e-6  # optax's; the paper's is tau squared
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return federation(WHOLE)
+
+
+def unbiased(average, decay, t):
+    return average / (1 - decay**t)
+
+
+def adam(state, delta, t):
+    m, v = state if state else (0.0, 0.0)
+    m, v = B1 * m + (1 - B1) * delta, B2 * v + (1 - B2) * delta**2
+    return (m, v), SERVER_RATE * unbiased(m, B1, t) / (np.sqrt(unbiased(v, B2, t)) + TAU)
+
+
+def yogi(state, delta, t):
+    m, v = state if state else (np.full_like(delta, YOGI_START), np.full_like(delta, YOGI_START))
+    m, v = B1 * m + (1 - B1) * delta, v - (1 - B2) * delta**2 * np.sign(v - delta**2)
+    return (m, v), SERVER_RATE * unbiased(m, B1, t) / (np.sqrt(unbiased(v, B2, t)) + TAU)
+
+
+def momentum(state, delta, t):
+    velocity = B1 * (state or (0.0,))[0] + delta
+    return (velocity,), SERVER_RATE * velocity
+
+
+def plain(state, delta, t):
+    return None, SERVER_RATE * delta
+
+
+CASES = {
+    "adam": (lambda rate: server.adam(rate, b1=B1, b2=B2, eps=TAU), adam),
+    "yogi": (lambda rate: server.yogi(rate, b1=B1, b2=B2, eps=TAU), yogi),
+    "momentum": (lambda rate: server.sgd(rate, momentum=B1), momentum),
+    "plain": (lambda rate: server.sgd(rate), plain),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_server_steps_along_the_mean_update(name, dataset):
+    make, step = CASES[name]
+    p, state, records = simulate(
+        dataset,
+        WHOLE,
+        HParams(RATE, SERVER_RATE),
+        cohort_size=4,
+        server_optimizer=lambda hparams: make(hparams.server_learning_rate),
+    )
+    loop, memory = Loop(dataset, WHOLE), None
+    for t, (clients, weights) in enumerate(cohorts(records), 1):
+        delta = sum(weight * (loop.train(i, p) - p) for i, weight in zip(clients, weights, strict=True))
+        memory, move = step(memory, delta, t)
+        p = p + move
+    np.testing.assert_allclose(vector(state.variables.params), p, rtol=2e-4, atol=2e-5)

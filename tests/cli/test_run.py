@@ -1,0 +1,123 @@
+"""`fedsim run` and `fedsim report` from a configuration to tables, and Ctrl-C on the way."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim import report
+from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.group import GroupRun
+from fedsim.runs.folder import RunFolder
+from tests.cli.test_main import SMALL
+from tests.conftest import check_equal
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(config, tmp_path_factory):
+    return run_plan(make_plan(parse(SMALL, name="small")), tmp_path_factory.mktemp("runs") / "small")
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(config), "--sweep.server.aggregator", "fedavg", "arfl", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "4 runs in 2 groups" in printed
+    assert "would be written to runs/small-" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
+    """The rows of the library's run, and the same table and files twice."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(config), "--tensorboard"]) == 0
+    printed = capsys.readouterr()
+    assert "Shuffling 50 %" in printed.out
+    assert "group 1/1 arfl, 2 runs: running" in printed.err
+    (path,) = Path("runs").iterdir()
+    assert path.name.startswith("small-")
+    check_equal(RunFolder(path), folder)
+    assert len(list((path / "tensorboard").iterdir())) == 2
+    written = {one.relative_to(path): one.read_bytes() for one in [*path.glob("*.csv"), *path.glob("table.*")]}
+    assert {str(name) for name in written} >= {"summary.csv", "table.md", "table.tex"}
+    assert list(path.glob("figures/*.png"))
+    (path / "summary.csv").unlink()
+    assert main(["report", str(path)]) == 0
+    assert capsys.readouterr().out == printed.out
+    assert {name: (path / name).read_bytes() for name in written} == written
+    assert main(["run", str(config)]) == 0
+    again = capsys.readouterr()
+    assert again.out == printed.out
+    assert "kept" in again.err
+
+
+def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(report, "figures", lambda results: {})
+    out = tmp_path / "out"
+    options = ["--seed", "3", "--server.num-rounds", "1", "--name", "other", "--sweep.arfl.lam", "0.1", ".5"]
+    assert main(["run", *options, str(config), "--out", str(out)]) == 0
+    assert "one seed" in capsys.readouterr().out
+    rows = pq.read_table(out / "rounds.parquet").to_pylist()
+    assert [(row["seed"], row["round"], row["lam"]) for row in rows] == [
+        (3, 0, 0.1), (3, 1, 0.1), (3, 0, 0.5), (3, 1, 0.5)
+    ]  # fmt: skip
+    assert json.loads((out / "manifest.json").read_text())["runs"][0]["name"] == "other"
+    assert main(["run", str(config), "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "holds results of another config: name other there, small here" in error
+    assert "add --force to start over" in error
+
+
+def test_ctrl_c_says_how_to_go_on(config, folder, tmp_path, monkeypatch, capsys):
+    out = str(tmp_path / "out")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GroupRun, "run", interrupted)
+    assert main(["run", str(config), "--out", out]) == 130
+    assert capsys.readouterr().err.endswith(
+        f"fedsim: interrupted; {out} is incomplete, the same command continues it\n"
+    )
+    assert main(["run", str(config), "--out", out, "--force"]) == 130
+    assert "the same command without --force continues it" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert main(["report", out]) == 2
+    assert "not complete" in capsys.readouterr().err
+    monkeypatch.setattr(report, "make", interrupted)
+    assert main(["run", str(config), "--out", out]) == 130
+    assert f"all rows are written, `fedsim report {out}` shows them" in capsys.readouterr().err
+    check_equal(RunFolder(Path(out)), folder)
+    monkeypatch.setattr(report, "read", interrupted)
+    assert main(["report", out]) == 130
+    assert capsys.readouterr().err == "fedsim: interrupted\n"
+
+
+def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+
+    def error() -> str:
+        assert main(["report", str(broken)]) == 2
+        printed = capsys.readouterr().err
+        assert printed.count("\n") == 1
+        return printed
+
+    assert "not a run folder" in error()
+    (broken / "manifest.json").write_text("{")
+    assert "broken" in error()
+    (broken / "manifest.json").write_text(json.dumps(folder.read_manifest()))
+    pq.write_table(folder.read("rounds").slice(0, 2), broken / "rounds.parquet")
+    assert "no rows of run 1" in error()
+    (broken / "rounds.parquet").write_bytes(b"not parquet")
+    assert "rounds.parquet: broken" in error()

@@ -1,0 +1,232 @@
+"""Names by path and by module, and settings from a factory's annotations: a user's own, without running anything."""
+
+import sys
+import textwrap
+
+import pytest
+
+import fedsim
+from fedsim.config.fields import schema, settings_of, traced_settings
+from fedsim.config.registry import find
+from fedsim.config.toml import parse, read
+from fedsim.errors import ConfigError
+
+RULES = """
+from typing import Annotated, Literal
+
+from fedsim import Bounds, Scalar, Traced
+from fedsim.aggregators import fedavg
+
+not_callable = 3
+
+
+def my_rule(
+    *,
+    tau: Annotated[Scalar, Traced(gt=0), "clipping radius"] = 1.0,
+    rounds: Annotated[int, Bounds(gt=0, lt=10), "how many"] = 4,
+    most: Annotated[int | None, Traced(ge=1), "at most; default: any number"] = None,
+    mode: Annotated[Literal["mean", "median"], "of what"] = "mean",
+    names: Annotated[tuple[str, ...], "of layers"] = (),
+    quiet: Annotated[bool, "says less"] = False,
+    unmarked=7,
+):
+    return fedavg()
+
+
+def other_rule(*, tau: Annotated[Scalar, Traced(ge=0, le=1), "a share"] = 0.5):
+    return fedavg()
+
+
+def without_settings():
+    return fedavg()
+
+
+def arfl(*, lam: Annotated[float, "of another kind"] = 1.0):
+    return fedavg()
+
+
+def server(*, speed: Annotated[float, "of the server"] = 1.0):
+    return fedavg()
+
+
+def clip(*, radius: Annotated[Scalar, Traced(gt=0), "the longest that an update may be"] = 1.0):
+    return lambda report, key: report
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with the file rules.py; modules that a test imports are forgotten."""
+    (tmp_path / "rules.py").write_text(RULES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    find.cache_clear()
+    schema.cache_clear()
+    return tmp_path
+
+
+def rule(name, *lines):
+    return "\n".join([f"server.aggregator = '{name}'", *lines])
+
+
+@pytest.mark.parametrize("place", ["rules.py", "rules", "./rules.py"])
+def test_a_file_or_a_module_brings_its_section(place, folder):
+    experiment = parse(rule(f"{place}:my_rule", "my_rule.tau = 2", "my_rule.names = ['a', 'b']"))
+    (run,) = experiment.runs()
+    assert run.section("my_rule") == {
+        "tau": 2.0,
+        "rounds": 4,
+        "most": None,
+        "mode": "mean",
+        "names": ("a", "b"),
+        "quiet": False,
+    }
+    assert experiment.schema.headings["my_rule"] == f"Settings of the aggregator {place}:my_rule."
+    assert "clipping radius" in experiment.schema.reference()
+    assert parse(experiment.dump()).runs() == [run]
+
+
+def test_settings_are_annotated_parameters_with_a_default(folder):
+    fields = settings_of(find("server.aggregator", "rules.py:my_rule"))
+    assert [field.name for field in fields] == [
+        f"my_rule.{name}" for name in ("tau", "rounds", "most", "mode", "names", "quiet")
+    ]
+    assert [field.name for field in fields if field.is_traced] == ["my_rule.tau", "my_rule.most"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("my_rule.tau = 0", "my_rule.tau: expected `float` > 0"),
+        ("my_rule.tau = 'a'", "my_rule.tau: expected `float`, got `str`"),
+        ("my_rule.rounds = 0", "my_rule.rounds: expected `int` >"),
+        ("my_rule.rounds = 10", "my_rule.rounds: expected `int` <"),
+        ("my_rule.rounds = 3.5", "my_rule.rounds: expected `int`, got `float`"),
+        ("my_rule.rounds = 3000000000", "my_rule.rounds: expected `int` <"),
+        ("my_rule.most = 0", "my_rule.most: expected `int` >= 1"),
+        ("my_rule.mode = 'mode'", 'my_rule.mode: expected "mean" or "median", got \'mode\''),
+        ("my_rule.names = [1]", "my_rule.names: expected `str`, got `int`"),
+        ("my_rule.quiet = 1", "my_rule.quiet: expected `bool`, got `int`"),
+        ("my_rule.unmarked = 1", "unknown key my_rule.unmarked"),
+        ("my_rule.tua = 1", "unknown key my_rule.tua; did you mean my_rule.tau?"),
+        ("[[sweep]]\nmy_rule.tau = [1.0, -1.0]", "my_rule.tau: expected `float` > 0"),
+    ],
+)
+def test_bounds_are_checked_and_named(line, message, folder):
+    with pytest.raises(ConfigError) as caught:
+        parse(rule("rules.py:my_rule", line)).runs()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_marked_as_traced_are_data(folder):
+    (run,) = parse(rule("rules.py:my_rule", "my_rule.most = 3")).runs()
+    assert traced_settings(run) == {"my_rule.tau": 1.0, "my_rule.most": 3}
+    (run,) = parse(rule("rules.py:my_rule")).runs()
+    assert traced_settings(run) == {"my_rule.tau": 1.0}  # None is no number
+
+
+def test_sections_are_there_for_all_that_a_sweep_names(folder):
+    text = """
+    my_rule.tau = 3.0
+    [[sweep]]
+    server.aggregator = ["arfl", "rules.py:my_rule", "rules.py:other_rule", "rules.py:without_settings"]
+    other_rule.tau = [0.1, 0.2]
+    """
+    runs = parse(text).runs()
+    sections = [{key: value for key, value in run.settings if "rule." in key and "tau" in key} for run in runs]
+    assert sections == [{}, {"my_rule.tau": 3.0}, {"other_rule.tau": 0.1}, {"other_rule.tau": 0.2}, {}]
+    assert parse(parse(text).dump()).runs() == runs
+    overridden = parse("", {"sweep.server.aggregator": ["arfl", "rules.py:my_rule"], "my_rule.tau": "0.5"}).runs()
+    assert [run.section("my_rule").get("tau") for run in overridden] == [None, 0.5]
+    assert len(fedsim.load({}, server__aggregator=["rules.py:my_rule", "rfa"], my_rule__tau=[1, 2]).runs()) == 3
+
+
+def test_several_names_of_a_list(folder):
+    text = "server.pre_aggregators = ['rules.py:clip']\nclip.radius = 0.5"
+    (run,) = parse(text).runs()
+    assert (run.server.pre_aggregators, run.section("clip")) == (("rules.py:clip",), {"radius": 0.5})
+    (run,) = parse("", {"server.pre_aggregators": "['rules.py:clip']", "clip.radius": "2"}).runs()
+    assert run.section("clip") == {"radius": 2.0}
+    swept = parse("[[sweep]]\nserver.pre_aggregators = [[], ['rules.py:clip']]").runs()
+    assert [run.server.pre_aggregators for run in swept] == [(), ("rules.py:clip",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.py:my_rule", "server.aggregator: none.py: no such file"),
+        ("no_such_module:my_rule", "no_such_module cannot be imported: ModuleNotFoundError"),
+        ("rules.py:my_rul", "rules.py has no function my_rul; did you mean my_rule?"),
+        ("rules:zzz", "rules has no function zzz"),
+        ("rules.py:not_callable", "rules.py has no function not_callable"),
+        ("rules.py:", "rules.py has no function "),
+        (":my_rule", "cannot be imported"),
+        ("raising.py:my_rule", "raising.py cannot be imported: ZeroDivisionError: division by zero"),
+        ("wrong.py:my_rule", "wrong.py cannot be imported: SyntaxError"),
+        ("refusing.py:my_rule", "server.aggregator: what it says itself"),
+        ("rules.py:arfl", "rules.py:arfl: arfl is the name of another section; rename it"),
+        ("rules.py:server", "rules.py:server: server is the name of another section; rename it"),
+    ],
+)
+def test_what_cannot_be_found_is_named(name, message, folder):
+    (folder / "raising.py").write_text("1 / 0")
+    (folder / "wrong.py").write_text("def (")
+    (folder / "refusing.py").write_text(
+        "from fedsim.errors import ConfigError\nraise ConfigError('server.aggregator: what it says itself')"
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse(rule(name)).runs()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_files_with_one_section_clash(folder):
+    (folder / "others.py").write_text(RULES)
+    with pytest.raises(ConfigError, match="my_rule is the name of another section; rename it"):
+        parse("[[sweep]]\nserver.aggregator = ['rules.py:my_rule', 'others.py:my_rule']")
+
+
+def test_a_file_that_failed_can_be_mended(folder):
+    """A broken module is not left behind half imported."""
+    broken = folder / "mended.py"
+    broken.write_text("before = 1\nraise ValueError('not yet')")
+    with pytest.raises(ConfigError, match="not yet"):
+        parse(rule("mended.py:my_rule"))
+    broken.write_text(RULES)
+    assert parse(rule("mended.py:my_rule")).runs()
+
+
+def test_files_beside_the_configuration_are_found(folder, tmp_path_factory, monkeypatch):
+    """From another working directory; a file that is there comes first."""
+    (folder / "run.toml").write_text(
+        textwrap.dedent(
+            """
+            server = {aggregator = "rules.py:my_rule", pre_aggregators = ["rules.py:clip"]}
+            [my_rule]
+            tau = 2.0
+            [[sweep]]
+            server.aggregator = ["rules.py:my_rule", "rules.py:other_rule"]
+            """
+        )
+    )
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    runs = read(folder / "run.toml").runs()
+    assert [run.server.aggregator for run in runs] == [
+        f"{folder}/rules.py:{name}" for name in ("my_rule", "other_rule")
+    ]
+    assert {run.server.pre_aggregators for run in runs} == {(f"{folder}/rules.py:clip",)}
+    assert runs[0].section("my_rule")["tau"] == 2.0
+    assert parse(read(folder / "run.toml").dump()).runs() == runs
+    (elsewhere / "rules.py").write_text(RULES)
+    assert read(folder / "run.toml").runs()[0].server.aggregator == "rules.py:my_rule"
+
+
+def test_a_change_in_a_file_is_seen(folder):
+    factory = find("server.aggregator", "rules.py:my_rule")
+    before = factory.digest()
+    (folder / "rules.py").write_text(RULES + "\n")
+    assert factory.digest() != before
+    assert find("server.aggregator", "arfl").digest() is None

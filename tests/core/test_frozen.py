@@ -1,0 +1,95 @@
+"""Frozen arrays: arguments of a program, not constants in it, and nobody trains them."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.core.task import cross_entropy
+from tests.conftest import make_dataset
+
+WIDTH = 400  # 5 x 400 frozen numbers, next to some 60 of everything else
+HPARAMS = fedsim.HParams(0.1)
+
+
+def on_features(frozen) -> fedsim.Task:
+    """Softmax regression on random features."""
+
+    def losses(params, x, y):
+        logits = jnp.tanh(x @ frozen) @ params
+        return cross_entropy(logits, y), jnp.argmax(logits, axis=1) == y
+
+    def loss(params, x, y, mask, key):
+        return jnp.sum(jnp.where(mask, losses(params, x, y)[0], 0)) / jnp.maximum(jnp.sum(mask), 1)
+
+    def metrics(params, x, y, mask):
+        each, correct = losses(params, x, y)
+        return fedsim.Metrics(jnp.sum(jnp.where(mask, each, 0)), jnp.sum(mask & correct), jnp.sum(mask))
+
+    return fedsim.stateless(lambda key: 0.1 * jax.random.normal(key, (WIDTH, 3)), loss, metrics)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return make_dataset((4, 4, 4))
+
+
+@pytest.fixture(scope="module")
+def projection():
+    return np.random.default_rng(0).normal(size=(5, WIDTH)).astype(np.float32)
+
+
+def simulation_of(task, dataset) -> fedsim.Simulation:
+    rule = lambda hparams: fedsim.aggregators.fedavg()
+    return fedsim.Simulation(task, rule, cohort_size=3, batch_size=4, max_count=dataset.max_count)
+
+
+def two_rounds(simulation, data):
+    state = simulation.init(jax.random.key(0), data, HPARAMS)
+    return simulation.run_rounds(state, data, HPARAMS, 2)[0].variables
+
+
+def constants(closed) -> list[int]:
+    """Sizes of all constants of a program, those of its parts included."""
+    sizes = [np.size(const) for const in closed.consts]
+    for equation in closed.jaxpr.eqns:
+        for part in jax.tree.leaves(equation.params, is_leaf=lambda p: hasattr(p, "jaxpr")):
+            if hasattr(part, "consts"):
+                sizes += constants(part)
+    return sizes
+
+
+def test_frozen_arrays_are_arguments(dataset, projection):
+    task = fedsim.with_frozen(on_features, projection)
+    simulation = simulation_of(task, dataset)
+    bound = lambda frozen, data: two_rounds(simulation.bind(frozen), data)
+    assert max(constants(jax.make_jaxpr(bound)(task.frozen, dataset.train)), default=0) < projection.size
+    closed_over = lambda data: two_rounds(simulation_of(on_features(jnp.asarray(projection)), dataset), data)
+    assert max(constants(jax.make_jaxpr(closed_over)(dataset.train))) >= projection.size  # what it is there for
+    got, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
+    np.testing.assert_allclose(got.params, expected.params, rtol=1e-5, atol=1e-6)
+
+
+def test_other_frozen_arrays_make_another_model(dataset, projection):
+    """One program for both."""
+    simulation = simulation_of(fedsim.with_frozen(on_features, projection), dataset)
+    run = jax.jit(lambda frozen, data: two_rounds(simulation.bind(frozen), data))
+    first, second = run(projection, dataset.train), run(-2 * projection, dataset.train)
+    assert run._cache_size() == 1
+    assert np.abs(first.params - second.params).max() > 1e-3
+
+
+def test_only_parameters_travel(dataset, projection):
+    task = fedsim.with_frozen(on_features, projection)
+    state = jax.eval_shape(simulation_of(task, dataset).init, jax.random.key(0), dataset.train, HPARAMS)
+    assert jax.tree.leaves(state.variables)[0].shape == (WIDTH, 3)
+    assert len(jax.tree.leaves(state.variables)) == 1
+
+
+def test_a_task_without_frozen_arrays_is_bound_to_nothing(dataset):
+    simulation = simulation_of(on_features(jnp.ones((5, WIDTH))), dataset)
+    assert simulation.bind(()) is simulation
+    assert replace(simulation).bind(None).task is simulation.task

@@ -1,0 +1,132 @@
+"""Batch statistics: moved by each training step, averaged over clients like parameters, and no optimiser's business."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedsim
+from fedsim.core.client import LocalSGD
+from fedsim.core.types import Client
+from tests.conftest import make_dataset
+
+COUNTS = (2, 3, 5, 8)
+MOMENTUM, RATE, EPOCHS = 0.8, 0.2, 2
+
+
+class Normed(nn.Module):
+    """Softmax regression on inputs normalised by batch."""
+
+    @nn.compact
+    def __call__(self, x, train=False, mask=None):
+        with jax.numpy_rank_promotion("allow"):
+            mask = None if mask is None else mask[:, None]
+            norm = nn.BatchNorm(use_running_average=not train, momentum=MOMENTUM, use_bias=False, use_scale=False)
+            return nn.Dense(3)(norm(x, mask=mask))
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return make_dataset(COUNTS, num_features=3)
+
+
+@pytest.fixture(scope="module")
+def data(dataset):
+    return jax.tree.map(jnp.asarray, dataset.train)
+
+
+@pytest.fixture(scope="module")
+def task(dataset):
+    return fedsim.classification(Normed(), dataset.train.x[0])
+
+
+def moved_by(batches, mean, variance):
+    """flax's running mean and variance after `batches`, in float64."""
+    for x in batches:
+        mean = MOMENTUM * mean + (1 - MOMENTUM) * x.mean(axis=0)
+        variance = MOMENTUM * variance + (1 - MOMENTUM) * x.var(axis=0)
+    return mean, variance
+
+
+def of_clients(data, batches_of):
+    """Each client's statistics [N, ...] from zero mean and unit variance; `batches_of` cuts its examples."""
+    x = np.split(np.asarray(data.x, np.float64), np.cumsum(COUNTS)[:-1])
+    return [np.stack(a) for a in zip(*(moved_by(EPOCHS * batches_of(own), 0.0, 1.0) for own in x), strict=True)]
+
+
+def norm_of(variables):
+    stats = variables.statistics["batch_stats"]["BatchNorm_0"]
+    return np.asarray(stats["mean"]), np.asarray(stats["var"])
+
+
+def one_round(task, data, **options):
+    """FedAvg of everybody, full batches unless told otherwise."""
+    defaults = {"cohort_size": len(COUNTS), "batch_size": max(COUNTS), "max_count": max(COUNTS), "epochs": EPOCHS}
+    simulation = fedsim.Simulation(task, lambda hparams: fedsim.aggregators.fedavg(), **(defaults | options))
+
+    def run(data):
+        before = simulation.init(jax.random.key(0), data, fedsim.HParams(RATE))
+        return before, *simulation.round(before, data, fedsim.HParams(RATE))
+
+    return jax.jit(run)(data)
+
+
+@pytest.fixture(scope="module")
+def averaged(task, data):
+    return one_round(task, data)
+
+
+def test_the_server_averages_what_the_clients_moved(averaged, data):
+    before, after, record = averaged
+    np.testing.assert_array_equal(norm_of(before.variables), [np.zeros(3), np.ones(3)])
+    expected = [np.average(a, axis=0, weights=COUNTS) for a in of_clients(data, lambda x: [x])]
+    np.testing.assert_allclose(norm_of(after.variables), expected, rtol=1e-5, atol=1e-6)
+    assert record.valid.all()
+
+
+def test_the_servers_optimiser_moves_parameters_only(averaged, task, data):
+    _, plain, _ = averaged
+    before, twice, _ = one_round(task, data, server_optimizer=lambda hparams: optax.sgd(2.0))
+    np.testing.assert_allclose(norm_of(twice.variables), norm_of(plain.variables), rtol=1e-6)
+    kernel = lambda state: np.asarray(state.variables.params["Dense_0"]["kernel"])
+    np.testing.assert_allclose(kernel(twice) - kernel(before), 2 * (kernel(plain) - kernel(before)), rtol=1e-4)
+
+
+def test_micro_batches_move_statistics_one_by_one(task, data):
+    """A client of one example, repeated: the order does not matter. It waits for larger ones without being touched."""
+    repeated = data._replace(x=data.x[data.offsets[np.repeat(np.arange(len(COUNTS)), COUNTS)]])
+    _, after, record = one_round(task, repeated, micro_batch=2, batch_size=4)
+    micro_batches = lambda x: [x[:1]] * -(-len(x) // 2)  # 4 + 4 of 8 examples, and 4 + 1 of 5: micro-batches of 2
+    expected = [np.average(a, axis=0, weights=COUNTS) for a in of_clients(repeated, micro_batches)]
+    np.testing.assert_allclose(norm_of(after.variables), expected, rtol=1e-5, atol=1e-6)
+    assert record.valid.all()
+
+
+def test_local_training_is_a_plain_loop(task, data):
+    """Whole batches of one client, normalised by their own mean and variance."""
+    start = task.init(jax.random.key(1))
+    client = Client(jnp.int32(3), data.offsets[3], data.counts[3])
+    sgd = LocalSGD(task, optax.sgd(RATE), epochs=3, batch_size=8, max_count=8)
+    trained = jax.jit(sgd.train)(start, data, client, jax.random.key(0))
+    x, y = np.asarray(data.x[-8:], np.float64), np.asarray(data.y[-8:])
+    normed = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)
+    w, b = (np.asarray(start.params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
+    for _ in range(3):
+        p = np.exp(normed @ w + b)
+        error = (p / p.sum(axis=1, keepdims=True) - np.eye(3)[y]) / 8
+        w, b = w - RATE * normed.T @ error, b - RATE * error.sum(axis=0)
+    np.testing.assert_allclose(trained.params["Dense_0"]["kernel"], w, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(trained.params["Dense_0"]["bias"], b, rtol=1e-4, atol=1e-5)
+
+
+def test_metrics_use_the_running_statistics(task, data):
+    """One example has no variance of its own; its logits are those of the running mean and variance."""
+    variables = task.init(jax.random.key(1))
+    mean, variance = jnp.asarray([1.0, 2.0, 3.0]), jnp.asarray([4.0, 9.0, 1.0])
+    variables = variables._replace(statistics={"batch_stats": {"BatchNorm_0": {"mean": mean, "var": variance}}})
+    got = task.metrics(variables, data.x[:1], data.y[:1], jnp.ones(1, bool))
+    normed = (np.asarray(data.x[0]) - mean) / np.sqrt(variance + 1e-5)
+    logits = np.asarray(normed @ variables.params["Dense_0"]["kernel"], np.float64)
+    assert float(got.loss_sum) == pytest.approx(np.log(np.exp(logits).sum()) - logits[int(data.y[0])], rel=1e-4)

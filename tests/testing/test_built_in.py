@@ -1,0 +1,105 @@
+"""All that comes with fedsim keeps to its contract."""
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim import DataSpec, testing
+from fedsim.config.registry import BUILT_IN, find
+from fedsim.core.task import classification, regression
+from fedsim.testing import aggregators as aggregator_check
+from tests.conftest import make_dataset
+from tests.datasets.made import dataset_of
+
+
+def of(key):
+    return [pytest.param(key, name, id=f"{key}-{name}") for name in BUILT_IN[key]]
+
+
+CHECKS = {
+    "server.aggregator": testing.check_aggregator,
+    "server.pre_aggregators": testing.check_pre_aggregator,
+    "attack.kind": testing.check_attack,
+    "client.algorithm": testing.check_algorithm,
+    "corruption.kind": testing.check_corruption,
+}
+
+
+@pytest.mark.parametrize(("key", "name"), [case for key in CHECKS for case in of(key)])
+def test_with_its_defaults(key, name):
+    CHECKS[key](find(key, name).make())
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "values"),
+    [
+        ("server.aggregator", "arfl", {"lam": 1e-3}),
+        ("server.aggregator", "multi_krum", {"num_byzantine": 0, "num_selected": 1}),
+        ("server.aggregator", "cfl", {"threshold": 1.0}),
+        ("server.aggregator", "rfa", {"num_iters": 1, "eps": 10.0}),
+    ],
+)
+def test_with_other_settings(key, name, values):
+    CHECKS[key](find(key, name).make(**values), seed=1)
+
+
+IMAGE, TEXT = DataSpec("image", "classes", 4, (18, 18, 1), "uint8"), DataSpec("text", "classes", 6, (5,), "int8")
+VECTOR = DataSpec("vector", "classes", 4, (5,), "float32")
+NUMBERS = DataSpec("vector", "numbers", 0, (5,), "float32", (2,))
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "values"),
+    [
+        ("mlp", VECTOR, {}),
+        ("mlp", NUMBERS, {"hidden_sizes": (4,)}),
+        pytest.param("cifar10_cnn", IMAGE, {}, marks=pytest.mark.slow),
+        pytest.param("femnist_cnn", IMAGE, {}, marks=pytest.mark.slow),
+        ("char_lstm", TEXT, {"hidden_size": 4}),
+    ],
+)
+def test_models(name, spec, values):
+    rng = np.random.default_rng(0)
+    shape = (20, *spec.shape)
+    x = rng.normal(size=shape) if spec.dtype == "float32" else rng.integers(0, spec.num_classes, shape)
+    y = rng.integers(0, spec.num_classes, 20) if spec.num_classes else rng.normal(size=(20, *spec.target_shape))
+    x, y = x.astype(spec.dtype), y.astype(np.int32 if spec.num_classes else np.float32)
+    assert set(BUILT_IN["model.name"]) == {"mlp", "cifar10_cnn", "femnist_cnn", "char_lstm"}
+    make = classification if spec.num_classes else regression
+    testing.check_task(make(find("model.name", name).make(spec, **values), x[0]), (x, y))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'data.partition = "dirichlet"',
+        'data = {name = "plane", partition = "natural"}',
+        'data = {name = "plane", num_clients = 10, num_train = 50}',
+    ],
+)
+def test_data_sets_and_partitions(text):
+    testing.check_dataset(dataset_of(text))
+
+
+def test_data_of_every_kind():
+    testing.check_dataset(make_dataset())
+    x = np.zeros((6, 4), np.int8)
+    y = np.arange(12).reshape(6, 2)
+    testing.check_dataset(fedsim.from_arrays(x, y, [0, 0, 1, 1, 2, 2], x, y, inputs="text", test_client_ids=[0] * 6))
+    testing.check_dataset(fedsim.from_arrays(x, y / 2, [0, 0, 1, 1, 2, 2], x, y / 2))
+
+
+def test_an_unknown_clause_is_named():
+    with pytest.raises(ValueError, match=r'no clause "identcal"; there are state, shapes, .*identical'):
+        testing.check_aggregator(fedsim.aggregators.fedavg(), skip={"identcal"})
+    assert aggregator_check.CLAUSES[-1] == "identical"
+
+
+def test_one_clause_may_be_given_as_a_string():
+    clip = fedsim.aggregators.from_weights(lambda state, report, key: (0.5 * report.valid, state))
+    with pytest.raises(AssertionError, match="^weights: with ordinary clients the weights sum to 3.5, neither 1 nor 0"):
+        testing.check_aggregator(clip)
+    with pytest.raises(AssertionError, match="^identical: clients that all send one update get another, by"):
+        testing.check_aggregator(clip, skip="weights")
+    testing.check_aggregator(clip, skip={"weights", "identical"})
