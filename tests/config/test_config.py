@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
-from fedsim.config.fields import FIXED, flatten, schema, traced_settings
+from fedsim.config.fields import FIXED
 from fedsim.config.registry import BUILT_IN
+from fedsim.config.resolve import flatten, schema, traced_settings
 from fedsim.config.schema import Config
 from fedsim.config.toml import Experiment, from_tables, parse, read
 from fedsim.errors import ConfigError

@@ -6,8 +6,9 @@ import textwrap
 import pytest
 
 import fedsim
-from fedsim.config.fields import schema, settings_of, traced_settings
+from fedsim.config.fields import settings_of
 from fedsim.config.registry import find
+from fedsim.config.resolve import schema, traced_settings
 from fedsim.config.toml import parse, read
 from fedsim.errors import ConfigError
 

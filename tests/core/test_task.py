@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import fedsim
-from fedsim.config.fields import schema
+from fedsim.config.resolve import schema
 from fedsim.config.schema import ClientConfig, Config, CorruptionConfig, ServerConfig
 from fedsim.core.client import LocalSGD
 from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_clients

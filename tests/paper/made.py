@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedsim import report
-from fedsim.config.fields import flatten, schema
+from fedsim.config.resolve import flatten, schema
 from fedsim.paper.claims import Claim
 from fedsim.report.cells import Results
 from fedsim.runs.folder import RunFolder

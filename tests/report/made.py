@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedsim.config.fields import flatten, schema
+from fedsim.config.resolve import flatten, schema
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.tables import CLIENTS, ROUNDS
 

@@ -98,8 +98,8 @@ def test_an_unknown_clause_is_named():
 
 def test_one_clause_may_be_given_as_a_string():
     clip = fedsim.aggregators.from_weights(lambda state, report, key: (0.5 * report.valid, state))
-    with pytest.raises(AssertionError, match="^weights: with ordinary clients the weights sum to 3.5, neither 1 nor 0"):
+    with pytest.raises(AssertionError, match=r"^weights: with ordinary clients the weights sum to 3\.5, neither"):
         testing.check_aggregator(clip)
-    with pytest.raises(AssertionError, match="^identical: clients that all send one update get another, by"):
+    with pytest.raises(AssertionError, match=r"^identical: clients that all send one update get another, by"):
         testing.check_aggregator(clip, skip="weights")
     testing.check_aggregator(clip, skip={"weights", "identical"})

@@ -77,7 +77,7 @@ FAULTY = [
     ("nobody", joined(thirds, valid=jnp.ones(3, bool)), "with nobody valid a row is valid"),
     ("identical", updates(noise), "clients that all send one update do not any more, by"),
     ("identical", joined(lambda report: 0 * thirds(report)), "none is left"),
-    ("jit", lambda report, key: report if bool(report.valid.any()) else report, "TracerBoolConversionError"),
+    ("jit", lambda report, key: report if report.valid.any() else report._replace(), "TracerBoolConversionError"),
     ("vmap", updates(lambda u, report: u / lockstep_max(1 + jnp.sum(report.valid))), "else inside jax.vmap, by"),
 ]
 

@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from fedsim.config.fields import schema
+    from fedsim.config.resolve import schema
 
     del options
     print(schema().reference(), end="")

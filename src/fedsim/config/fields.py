@@ -1,39 +1,18 @@
-"""The keys of a configuration as a flat table, written `section.name`: fixed ones, and the settings of factories."""
+"""A key of a configuration, written `section.name`: the fixed ones, and those that a factory's annotations give."""
 
 import inspect
 import json
 import types
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import jax
 import msgspec
 
-from fedsim.config.registry import BUILT_IN, Factory, built_in_factories, did_you_mean, find, nearest
-from fedsim.config.schema import Config, DataChoice, Settings, check_clients, named
+from fedsim.config.registry import BUILT_IN, Factory
+from fedsim.config.schema import Config
 from fedsim.core.settings import Bounds, Traced
 from fedsim.errors import ConfigError
-
-WORDS = {  # what is named under each key
-    "data.name": "data set",
-    "data.partition": "partition",
-    "corruption.kind": "corruption",
-    "attack.kind": "attack",
-    "model.name": "model",
-    "client.algorithm": "algorithm",
-    "server.aggregator": "aggregator",
-    "server.pre_aggregators": "pre-aggregator",
-    "server.optimizer": "server's optimiser",
-}
-BUILT_INSIDE = (  # the trace of a program, from `HParams`; all others are built on the host
-    "attack.kind",
-    "client.algorithm",
-    "server.aggregator",
-    "server.pre_aggregators",
-    "server.optimizer",
-)
 
 
 @dataclass(frozen=True)
@@ -57,94 +36,6 @@ class Field:
         kind = get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
         words = [f'"{v}"' for t in (kind, *get_args(kind)) if get_origin(t) is Literal for v in get_args(t)]
         return " or ".join(words if get_origin(kind) is Literal else ["a number", *words])
-
-
-@dataclass(frozen=True)
-class Schema:
-    """All keys that a configuration may have; a user's own factories bring theirs."""
-
-    fields: Mapping[str, Field]  # by dotted name, in order
-    headings: Mapping[str, str]  # what each section is, in a sentence
-
-    def check(self, name: str, sections: Iterable[str] = ()) -> None:
-        """Raises `ConfigError` with the nearest right name (of `sections` first) where there is no such key."""
-        if name not in self.fields:
-            raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
-
-    def nearest(self, name: str) -> str | None:
-        """The key most like `name`, if any is: the whole name, or else its last part."""
-        last_parts = {key.rpartition(".")[2]: key for key in self.fields}
-        match = nearest(name, self.fields)
-        if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
-            match = last_parts[part]
-        return match
-
-    def resolve(self, values: Mapping[str, Any]) -> Config:
-        """The configuration with `values` by dotted key, the others at their defaults.
-
-        It has the settings of the factories that it names and of no others, and every key that has no effect is at its
-        default, so that equal runs compare equal. Raises `ConfigError` where a value is wrong.
-        """
-        fixed: dict[str, Any] = {}
-        for name, value in values.items():
-            self.check(name)
-            section, _, last = name.rpartition(".")
-            if name in FIXED:
-                (fixed.setdefault(section, {}) if section else fixed)[last] = value
-            else:
-                self._convert(name, value)
-        try:
-            config = msgspec.convert(fixed, Config)
-        except msgspec.ValidationError as error:
-            raise self._complaint(error) from None
-        for key, name in named(flatten(config)):
-            find(key, name)  # also where it has no effect: a wrong name is a mistake all the same
-        if config.data.partition != "natural":
-            check_clients(config, config.data.num_clients)
-        return replace(canonical(config), settings=self._settings(canonical(config), values))
-
-    def _settings(self, config: Config, values: Mapping[str, Any]) -> Settings:
-        """Those of the factories that `config` names."""
-        sections = {find(key, name).section for key, name in named(flatten(config))}
-        settings = []
-        for field in self.fields.values():
-            if field.section in sections and field.name not in FIXED:
-                settings.append((field.name, self._convert(field.name, values.get(field.name, field.default))))
-        return tuple(settings)
-
-    def _convert(self, name: str, value: Any) -> Any:
-        """A setting's value, checked."""
-        try:
-            return msgspec.convert(value, self.fields[name].type)
-        except msgspec.ValidationError as error:
-            raise self._complaint(error, name) from None
-
-    def _complaint(self, error: msgspec.ValidationError, key: str = "") -> ConfigError:
-        what, _, where = str(error).partition(" - at ")
-        where = key or where.strip("`").removeprefix("$.")
-        if what.startswith("Invalid enum value"):
-            what = f"expected {self.fields[where].choices}, got {what.rpartition(' ')[2]}"
-        return ConfigError(f"{where}: {what[0].lower()}{what[1:]}")
-
-    def reference(self) -> str:
-        """Every key with its default and meaning, as TOML that may be run; keys without a default are commented out."""
-        lines, section = [], ""
-        for field in self.fields.values():
-            if field.section != section:
-                section = field.section
-                lines += ["", f"# {self.headings[section]}", f"[{section}]"]
-            last = field.name.rpartition(".")[2]
-            setting = f"# {last} = ..." if field.default is None else f"{last} = {toml(field.default)}"
-            lines.append(f"{setting:<24}  # {field.meaning}")
-        return "\n".join([*lines, "", *SWEEP_HELP]) + "\n"
-
-
-SWEEP_HELP = (
-    "# A sweep: each [[sweep]] is a grid over any keys; all blocks together are the runs, equal runs once.",
-    "# [[sweep]]",
-    '# server.aggregator = ["fedavg", "arfl"]',
-    "# seed = [0, 1, 2, 3, 4]",
-)
 
 
 def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
@@ -208,74 +99,6 @@ def settings_of(factory: Factory) -> list[Field]:
 
 
 FIXED = _fixed_fields()
-
-
-@cache
-def schema(own: tuple[tuple[str, str], ...] = ()) -> Schema:
-    """The fixed keys, the settings of fedsim's own factories and those of `own`, (key, name) of a user's."""
-    headings = {section: inspect.getdoc(getattr(Config(), section)) or "" for section in _sections(FIXED) if section}
-    found = dict(FIXED)
-    makers: dict[str, Factory] = {}
-    for factory in [*built_in_factories(), *(find(key, name) for key, name in own)]:
-        settings = settings_of(factory)
-        if not settings and factory.file is None:
-            continue
-        before = makers.setdefault(factory.section, factory)
-        if factory.section in _sections(FIXED) or before.make is not factory.make:
-            raise ConfigError(
-                f"{factory.key}: {factory.name}: {factory.section} is the name of another section; rename it"
-            )
-        headings[factory.section] = f"Settings of the {WORDS[factory.key]} {factory.name}."
-        found |= {field.name: field for field in settings}
-    return Schema(found, headings)
-
-
-def _sections(found: Mapping[str, Field]) -> list[str]:
-    return list(dict.fromkeys(field.section for field in found.values()))
-
-
-def flatten(config: Config) -> dict[str, Any]:
-    """The configuration as {dotted key: value}, settings of factories behind the fixed keys."""
-    values = {}
-    for name, field in FIXED.items():
-        last = name.rpartition(".")[2]
-        values[name] = getattr(getattr(config, field.section) if field.section else config, last)
-    return values | dict(config.settings)
-
-
-def canonical(config: Config) -> Config:
-    """The same run with every fixed key that has no effect on it at its default."""
-    default = Config()
-    corruption, attack = config.corruption, config.attack
-    if not config.has_corrupted or (corruption.kind == "none" and attack.kind == "none"):
-        return replace(config, corruption=default.corruption, attack=default.attack)
-    if corruption.clients:
-        corruption = replace(corruption, clients=tuple(sorted(set(corruption.clients))), fraction=0.0)
-    return replace(config, corruption=corruption)
-
-
-def factories(config: Config) -> list[Factory]:
-    """All that the configuration names."""
-    return [find(key, name) for key, name in named(flatten(config))]
-
-
-def settings_under(config: Config, *keys: str) -> Settings:
-    """The settings of the factories that are named under `keys`."""
-    sections = {factory.section for factory in factories(config) if factory.key in keys}
-    return tuple((name, value) for name, value in config.settings if name.rpartition(".")[0] in sections)
-
-
-def data_choice(config: Config) -> DataChoice:
-    """All that decides which examples the run's clients have."""
-    return DataChoice(config.data, settings_under(config, "data.name", "data.partition"))
-
-
-def traced_settings(config: Config) -> dict[str, float]:
-    """The settings that are data for a compiled program: numbers marked `Traced`, of what is built inside the trace."""
-    inside = [factory for factory in factories(config) if factory.key in BUILT_INSIDE]
-    marked = {field.name for factory in inside for field in settings_of(factory) if field.is_traced}
-    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
-    return {name: value for name, value in config.settings if name in marked and is_number(value)}
 
 
 def toml(value: Any) -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from fedsim.config.fields import Schema, flatten, schema, toml
+from fedsim.config.fields import toml
 from fedsim.config.registry import beside, did_you_mean, find, lookup, nearest
+from fedsim.config.resolve import Schema, flatten, schema
 from fedsim.config.schema import NAME_KEYS, Config, named
 from fedsim.errors import ConfigError
 

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedsim.config.fields import factories, traced_settings
 from fedsim.config.registry import Factory, find
+from fedsim.config.resolve import factories, traced_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import AUGMENTATIONS, classification, regression

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.fields import settings_under
+from fedsim.config.resolve import settings_under
 from fedsim.config.schema import Config, CorruptionConfig, Settings, num_corrupted
 from fedsim.core.corrupt import corrupt
 from fedsim.core.types import Array, ClientData, DataSpec, HParams, PyTree

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
-from fedsim.config.fields import flatten
+from fedsim.config.resolve import flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, devices
 from fedsim.engine.layout import Layout

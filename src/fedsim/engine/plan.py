@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedsim.config.fields import data_choice, settings_under, traced_settings
+from fedsim.config.resolve import data_choice, settings_under, traced_settings
 from fedsim.config.schema import Config, CorruptionConfig, DataChoice
 from fedsim.config.toml import Experiment
 from fedsim.core.types import FederatedDataset

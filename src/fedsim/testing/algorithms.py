@@ -119,7 +119,7 @@ def _unselected(case: _Case) -> None:
 def _alone(case: _Case) -> None:
     """All others lose their examples but for one, and that is another."""
     _, after, ids = case.rounds(case.data, 1)
-    one = ids[0]
+    one = ids[-1]  # the smallest of them
     others = jnp.arange(NUM_CLIENTS) != one
     owner = np.repeat(np.arange(NUM_CLIENTS), tiny.COUNTS)
     other_x = jnp.where(others[owner][:, None], -case.data.x, case.data.x)

@@ -9,7 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedsim.core.types import Array, FederatedDataset, Metrics, PyTree, Task, Variables
-from fedsim.testing.clauses import check, kind, largest, numbers, require, require_close, require_finite, require_like
+from fedsim.testing.clauses import (
+    check,
+    kind,
+    largest,
+    numbers,
+    require,
+    require_close,
+    require_finite,
+    require_like,
+    rows,
+    stacked,
+)
 
 KEY = jax.random.key(0)
 BATCH, REAL = 8, 5  # examples of a batch, and how many of them are not masked
@@ -137,11 +148,12 @@ def _outputs(case: _Case) -> None:
 
 
 def _vmap(case: _Case) -> None:
-    many = jax.tree.map(lambda a: jnp.stack([a, a]), case.variables)
-    mapped = jax.jit(jax.vmap(case.task.metrics, (0, None, None, None)))(many, case.x, case.y, case.mask)
-    one = case.metrics(case.variables, case.x, case.y, case.mask)
-    sentence = "the metrics of several models at once, inside jax.vmap, are not those of each"
-    require_close(jax.tree.map(lambda a: a[1], mapped), one, sentence)
+    models = [case.variables, jax.tree.map(lambda a: (0.5 * a).astype(a.dtype), case.variables)]
+    mapped = jax.jit(jax.vmap(case.task.metrics, (0, None, None, None)))(stacked(models), case.x, case.y, case.mask)
+    for i, model in enumerate(models):
+        alone = case.metrics(model, case.x, case.y, case.mask)
+        sentence = "the metrics of several models at once, inside jax.vmap, are not those of each"
+        require_close(rows(mapped, i), alone, sentence)
 
 
 def _frozen(case: _Case) -> None:
