@@ -95,19 +95,23 @@ class Simulation:
         losses = self._losses(variables, data, clients)
         report = CohortReport(clients.client_id, clients.num_examples, losses, (), clients.num_examples > 0)
         attack = self.attack(hparams)
-        report = said(attack, attack.init(variables, data.counts), report, data, say_key)
+        attack_state = attack.init(variables, data.counts)
+        report = said(attack, attack_state, report, data, say_key)
         report = safe(report, self.record_losses)
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
-        return self.begin(rounds_key, variables, in_order(report.counts), in_order(report.losses), hparams)
+        reported = in_order(report.counts), in_order(report.losses)
+        return self.begin(rounds_key, variables, attack_state, *reported, hparams)
 
-    def begin(self, key: Array, variables: Variables, counts: Array, losses: Array, hparams: HParams) -> ServerState:
+    def begin(
+        self, key: Array, variables: Variables, attack: PyTree, counts: Array, losses: Array, hparams: HParams
+    ) -> ServerState:
         """The state in which nothing has happened but that all N clients have reported their `counts` and `losses`."""
         memory, shared = self.algorithm(hparams).init(variables.params)
         return ServerState(
             variables=variables,
             optimizer=self.server_optimizer(hparams).init(variables.params),
             aggregator=self.aggregator(hparams).init(variables, counts, losses),
-            attack=self.attack(hparams).init(variables, counts),
+            attack=attack,
             memory=jax.tree.map(lambda a: jnp.broadcast_to(a, (*counts.shape, *jnp.shape(a))), memory),
             shared=shared,
             key=key,

@@ -36,8 +36,10 @@ def _state(config: Config, dataset: FederatedDataset) -> ServerState:
     build.num_params(config, dataset)  # raises where the model does not take the data
 
     def begin(key: Array) -> ServerState:
-        zeros = jnp.zeros(dataset.num_clients)
-        return simulation.begin(key, simulation.task.init(key), zeros.astype(jnp.int32), zeros, hparams)
+        variables, zeros = simulation.task.init(key), jnp.zeros(dataset.num_clients)
+        counts = zeros.astype(jnp.int32)
+        attack = simulation.attack(hparams).init(variables, counts)
+        return simulation.begin(key, variables, attack, counts, zeros, hparams)
 
     return jax.eval_shape(begin, jax.random.key(0))
 
