@@ -29,6 +29,9 @@ def load(
     """
     from fedsim.config import toml
     from fedsim.config.fields import toml as text_of
+    from fedsim.engine import devices
+
+    devices.one_per_core()  # before a user's own module, which may start JAX
 
     plain = lambda value: value.tolist() if hasattr(value, "tolist") else value  # NumPy's numbers and arrays
     text = lambda value: str(value) if isinstance(value, str | Path) else text_of(plain(value))

@@ -8,7 +8,7 @@ import pytest
 import fedsim
 from fedsim.config.fields import settings_of
 from fedsim.config.registry import find
-from fedsim.config.resolve import schema, traced_settings
+from fedsim.config.resolve import schema, settings_for, traced_settings
 from fedsim.config.toml import parse, read
 from fedsim.errors import ConfigError
 
@@ -62,7 +62,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    find.cache_clear()
     schema.cache_clear()
     return tmp_path
 
@@ -167,8 +166,11 @@ def test_several_names_of_a_list(folder):
         ("raising.py:my_rule", "raising.py cannot be imported: ZeroDivisionError: division by zero"),
         ("wrong.py:my_rule", "wrong.py cannot be imported: SyntaxError"),
         ("refusing.py:my_rule", "server.aggregator: what it says itself"),
-        ("rules.py:arfl", "rules.py:arfl: arfl is the name of another section; rename it"),
-        ("rules.py:server", "rules.py:server: server is the name of another section; rename it"),
+        ("rules.py:arfl", "rules.py:arfl: arfl is the section of arfl already; give the function another name"),
+        (
+            "rules.py:server",
+            "rules.py:server: server is a key or section of every configuration already; give the function another",
+        ),
     ],
 )
 def test_what_cannot_be_found_is_named(name, message, folder):
@@ -185,7 +187,9 @@ def test_what_cannot_be_found_is_named(name, message, folder):
 
 def test_two_files_with_one_section_clash(folder):
     (folder / "others.py").write_text(RULES)
-    with pytest.raises(ConfigError, match="my_rule is the name of another section; rename it"):
+    with pytest.raises(
+        ConfigError, match="my_rule is the section of rules.py:my_rule already; give the function another name"
+    ):
         parse("[[sweep]]\nserver.aggregator = ['rules.py:my_rule', 'others.py:my_rule']")
 
 
@@ -225,9 +229,79 @@ def test_files_beside_the_configuration_are_found(folder, tmp_path_factory, monk
     assert read(folder / "run.toml").runs()[0].server.aggregator == "rules.py:my_rule"
 
 
-def test_a_change_in_a_file_is_seen(folder):
-    factory = find("server.aggregator", "rules.py:my_rule")
-    before = factory.digest()
+def test_a_change_in_a_file_is_another_factory(folder):
+    """The digest is that of the code that runs, also when the file changes while Python runs."""
+    before = find("server.aggregator", "rules.py:my_rule")
+    assert find("server.aggregator", "rules.py:my_rule") == before
+    (folder / "rules.py").write_text(RULES.replace("tau: Annotated", "theta: Annotated"))
+    after = find("server.aggregator", "rules.py:my_rule")
+    assert after.digest != before.digest
+    assert next(field.name for field in settings_of(after)) == "my_rule.theta"
+    assert parse(rule("rules.py:my_rule") + "\n[my_rule]\ntheta = 2.0").runs()
+    assert find("server.aggregator", "arfl").digest is None
+
+
+def test_a_module_that_changed_since_it_was_imported_is_refused(folder):
+    assert find("server.aggregator", "rules:my_rule").digest
     (folder / "rules.py").write_text(RULES + "\n")
-    assert factory.digest() != before
-    assert find("server.aggregator", "arfl").digest() is None
+    with pytest.raises(ConfigError, match="has changed since it was imported; start Python again"):
+        find("server.aggregator", "rules:my_rule")
+
+
+def test_a_name_of_a_built_in_one_without_settings_is_free(folder):
+    """Settings belong to a factory, not to whatever else has its name."""
+    code = 'def fedavg(*, beta: Annotated[float, "x"] = 1.0):\n    return my_rule()\n'
+    (folder / "rules.py").write_text(RULES + "\n\n" + code)
+    (config,) = parse(rule("rules.py:fedavg")).runs()
+    assert config.client.algorithm == "fedavg"
+    assert settings_for(config, find("client.algorithm", "fedavg")) == {}
+    assert settings_for(config, find("server.aggregator", "rules.py:fedavg")) == {"beta": 1.0}
+
+
+def test_two_versions_of_a_rule_without_settings_stand_side_by_side(folder):
+    (folder / "others.py").write_text(RULES)
+    text = "[[sweep]]\nserver.aggregator = ['rules.py:without_settings', 'others.py:without_settings']"
+    assert len(parse(text).runs()) == 2
+
+
+def test_kinds_of_settings(folder):
+    code = """
+def listed(*, sizes: Annotated[list[int], "a list"] = [1, 2], most: Annotated[Scalar, Traced(gt=0)] = float("inf")):
+    return fedavg()
+
+
+def odd(*, table: Annotated[dict, "no setting"] = {}):
+    return fedavg()
+
+
+def hidden(*, tau: Annotated[NotThere, "x"] = 1.0):
+    return fedavg()
+
+
+def sweep(*, tau: Annotated[float, "x"] = 1.0):
+    return fedavg()
+"""
+    (folder / "rules.py").write_text("from __future__ import annotations\n" + RULES + code)
+    experiment = parse(rule("rules.py:listed") + "\n[listed]\nsizes = [3]")
+    (config,) = experiment.runs()
+    assert config.section("listed") == {"sizes": (3,), "most": float("inf")}
+    assert parse(experiment.dump()).runs() == [config]
+    for name, message in (
+        ("odd", "odd.table: a setting is a number, a string"),
+        ("hidden", "its annotations cannot be read: name 'NotThere' is not defined"),
+        ("sweep", "sweep is a key or section of every configuration already"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse(rule(f"rules.py:{name}"))
+
+
+def test_a_base_that_the_sweep_replaces_need_not_fit():
+    experiment = parse("[data]\nnum_clients = 5\n[[sweep]]\nserver.cohort_size = [2, 5]")
+    assert [config.server.cohort_size for config in experiment.runs()] == [2, 5]
+
+
+def test_one_name_stands_for_a_list_of_one(folder):
+    (config,) = parse("[server]\npre_aggregators = 'rules.py:clip'").runs()
+    assert config.server.pre_aggregators == ("rules.py:clip",)
+    (config,) = parse("", {"server.pre_aggregators": "rules.py:clip"}).runs()
+    assert config.server.pre_aggregators == ("rules.py:clip",)

@@ -36,8 +36,8 @@ def arfl(
     of all clients is computed anew. `lam` may be traced. Large: FedAvg; small: the client with the lowest loss alone.
     """
 
-    def init(params: PyTree, counts: Array, losses: Array) -> ArflState:
-        del params
+    def init(variables: PyTree, counts: Array, losses: Array) -> ArflState:
+        del variables
         return ArflState(counts, losses, *optimal_weights(losses, counts, lam))
 
     def weigh(state: ArflState, report: CohortReport, key: Array) -> tuple[Array, ArflState]:

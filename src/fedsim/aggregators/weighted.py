@@ -21,9 +21,9 @@ def by_counts(chosen: Array, report: CohortReport) -> Array:
     return normalised(jnp.where(chosen & report.valid, report.counts, 0).astype(jnp.float32))
 
 
-def no_state(params: PyTree, counts: Array, losses: Array) -> tuple[()]:
+def no_state(variables: PyTree, counts: Array, losses: Array) -> tuple[()]:
     """The `init` of a rule that remembers nothing."""
-    del params, counts, losses
+    del variables, counts, losses
     return ()
 
 

@@ -58,14 +58,16 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     """Runs the configuration with `overrides` (see `cli.overrides`), or shows what would run."""
     from fedsim.api import default_folder
     from fedsim.config import toml
+    from fedsim.engine import devices
 
+    devices.one_per_core()  # before a user's own module, which may start JAX
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     experiment = toml.read(options.config, overrides, options.budget)
     path = options.out or default_folder(experiment)
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.engine import devices, make_plan, run_plan, slurm
+    from fedsim.engine import make_plan, run_plan, slurm
     from fedsim.runs.streams import TensorBoard
 
     if jobs and not options.dry_run:
@@ -77,7 +79,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
     tensorboard = [TensorBoard(path)] if options.tensorboard else []
-    devices.one_per_core()
     plan = make_plan(experiment)
     if options.dry_run:
         console.show_plan(plan, path)

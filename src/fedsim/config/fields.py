@@ -2,8 +2,10 @@
 
 import inspect
 import json
+import math
 import types
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import jax
@@ -56,7 +58,8 @@ def _field(name: str, annotation: Any, default: Any) -> Field:
     notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     meaning = next((note for note in reversed(notes) if isinstance(note, str)), "")
     if name in BUILT_IN:
-        meaning += f" ({', '.join(BUILT_IN[name])}; or your own, as file.py:factory)"
+        built_in = f"{', '.join(BUILT_IN[name])}; or " if BUILT_IN[name] else ""
+        meaning += f" ({built_in}your own, as file.py:factory)"
     is_traced = any(isinstance(note, Traced) or note is Traced for note in notes)
     return Field(name, _checked(annotation), default, meaning, is_traced)
 
@@ -72,6 +75,8 @@ def _checked(annotation: Any, bounds: Bounds | None = None) -> Any:
     if get_origin(annotation) in (Union, types.UnionType):
         members = [_checked(member, bounds) for member in get_args(annotation) if member is not jax.Array]
         return Union[tuple(members)]  # noqa: UP007
+    if get_origin(annotation) is list:  # a setting can be compared and hashed
+        return tuple[_checked(get_args(annotation)[0], bounds), ...]  # type: ignore[misc]
     if get_origin(annotation) is tuple:
         members = [member if member is ... else _checked(member, bounds) for member in get_args(annotation)]
         return tuple[tuple(members)]  # type: ignore[misc]
@@ -85,17 +90,36 @@ def _checked(annotation: Any, bounds: Bounds | None = None) -> Any:
     return annotation
 
 
-def settings_of(factory: Factory) -> list[Field]:
+def _is_plain(annotation: Any) -> bool:
+    """Whether values of the type can stand in a configuration, and be compared."""
+    if get_origin(annotation) is Annotated:
+        return _is_plain(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType, tuple):
+        return all(_is_plain(member) for member in get_args(annotation))
+    return get_origin(annotation) is Literal or annotation in (int, float, str, bool, type(None), ...)
+
+
+@cache
+def settings_of(factory: Factory) -> tuple[Field, ...]:
     """The keys of a factory's section: its annotated parameters that have a default."""
     found = []
+    parameters = inspect.signature(factory.make).parameters
+    with_default = [name for name, parameter in parameters.items() if parameter.default is not parameter.empty]
     try:
-        annotations = get_type_hints(factory.make, include_extras=True)
-    except (NameError, TypeError):
-        annotations = {}
-    for name, parameter in inspect.signature(factory.make).parameters.items():
-        if parameter.default is not parameter.empty and get_origin(annotations.get(name)) is Annotated:
-            found.append(_field(f"{factory.section}.{name}", annotations[name], parameter.default))
-    return found
+        made = factory.make.__init__ if inspect.isclass(factory.make) else factory.make
+        annotations = get_type_hints(inspect.unwrap(made), include_extras=True) if with_default else {}
+    except (NameError, TypeError) as error:
+        raise ConfigError(f"{factory.key}: {factory.name}: its annotations cannot be read: {error}") from None
+    for name in with_default:
+        if get_origin(annotations.get(name)) is Annotated:
+            key, default = f"{factory.section}.{name}", parameters[name].default
+            field = _field(key, annotations[name], tuple(default) if isinstance(default, list) else default)
+            if not _is_plain(field.type):
+                raise ConfigError(
+                    f"{factory.key}: {key}: a setting is a number, text, bool, Literal, or a tuple of them"
+                )
+            found.append(field)
+    return tuple(found)
 
 
 FIXED = _fixed_fields()
@@ -103,6 +127,10 @@ FIXED = _fixed_fields()
 
 def toml(value: Any) -> str:
     """A string, number, boolean or list in TOML."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf, -inf and nan, as TOML writes them
     try:
         return json.dumps(value, ensure_ascii=False)
     except TypeError:

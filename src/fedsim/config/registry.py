@@ -19,6 +19,7 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -95,26 +96,42 @@ class Factory:
     section: str  # of its settings: the name of a built-in one, the function's own name of a user's
     make: Callable[..., Any]
     file: Path | None = None  # where a user's own stands
+    digest: str | None = None  # of that file as it was imported: changes with any character
 
-    def digest(self) -> str | None:
-        """Of a user's own: changes with any character of its file."""
-        return None if self.file is None else hashlib.blake2b(self.file.read_bytes(), digest_size=8).hexdigest()
+
+def find(key: str, name: str) -> Factory:
+    """The factory that `name` stands for under `key`; `ConfigError` where there is none."""
+    return _own(key, name) if ":" in name else _built_in(key, name)
 
 
 @cache
-def find(key: str, name: str) -> Factory:
-    """The factory that `name` stands for under `key`; `ConfigError` where there is none."""
-    built_in = BUILT_IN[key]
-    if ":" not in name:
-        place, _, function = lookup(key, name, built_in).partition(":")
-        return Factory(key, name, name, getattr(importlib.import_module(place), function))
+def _built_in(key: str, name: str) -> Factory:
+    place, _, function = lookup(key, name, BUILT_IN[key]).partition(":")
+    return Factory(key, name, name, getattr(importlib.import_module(place), function))
+
+
+def _own(key: str, name: str) -> Factory:
     place, _, function = name.rpartition(":")
     module = _user_module(key, place)
     make = getattr(module, function, None)
     if not callable(make):
         functions = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
         raise ConfigError(f"{key}: {place} has no function {function}{did_you_mean(nearest(function, functions))}")
-    return Factory(key, name, function, make, Path(module.__file__) if module.__file__ else None)
+    source = inspect.getsourcefile(inspect.unwrap(make)) if inspect.isroutine(make) or inspect.isclass(make) else None
+    file = Path(source or module.__file__ or "")
+    if place.endswith(".py"):  # the module's name holds the digest of what was executed
+        return Factory(key, name, function, make, file, module.__name__.rpartition("_")[2])
+    digest = _digest(file.read_bytes())
+    if IMPORTED.setdefault(file, digest) != digest:
+        raise ConfigError(f"{key}: {file} has changed since it was imported; start Python again")
+    return Factory(key, name, function, make, file, digest)
+
+
+IMPORTED: dict[Path, str] = {}  # digests of modules that were imported by their dotted names
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def built_in_factories() -> list[Factory]:
@@ -141,7 +158,7 @@ def _user_module(key: str, place: str) -> ModuleType:
         path = Path(place).absolute()
         if not path.is_file():
             raise ConfigError(f"{key}: {place}: no such file")
-        name = f"fedsim_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        name = f"fedsim_file_{path.stem}_{_digest(str(path).encode())}_{_digest(path.read_bytes())}"
         if name not in sys.modules:
             spec = importlib.util.spec_from_file_location(name, path)
             assert spec is not None, path
@@ -174,4 +191,5 @@ def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
     if name in table:
         return table[name]
     choices = "; choose from " + ", ".join(table) if table else "; there are none here"
-    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or choices}')
+    own = ', or "file.py:factory" of your own' if key in BUILT_IN else ""
+    raise ConfigError(f'{key}: no "{name}"{did_you_mean(nearest(name, table)) or choices + own}')

@@ -24,6 +24,7 @@ WORDS = {  # what is named under each key
     "server.pre_aggregators": "pre-aggregator",
     "server.optimizer": "server's optimiser",
 }
+RESERVED = ("name", "seed", "sweep", "budget", "slurm")  # no name of a section
 BUILT_INSIDE = (  # the trace of a program, from `HParams`; all others are built on the host
     "attack.kind",
     "client.algorithm",
@@ -79,12 +80,9 @@ class Schema:
 
     def _settings(self, config: Config, values: Mapping[str, Any]) -> Settings:
         """Those of the factories that `config` names."""
-        sections = {find(key, name).section for key, name in named(flatten(config))}
-        settings = []
-        for field in self.fields.values():
-            if field.section in sections and field.name not in FIXED:
-                settings.append((field.name, self._convert(field.name, values.get(field.name, field.default))))
-        return tuple(settings)
+        of_named = {field.name for factory in factories(config) for field in settings_of(factory)}
+        kept = [field for field in self.fields.values() if field.name in of_named]
+        return tuple((field.name, self._convert(field.name, values.get(field.name, field.default))) for field in kept)
 
     def _convert(self, name: str, value: Any) -> Any:
         """A setting's value, checked."""
@@ -122,19 +120,20 @@ SWEEP_HELP = (
 
 
 @cache
-def schema(own: tuple[tuple[str, str], ...] = ()) -> Schema:
-    """The fixed keys, the settings of fedsim's own factories and those of `own`, (key, name) of a user's."""
+def schema(own: tuple[Factory, ...] = ()) -> Schema:
+    """The fixed keys, the settings of fedsim's own factories, and those of a user's `own`."""
     headings = {section: inspect.getdoc(getattr(Config(), section)) or "" for section in _sections(FIXED) if section}
     found = dict(FIXED)
     makers: dict[str, Factory] = {}
-    for factory in [*built_in_factories(), *(find(key, name) for key, name in own)]:
+    for factory in [*built_in_factories(), *own]:
         settings = settings_of(factory)
-        if not settings and factory.file is None:
+        if not settings:
             continue
         before = makers.setdefault(factory.section, factory)
-        if factory.section in _sections(FIXED) or before.make is not factory.make:
+        if factory.section in (*_sections(FIXED), *RESERVED) or before.make is not factory.make:
+            whose = "a key or section of every configuration" if before is factory else f"the section of {before.name}"
             raise ConfigError(
-                f"{factory.key}: {factory.name}: {factory.section} is the name of another section; rename it"
+                f"{factory.key}: {factory.name}: {factory.section} is {whose} already; give the function another name"
             )
         headings[factory.section] = f"Settings of the {WORDS[factory.key]} {factory.name}."
         found |= {field.name: field for field in settings}
@@ -172,8 +171,15 @@ def factories(config: Config) -> list[Factory]:
 
 def settings_under(config: Config, *keys: str) -> Settings:
     """The settings of the factories that are named under `keys`."""
-    sections = {factory.section for factory in factories(config) if factory.key in keys}
-    return tuple((name, value) for name, value in config.settings if name.rpartition(".")[0] in sections)
+    chosen = [factory for factory in factories(config) if factory.key in keys]
+    names = {field.name for factory in chosen for field in settings_of(factory)}
+    return tuple((name, value) for name, value in config.settings if name in names)
+
+
+def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
+    """The settings of one factory, by the names of its parameters."""
+    values = dict(config.settings)
+    return {field.name.rpartition(".")[2]: values[field.name] for field in settings_of(factory)}
 
 
 def data_choice(config: Config) -> DataChoice:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from fedsim.config.fields import toml
-from fedsim.config.registry import beside, did_you_mean, find, lookup, nearest
-from fedsim.config.resolve import Schema, flatten, schema
+from fedsim.config.fields import FIXED, toml
+from fedsim.config.registry import Factory, beside, did_you_mean, find, lookup, nearest
+from fedsim.config.resolve import Schema, schema
 from fedsim.config.schema import NAME_KEYS, Config, named
 from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
+DEFAULTS = {name: field.default for name, field in FIXED.items()}
 PAPER = "paper"  # the budget of a configuration as it stands
 Block = dict[str, list[Any]]  # dotted key -> values
 
@@ -48,7 +49,10 @@ class Experiment:
 
     def dump(self) -> str:
         """The experiment as TOML with every key resolved; `parse` of it is the same experiment."""
-        values = flatten(self.schema.resolve(self.values)) | self._fixed() | self._settings()
+        named_anywhere = dict.fromkeys(one for values in self.points() for one in named(DEFAULTS | values))
+        sections = {find(key, name).section for key, name in named_anywhere}
+        kept = {n: field for n, field in self.schema.fields.items() if n in FIXED or field.section in sections}
+        values = {name: self.values.get(name, field.default) for name, field in kept.items()}
         lines, section = [], ""
         for name, field in self.schema.fields.items():
             if values.get(name) is None:
@@ -61,16 +65,6 @@ class Experiment:
             lines.append("\n[[sweep]]")
             lines += [f"{name} = {toml(values)}" for name, values in block.items()]
         return "\n".join(lines) + "\n"
-
-    def _fixed(self) -> dict[str, Any]:
-        """What is given of the fixed keys, whether it has an effect without the sweep or not."""
-        return {name: value for name, value in self.values.items() if name in flatten(Config())}
-
-    def _settings(self) -> dict[str, Any]:
-        """The settings of every factory that any run names, as given or by default."""
-        sections = {find(*one).section for one in dict.fromkeys(one for p in self.points() for one in named(p))}
-        known = {name: field for name, field in self.schema.fields.items() if field.section in sections}
-        return {name: self.values.get(name, field.default) for name, field in known.items()} | self._fixed()
 
     def digest(self) -> str:
         """Eight hexadecimal digits that change with any key."""
@@ -149,12 +143,12 @@ def from_tables(
     if num_points > MAX_RUNS:
         raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
     experiment = Experiment(values, tuple(_by_section(block) for block in blocks), reader.schema)
-    experiment.schema.resolve(values)
+    experiment.schema.resolve(next(experiment.points()))  # the others are checked when the runs are made
     return experiment
 
 
-def _own_factories(document: Any, overrides: Mapping[str, Any], folder: Path) -> tuple[tuple[str, str], ...]:
-    """(key, name) of every factory of the user's own that is named anywhere."""
+def _own_factories(document: Any, overrides: Mapping[str, Any], folder: Path) -> tuple[Factory, ...]:
+    """Every factory of the user's own that is named anywhere."""
     texts: dict[tuple[str, str], None] = {}
 
     def collect(value: Any, key: str) -> None:
@@ -166,13 +160,14 @@ def _own_factories(document: Any, overrides: Mapping[str, Any], folder: Path) ->
                 collect(inner, key)
         elif isinstance(value, str) and ":" in value:
             target = ".".join(key.split(".")[-2:])
-            for name in re.split(r"[\s,\[\]\"']+", value) if target == "server.pre_aggregators" else [value]:
+            is_list = value.lstrip().startswith("[")  # on a command line
+            for name in re.split(r"[\s,\[\]\"']+", value) if is_list else [value]:
                 if target in NAME_KEYS and ":" in name:
                     texts[target, beside(name, folder)] = None
 
     collect(document, "")
     collect(dict(overrides), "")
-    return tuple(texts)
+    return tuple(find(key, name) for key, name in texts)
 
 
 @dataclass(frozen=True)
@@ -223,7 +218,7 @@ class _Reader:
         except (tomllib.TOMLDecodeError, KeyError):
             with contextlib.suppress(ValueError):
                 return float(text)  # .5, which is not TOML
-            return text
+            return self._found(key, text)
 
     def _axis(self, key: str, value: Any) -> list[Any]:
         """The values of a key in a sweep: a list, or one value. A flat list is one value of a key that takes lists."""
@@ -235,11 +230,16 @@ class _Reader:
         return list(value)
 
     def _found(self, key: str, value: Any) -> Any:
-        """`value`, with the way to it where it names a file that lies beside the configuration."""
+        """`value`; a name with the way to its file, and in a list where the key takes one."""
         if key not in NAME_KEYS:
             return value
-        if isinstance(value, list):
-            return [self._found(key, one) for one in value]
+        wants_list = get_origin(_plain(self.schema.fields[key].type)) is tuple
+        return self._way_to([value] if wants_list and isinstance(value, str) else value)
+
+    def _way_to(self, value: Any) -> Any:
+        """Names, with the way to files that lie beside the configuration."""
+        if isinstance(value, list | tuple):
+            return [self._way_to(one) for one in value]
         return beside(value, self.folder) if isinstance(value, str) else value
 
 

@@ -29,12 +29,16 @@ def safe(report: CohortReport, judges_losses: bool) -> CohortReport:
     An update so large that its inner products would overflow counts as not finite. A server that does not record losses
     does not judge clients by them either (`judges_losses`); rules that use them see inf.
     """
+    losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
+    losses = jnp.where(report.valid, losses, jnp.nan)
+    judged = report.valid & jnp.isfinite(report.losses) if judges_losses else report.valid
+    return safe_updates(report._replace(losses=losses, valid=judged))
+
+
+def safe_updates(report: CohortReport) -> CohortReport:
+    """`safe` for a report whose losses are so already, and whose updates are new."""
     finite = report.valid
     if jax.tree.leaves(report.updates):
         finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
-    if judges_losses:
-        finite &= jnp.isfinite(report.losses)
-    losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
-    losses = jnp.where(report.valid, losses, jnp.nan)
     zero = lambda u: jnp.where(per_client(finite, u), u, 0)
-    return report._replace(losses=losses, updates=jax.tree.map(zero, report.updates), valid=finite)
+    return report._replace(updates=jax.tree.map(zero, report.updates), valid=finite)

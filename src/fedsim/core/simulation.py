@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from fedsim.core.client import LocalSGD, client_loss, plain_sgd
-from fedsim.core.reports import safe, said
+from fedsim.core.reports import safe, safe_updates, said
 from fedsim.core.trees import select_clients
 from fedsim.core.types import (
     Aggregate,
@@ -225,13 +225,13 @@ class Simulation:
         corrupted = data.corrupted[report.client_ids]
 
         def aggregate(candidate: CohortReport) -> Aggregate:
-            return self._aggregate(safe(candidate, self.record_losses), state.aggregator, hparams, keys)[0]
+            return self._aggregate(safe_updates(candidate), state.aggregator, hparams, keys)[0]
 
         sent, attack_state = attack.send(state.attack, Round(report, corrupted, state.variables, aggregate), keys.send)
         chex.assert_trees_all_equal_shapes_and_dtypes(sent, report.updates)
         chex.assert_trees_all_equal_shapes_and_dtypes(attack_state, state.attack)
         updates = select_clients(corrupted & report.valid, sent, report.updates)
-        return safe(report._replace(updates=updates), self.record_losses), attack_state
+        return safe_updates(report._replace(updates=updates)), attack_state
 
     # What the server does
 
@@ -239,16 +239,20 @@ class Simulation:
         """What pre-aggregators and rule make of the report; weights [K] are the clients' own, whatever was mixed."""
         mixed, mixing = report, None
         for number, pre_aggregate in enumerate(self.pre_aggregators(hparams)):
+            num_rows = mixed.valid.size
             mixed = pre_aggregate(mixed._replace(mixing=None), jax.random.fold_in(keys.mix, number))
             if mixed.mixing is not None:
-                mixing = mixed.mixing if mixing is None else mixed.mixing @ mixing
+                chex.assert_shape(mixed.mixing, (mixed.valid.size, num_rows))
+                mixing = mixed.mixing if mixing is None else jnp.matmul(mixed.mixing, mixing, precision="highest")
         aggregate, next_state = self.aggregator(hparams).aggregate(state, mixed._replace(mixing=None), keys.server)
         one = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
         chex.assert_trees_all_equal_shapes_and_dtypes(aggregate.update, one)
         chex.assert_equal_shape([aggregate.weights, mixed.valid])
         chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
         chex.assert_shape(list(aggregate.info.values()), ())
-        weights = aggregate.weights if mixing is None else aggregate.weights @ mixing
+        weights = aggregate.weights
+        if mixing is not None:
+            weights = jnp.matmul(weights, mixing, precision="highest")
         return aggregate._replace(weights=weights), next_state
 
     def _step(self, aggregate: Aggregate, state: ServerState, hparams: HParams) -> tuple[Variables, PyTree]:

@@ -18,7 +18,14 @@ def select_clients(chosen: Array, these: PyTree, others: PyTree) -> PyTree:
 
 def weighted_sum(weights: Array, updates: PyTree) -> PyTree:
     """The sum over clients of weights [K] times updates [K, ...], leaf by leaf."""
-    return jax.tree.map(lambda u: jnp.tensordot(weights.astype(u.dtype), u, axes=1, precision="highest"), updates)
+
+    def leaf(u: Array) -> Array:
+        if jnp.issubdtype(u.dtype, jnp.integer):  # a counter among a model's statistics
+            total = jnp.tensordot(weights, u.astype(jnp.float32), axes=1, precision="highest")
+            return jnp.round(total).astype(u.dtype)
+        return jnp.tensordot(weights.astype(u.dtype), u, axes=1, precision="highest")
+
+    return jax.tree.map(leaf, updates)
 
 
 def gram(updates: PyTree) -> Array:

@@ -189,7 +189,7 @@ class Aggregate(NamedTuple):
 class Aggregator(NamedTuple):
     """A server's rule as pure functions; `fedsim.aggregators` documents the contract."""
 
-    init: Callable[..., PyTree]  # params, counts[N], losses[N] -> state
+    init: Callable[..., PyTree]  # variables, counts[N], losses[N] -> state
     aggregate: Callable[..., tuple[Aggregate, PyTree]]  # state, CohortReport, key -> (Aggregate, state)
     client_weights: Callable[[PyTree], Array | None]  # state -> alpha[N]; None: keeps no weights of all clients
 
@@ -198,9 +198,9 @@ class Aggregator(NamedTuple):
 PreAggregator: TypeAlias = Callable[[CohortReport, Array], CohortReport]  # report, key -> report
 
 
-def no_memory(params: PyTree, counts: Array) -> tuple[()]:
+def no_memory(variables: PyTree, counts: Array) -> tuple[()]:
     """The `init` of an attack that remembers nothing."""
-    del params, counts
+    del variables, counts
     return ()
 
 
@@ -218,7 +218,7 @@ class Round(NamedTuple):
 class Attack(NamedTuple):
     """What corrupted clients report; the values that it gives for other clients do not count."""
 
-    init: Callable[[PyTree, Array], PyTree] = no_memory  # params, counts[N] -> state
+    init: Callable[[PyTree, Array], PyTree] = no_memory  # variables, counts[N] -> state
     # state, CohortReport without updates, corrupted[K], key -> (counts [K], losses [K]); None: the truth
     say: Callable[[PyTree, CohortReport, Array, Array], tuple[Array, Array]] | None = None
     # state, Round, key -> (updates [K, ...], state); None: the truth

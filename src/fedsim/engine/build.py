@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from fedsim.config.registry import Factory, find
-from fedsim.config.resolve import factories, traced_settings
+from fedsim.config.resolve import factories, settings_for, traced_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import AUGMENTATIONS, classification, regression
@@ -31,7 +31,7 @@ def made(config: Config, key: str, name: str, *arguments: Any) -> Any:
     """What the factory called `name` makes of `arguments` and its settings, on the host."""
     factory = find(key, name)
     try:
-        return factory.make(*arguments, **config.section(factory.section))
+        return factory.make(*arguments, **settings_for(config, factory))
     except FedsimError:
         raise
     except Exception as error:
@@ -49,32 +49,36 @@ def own_errors(configs: Iterable[Config]) -> Iterator[None]:
         raise
     except Exception as error:
         own = dict.fromkeys(one for config in configs for one in factories(config) if one.file is not None)
-        if not own:
+        if not own or not (_line_in(own, error) or isinstance(error, AssertionError | TypeError | ValueError)):
             raise
         raise _of_own(list(own), error) from error
 
 
 def _of_own(own: Sequence[Factory], error: Exception) -> ConfigError:
     """What to say of an error in a user's own file, or of what was made of it."""
-    place = {str(factory.file): factory.name.rpartition(":")[0] for factory in own}
     what = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MOST_CHARACTERS]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.filename in place:
-            return ConfigError(f"{place[frame.filename]}, line {frame.lineno}: {what}")
+    if place := _line_in(own, error):
+        return ConfigError(f"{place}: {what}")
     names = ", ".join(f"{factory.key}: {factory.name}" for factory in own)
     return ConfigError(f"{names} failed: {what}; fedsim.testing has a check for it")
 
 
+def _line_in(own: Iterable[Factory], error: Exception) -> str | None:
+    """The file of the user's own and the line in it that the error came through last; None: through none."""
+    place = {str(factory.file): factory.name.rpartition(":")[0] for factory in own}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in place]
+    return f"{place[frames[-1].filename]}, line {frames[-1].lineno}" if frames else None
+
+
 def made_inside(config: Config, factory: Factory) -> Callable[..., Any]:
     """A function of `HParams` (and more) that makes it inside a trace, with its traced settings from there."""
-    section = factory.section
-    traced = [name for name in traced_settings(config) if name.rpartition(".")[0] == section]
-    last = lambda name: name.rpartition(".")[2]
-    static = {name: value for name, value in config.section(section).items() if name not in map(last, traced)}
+    settings, data = settings_for(config, factory), traced_settings(config)
+    traced = {name: f"{factory.section}.{name}" for name in settings if f"{factory.section}.{name}" in data}
+    static = {name: value for name, value in settings.items() if name not in traced}
 
     def make(hparams: HParams, *arguments: Any) -> Any:
-        settings = {last(name): hparams.settings[name] for name in traced}
-        return factory.make(*arguments, **static, **settings)
+        numbers = {name: hparams.settings[key] for name, key in traced.items()}
+        return factory.make(*arguments, **static, **numbers)
 
     return make
 
@@ -104,6 +108,14 @@ def task(config: Config, dataset: FederatedDataset) -> Task:
     """The run's model with its loss."""
     model = made(config, "model.name", config.model.name, dataset.spec)
     if isinstance(model, Task):
+        for key, value, default in (
+            ("client.augmentation", config.client.augmentation, "none"),
+            ("engine.precision", config.engine.precision, "float32"),
+        ):
+            if value != default:
+                raise ConfigError(
+                    f"{key}: {config.model.name} gives a whole Task, which does this itself; leave it out"
+                )
         return model
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model.name: {config.model.name} gives neither a flax module nor a Task, but {type(model)}")
@@ -152,7 +164,7 @@ def hparams(config: Config) -> HParams:
 def user_files(configs: list[Config]) -> dict[str, str]:
     """{name: digest} of every file of the user's own that the configurations name."""
     found = {factory for config in configs for factory in factories(config) if factory.file is not None}
-    return {factory.name: factory.digest() or "" for factory in sorted(found, key=lambda factory: factory.name)}
+    return {factory.name: factory.digest or "" for factory in sorted(found, key=lambda factory: factory.name)}
 
 
 def check_fit(config: Config, dataset: FederatedDataset) -> None:

@@ -91,9 +91,9 @@ class GroupRun:
         started = time.perf_counter()
         states = self._rounds(compiled, placed, restore(shapes))
         if self._config.record.models:
-            params = jax.device_get(states.variables.params)
+            models = jax.device_get(states.variables)
             for slot, run in enumerate(self._group.runs):
-                self._observer(Trained(run, jax.tree.map(lambda a, slot=slot: a[slot], params)))
+                self._observer(Trained(run, jax.tree.map(lambda a, slot=slot: a[slot], models)))
         return dict(zip(SECONDS, (compiling, time.perf_counter() - started), strict=True))
 
     def place(self) -> Placed:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.resolve import settings_under
+from fedsim.config.registry import Factory, find
+from fedsim.config.resolve import settings_for, settings_under
 from fedsim.config.schema import Config, CorruptionConfig, Settings, num_corrupted
 from fedsim.core.corrupt import corrupt
-from fedsim.core.types import Array, ClientData, DataSpec, HParams, PyTree
+from fedsim.core.types import Array, ClientData, Corruption, DataSpec, HParams, PyTree
 from fedsim.engine import build
 
 
@@ -49,7 +50,9 @@ def prepare(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunI
     for slots in of_kind.values():
         numbers = jnp.asarray([num_corrupted(configs[slot], data.counts.shape[0]) for slot in slots])
         corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
-        results = _corrupt_runs(_example(configs[slots[0]]), spec, changed, corruption_keys, numbers, data)
+        example = _example(configs[slots[0]])
+        factory = find("corruption.kind", example.corruption.kind)
+        results = _corrupt_runs(factory, example, spec, changed, corruption_keys, numbers, data)
         for position, slot in enumerate(slots):
             changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
     stack = lambda *runs: jnp.stack(runs)
@@ -68,15 +71,23 @@ def _example(config: Config) -> Config:
     return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _corrupt_runs(
-    config: Config, spec: DataSpec, changed: frozenset[str], keys: Array, numbers: Array, data: ClientData
+    factory: Factory,
+    config: Config,
+    spec: DataSpec,
+    changed: frozenset[str],
+    keys: Array,
+    numbers: Array,
+    data: ClientData,
 ) -> dict[str, Array]:
     """The fields `changed` of `data`, corrupted run by run, by name; the others are not even computed."""
+    corruption: Corruption = factory.make(**settings_for(config, factory))
+    declared = corruption.changes | {"corrupted"}
 
     def one(args: tuple[Array, Array]) -> dict[str, Array]:
         key, number = args
-        result = corrupt(build.corruption(config), key, data, spec, number, config.corruption.clients)
-        return {name: getattr(result, name) for name in changed}
+        result = corrupt(corruption, key, data, spec, number, config.corruption.clients)
+        return {name: getattr(result if name in declared else data, name) for name in changed}
 
     return jax.lax.map(one, (keys, numbers))

@@ -93,17 +93,21 @@ class Rule(NamedTuple):
 
 # Measured by benchmarks/round.py and benchmarks/sweep.py; those for accelerators wait for a measurement.
 RULES = {
-    ("cpu", "small"): Rule(32, "useful", None, "larger operations; runs of one seed never wait for each other"),
-    ("cpu", "large"): Rule(1, "one", CACHED_EXAMPLES, "what stays in a core's cache is fastest"),
-    ("accelerator", "small"): Rule(4096, "all", None, "many small products fill the device"),
-    ("accelerator", "large"): Rule(128, "all", None, "as many as are useful, within the memory"),
+    "cpu": {
+        "small": Rule(32, "useful", None, "larger operations; runs of one seed never wait for each other"),
+        "large": Rule(1, "one", CACHED_EXAMPLES, "what stays in a core's cache is fastest"),
+    },
+    "accelerator": {
+        "small": Rule(4096, "all", None, "many small products fill the device"),
+        "large": Rule(128, "all", None, "as many as are useful, within the memory"),
+    },
 }
 
 
 def rule_for(machine: Machine, num_params: int) -> Rule:
     """The rule for a model of `num_params` parameters."""
     device = "cpu" if machine.backend == "cpu" else "accelerator"
-    return RULES[device, "small" if num_params <= SMALL_MODEL else "large"]
+    return RULES[device]["small" if num_params <= SMALL_MODEL else "large"]
 
 
 def choose_layout(

@@ -5,7 +5,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from fedsim.core.types import PyTree, ServerState
+from fedsim.core.types import ServerState, Variables
 from fedsim.runs.tables import Tables
 
 
@@ -60,7 +60,7 @@ class Trained:
     """A run's model after its last round."""
 
     run: int
-    params: PyTree
+    variables: Variables
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from fedsim.core.types import PyTree
+from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.files import read_arrays, read_table, write_arrays, write_atomically, write_table
 from fedsim.runs.locks import lock
@@ -171,9 +171,13 @@ class RunFolder:
 
     # Models, data, texts and figures
 
-    def write_model(self, run: int, params: PyTree) -> None:
-        """Writes a run's parameters as models/<run>.npz, an array a path such as "Dense_0/kernel"."""
-        flat, _ = jax.tree.flatten_with_path(params)
+    def write_model(self, run: int, variables: Variables) -> None:
+        """Writes a run's model as models/<run>.npz, an array a path such as "Dense_0/kernel".
+
+        Batch statistics, where there are any, are below "statistics/".
+        """
+        tree = {**_named(variables.params), **({"statistics": variables.statistics} if variables.statistics else {})}
+        flat, _ = jax.tree.flatten_with_path(tree)
         arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
         write_arrays(self.path / "models" / f"{run:05}.npz", arrays)
 
@@ -198,3 +202,8 @@ class RunFolder:
         write_atomically(path / f"{name}.png", lambda beside: figure.savefig(beside, format="png"))
         dateless = {"CreationDate": None}
         write_atomically(path / f"{name}.pdf", lambda beside: figure.savefig(beside, format="pdf", metadata=dateless))
+
+
+def _named(params: PyTree) -> dict[str, PyTree]:
+    """A model's parameters by name; a user's may be no dict."""
+    return dict(params) if isinstance(params, dict) else {"params": params}

@@ -21,7 +21,7 @@ ROUNDS = pa.schema(
         ("seed", pa.int64()),
         ("round", pa.int32()),  # rounds done; 0 is the initial model
         ("test_accuracy", pa.float64()),  # 0 to 1
-        ("test_loss", pa.float64()),  # mean cross-entropy in nats; null: not a number
+        ("test_loss", pa.float64()),  # mean loss (cross-entropy: in nats); null: not a number
         ("corrupted_weight", pa.float64()),  # share of the weight, since the row before, of corrupted clients; or null
         ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
         ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
@@ -104,8 +104,9 @@ def share(config: Config, num_clients: int) -> float:
 
 
 def lam(config: Config) -> float | None:
-    """The setting `lam` of the run's rule; None where it has none."""
-    return config.section(config.server.aggregator.rpartition(":")[2]).get("lam")
+    """The setting `lam` of the run's rule; None where it has none, or it is no number."""
+    value = config.section(config.server.aggregator.rpartition(":")[2]).get("lam")
+    return value if isinstance(value, int | float) else None
 
 
 def client_rows(

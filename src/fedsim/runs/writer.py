@@ -19,7 +19,7 @@ class FolderWriter:
                 self._folder.write_part(group, round_, tables)
                 if states is not None and round_ > 0:
                     self._checkpoints.save(round_, states)
-            case Trained(run, params):
-                self._folder.write_model(run, params)
+            case Trained(run, variables):
+                self._folder.write_model(run, variables)
             case Prepared(run, arrays):
                 self._folder.write_data(run, arrays)
