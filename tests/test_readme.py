@@ -20,7 +20,7 @@ def test_two_lines_run_an_experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
     exec(compile(blocks("python")[0], "README.md", "exec"), namespace)
-    assert len(namespace["final"]) == 5 * 3
+    assert len(namespace["final"]) == 2 * 3
     assert namespace["final"].between(0.1, 1).all()
 
 

@@ -188,7 +188,7 @@ def test_what_cannot_be_found_is_named(name, message, folder):
 def test_two_files_with_one_section_clash(folder):
     (folder / "others.py").write_text(RULES)
     with pytest.raises(
-        ConfigError, match="my_rule is the section of rules.py:my_rule already; give the function another name"
+        ConfigError, match=r"my_rule is the section of rules\.py:my_rule already; give the function another name"
     ):
         parse("[[sweep]]\nserver.aggregator = ['rules.py:my_rule', 'others.py:my_rule']")
 
@@ -287,7 +287,7 @@ def sweep(*, tau: Annotated[float, "x"] = 1.0):
     assert config.section("listed") == {"sizes": (3,), "most": float("inf")}
     assert parse(experiment.dump()).runs() == [config]
     for name, message in (
-        ("odd", "odd.table: a setting is a number, a string"),
+        ("odd", "odd.table: a setting is a number, text"),
         ("hidden", "its annotations cannot be read: name 'NotThere' is not defined"),
         ("sweep", "sweep is a key or section of every configuration already"),
     ):

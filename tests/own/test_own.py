@@ -66,7 +66,7 @@ def test_a_swept_value_gives_what_it_gives_alone(undisturbed, place):
     folder = run_plan(make_plan(alone), place / "alone")
     swept = undisturbed.read("rounds").to_pandas()
     swept = swept[swept["run"] == 3]
-    np.testing.assert_allclose(folder.read("rounds").to_pandas()["test_loss"][:4], swept["test_loss"], rtol=1e-4)
+    np.testing.assert_allclose(folder.read("rounds").to_pandas()["test_loss"][:4], swept["test_loss"], rtol=2e-3)
 
 
 def test_classes_are_learnt_and_numbers_have_no_accuracy(undisturbed):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsim.core.types import Metrics, RoundRecord, ServerState
+from fedsim.core.types import Metrics, RoundRecord, ServerState, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Begun, Ended, Evaluated, Prepared, Started, Status, Trained
@@ -173,7 +173,7 @@ def test_what_the_writer_makes_of_events(folder):
         Begun(0, -1, 0),
         Evaluated(0, 0, rounds(0, 0), 0, None),
         Evaluated(0, 2, rounds(0, 2), 2, None),
-        Trained(5, params),
+        Trained(5, Variables(params)),
         Prepared(5, data),
         Ended(0),
     ):

@@ -179,7 +179,8 @@ def settings_under(config: Config, *keys: str) -> Settings:
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
     """The settings of one factory, by the names of its parameters."""
     values = dict(config.settings)
-    return {field.name.rpartition(".")[2]: values[field.name] for field in settings_of(factory)}
+    names = [field.name for field in settings_of(factory) if field.name in values]
+    return {name.rpartition(".")[2]: values[name] for name in names}
 
 
 def data_choice(config: Config) -> DataChoice:

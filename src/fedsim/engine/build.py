@@ -25,6 +25,7 @@ from fedsim.engine.layout import Layout
 from fedsim.errors import ConfigError, FedsimError
 
 MOST_CHARACTERS = 300  # of what an error says
+OF_THE_MACHINE = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that no code of a user's need cause
 
 
 def made(config: Config, key: str, name: str, *arguments: Any) -> Any:
@@ -49,7 +50,7 @@ def own_errors(configs: Iterable[Config]) -> Iterator[None]:
         raise
     except Exception as error:
         own = dict.fromkeys(one for config in configs for one in factories(config) if one.file is not None)
-        if not own or not (_line_in(own, error) or isinstance(error, AssertionError | TypeError | ValueError)):
+        if not own or (isinstance(error, OF_THE_MACHINE) and not _line_in(own, error)):
             raise
         raise _of_own(list(own), error) from error
 
@@ -102,6 +103,11 @@ def dataset(config: Config) -> FederatedDataset:
 def corruption(config: Config) -> Corruption:
     """What happens to corrupted clients' data."""
     return made(config, "corruption.kind", config.corruption.kind)
+
+
+def corruption_source(config: Config) -> Factory:
+    """What makes it: equal if the code is."""
+    return find("corruption.kind", config.corruption.kind)
 
 
 def task(config: Config, dataset: FederatedDataset) -> Task:

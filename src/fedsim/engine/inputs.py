@@ -1,6 +1,6 @@
 """What differs between the runs of a group: keys, what is swept, and the clients' data corrupted run by run."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -8,11 +8,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.registry import Factory, find
-from fedsim.config.resolve import settings_for, settings_under
+from fedsim.config.resolve import settings_under
 from fedsim.config.schema import Config, CorruptionConfig, Settings, num_corrupted
 from fedsim.core.corrupt import corrupt
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec, HParams, PyTree
+from fedsim.core.types import Array, ClientData, DataSpec, HParams, PyTree
 from fedsim.engine import build
 
 
@@ -51,8 +50,8 @@ def prepare(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunI
         numbers = jnp.asarray([num_corrupted(configs[slot], data.counts.shape[0]) for slot in slots])
         corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
         example = _example(configs[slots[0]])
-        factory = find("corruption.kind", example.corruption.kind)
-        results = _corrupt_runs(factory, example, spec, changed, corruption_keys, numbers, data)
+        source = build.corruption_source(example)
+        results = _corrupt_runs(source, example, spec, changed, corruption_keys, numbers, data)
         for position, slot in enumerate(slots):
             changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
     stack = lambda *runs: jnp.stack(runs)
@@ -73,7 +72,7 @@ def _example(config: Config) -> Config:
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _corrupt_runs(
-    factory: Factory,
+    source: Hashable,
     config: Config,
     spec: DataSpec,
     changed: frozenset[str],
@@ -82,7 +81,8 @@ def _corrupt_runs(
     data: ClientData,
 ) -> dict[str, Array]:
     """The fields `changed` of `data`, corrupted run by run, by name; the others are not even computed."""
-    corruption: Corruption = factory.make(**settings_for(config, factory))
+    del source  # of the corruption: another one is another program
+    corruption = build.corruption(config)
     declared = corruption.changes | {"corrupted"}
 
     def one(args: tuple[Array, Array]) -> dict[str, Array]:
