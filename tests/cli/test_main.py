@@ -96,7 +96,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--arfl.lamda 3", "unknown key arfl.lamda; did you mean arfl.lam?"),
-        ("--sweep.seed 1979-05-27", "dates and times are no value of any key"),
+        ("--sweep.seed 1979-05-27", "seed: expected `int`, got `date`"),
         ("--client.epochs 0", "client.epochs: expected `int` >= 1"),
         ("--client.epochs few", "client.epochs: expected `int`, got `str`"),
         ("--server.num-rounds -5", "server.num_rounds: expected `int` >= 0"),
