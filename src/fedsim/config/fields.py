@@ -123,6 +123,7 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
 
 
 FIXED = _fixed_fields()
+DEFAULTS = {name: field.default for name, field in FIXED.items()}
 
 
 def toml(value: Any) -> str:

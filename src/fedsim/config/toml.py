@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from fedsim.config.fields import FIXED, toml
+from fedsim.config.fields import DEFAULTS, FIXED, toml
 from fedsim.config.registry import Factory, beside, did_you_mean, find, lookup, nearest
 from fedsim.config.resolve import Schema, schema
 from fedsim.config.schema import NAME_KEYS, Config, named
 from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
-DEFAULTS = {name: field.default for name, field in FIXED.items()}
 PAPER = "paper"  # the budget of a configuration as it stands
 Block = dict[str, list[Any]]  # dotted key -> values
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.config.resolve import settings_under
-from fedsim.config.schema import Config, CorruptionConfig, Settings, num_corrupted
+from fedsim.config.schema import Config, num_corrupted
 from fedsim.core.corrupt import corrupt
 from fedsim.core.types import Array, ClientData, DataSpec, HParams, PyTree
 from fedsim.engine import build
@@ -30,28 +30,19 @@ class RunInputs(NamedTuple):
     changes: dict[str, Array]  # [S, ...] the fields of the clients' data that corruption changed, by name
 
 
-class _Kind(NamedTuple):
-    """Runs that are corrupted in the same way, but for their keys and numbers."""
-
-    corruption: CorruptionConfig
-    settings: Settings
-
-
 def prepare(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunInputs:
     """The inputs of a group's runs."""
     changed = frozenset({"corrupted"}).union(*(build.corruption(config).changes for config in configs))
     keys = [jax.random.split(jax.random.key(config.seed)) for config in configs]  # [corruption, simulation]
-    of_kind: dict[_Kind, list[int]] = {}
+    of_kind: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
-        kind = _Kind(replace(config.corruption, fraction=0.0), settings_under(config, "corruption.kind"))
-        of_kind.setdefault(kind, []).append(slot)
+        of_kind.setdefault(_kind(config), []).append(slot)
     changes: list[dict[str, Array]] = [{} for _ in configs]
-    for slots in of_kind.values():
+    for kind, slots in of_kind.items():
         numbers = jnp.asarray([num_corrupted(configs[slot], data.counts.shape[0]) for slot in slots])
         corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
-        example = _example(configs[slots[0]])
-        source = build.corruption_source(example)
-        results = _corrupt_runs(source, example, spec, changed, corruption_keys, numbers, data)
+        source = build.corruption_source(kind)
+        results = _corrupt_runs(source, kind, spec, changed, corruption_keys, numbers, data)
         for position, slot in enumerate(slots):
             changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
     stack = lambda *runs: jnp.stack(runs)
@@ -64,8 +55,8 @@ def _column(*values: float) -> Array:
     return jnp.asarray(values, jnp.int32 if all(isinstance(value, int) for value in values) else jnp.float32)
 
 
-def _example(config: Config) -> Config:
-    """The part of a configuration that says how clients are corrupted: the same for all runs of a kind."""
+def _kind(config: Config) -> Config:
+    """The part of a configuration that says how clients are corrupted, but for keys and numbers."""
     corruption = replace(config.corruption, fraction=0.0)
     return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.fields import FIXED
+from fedsim.config.fields import DEFAULTS
 from fedsim.config.schema import NAME_KEYS, named
 from fedsim.report.names import labels, section_of
 
@@ -19,8 +19,7 @@ DATA_OF_A_PATH = ("leaf", "arrays")  # data sets that are called as their file o
 
 def configuration(run: Run) -> Run:
     """A run of a manifest with every fixed key of today, lists as tuples, so that values can be compared."""
-    defaults = {name: field.default for name, field in FIXED.items()}
-    return {key: _hashable(value) for key, value in (defaults | run).items()}
+    return {key: _hashable(value) for key, value in (DEFAULTS | run).items()}
 
 
 def _hashable(value: Any) -> Any:
