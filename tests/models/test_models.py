@@ -12,7 +12,9 @@ from fedsim.config.registry import find
 from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
-from fedsim.models.layers import ConvRelu, pool_relu
+from fedsim.core.backend import tracing_for
+from fedsim.models import patches
+from fedsim.models.layers import FORMS, Conv, ConvRelu
 from fedsim.models.recurrent import LSTM
 
 KEY = jax.random.key(0)
@@ -31,19 +33,37 @@ def test_parameter_counts(module, example, num_params):
     assert sum(leaf.size for leaf in jax.tree.leaves(variables.params)) == num_params
 
 
+@pytest.mark.parametrize("backend", FORMS)
 @pytest.mark.parametrize("pool", [False, True])
-@pytest.mark.parametrize(("size", "padding"), [(3, "VALID"), (5, "SAME"), (2, "SAME")])
-def test_convolution_is_flax_conv_pool_relu(size, padding, pool):
-    x = jax.random.normal(KEY, (2, 9, 8, 3))
+@pytest.mark.parametrize(("size", "padding"), [(3, "VALID"), (5, "SAME"), (2, "SAME"), (1, "VALID")])
+def test_convolution_is_flax_conv_pool_relu(size, padding, pool, backend):
     ours, convolution = ConvRelu(4, size, padding, pool), nn.Conv(4, (size, size), padding=padding)
-    params = ours.init(KEY, x)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, convolution.init(KEY, x))
-    params = {"params": params["params"] | {"bias": jnp.asarray([0.3, -0.2, 0.0, 0.1])}}
+    x = jax.random.normal(KEY, (2, 9, 8, 3))
 
     def theirs(params, x):
         y = nn.relu(convolution.apply(params, x))
         return nn.max_pool(y, (2, 2), (2, 2)) if pool else y
 
+    with tracing_for(backend):
+        check_same(ours, convolution, theirs, x)
+
+
+@pytest.mark.parametrize("backend", FORMS)
+@pytest.mark.parametrize(
+    ("size", "stride", "padding"), [(3, 1, "SAME"), (3, 2, "SAME"), (1, 2, "SAME"), (4, 3, "VALID")]
+)
+def test_a_strided_convolution_is_flax_conv(size, stride, padding, backend):
+    ours = Conv(4, size, stride, padding)
+    theirs = nn.Conv(4, (size, size), (stride, stride), padding=padding)
+    with tracing_for(backend):
+        check_same(ours, theirs, theirs.apply, jax.random.normal(KEY, (2, 9, 8, 3)))
+
+
+def check_same(ours, convolution, theirs, x):
+    """Parameters, values and gradients."""
+    params = ours.init(KEY, x)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, convolution.init(KEY, x))
+    params = {"params": params["params"] | {"bias": jnp.asarray([0.3, -0.2, 0.0, 0.1])}}
     np.testing.assert_allclose(ours.apply(params, x), theirs(params, x), rtol=1e-5, atol=1e-5)
     loss = lambda apply: lambda params, x: jnp.sum(jnp.sin(apply(params, x)))
     got, expected = (jax.grad(loss(apply), (0, 1))(params, x) for apply in (ours.apply, theirs))
@@ -58,9 +78,9 @@ def test_pool_relu_is_flax_max_pool(shape, ties):
     x = jnp.round(x) if ties else x
     bias = jnp.full(shape[-1], 0.25)
     theirs = lambda x, bias: nn.relu(nn.max_pool(x, (2, 2), (2, 2)) + bias[None, None, None])
-    np.testing.assert_array_equal(pool_relu(x, bias), theirs(x, bias))
+    np.testing.assert_array_equal(patches.pool_relu(x, bias), theirs(x, bias))
     gradient = lambda pool: jax.grad(lambda x, bias: jnp.sum(jnp.sin(1 + pool(x, bias))), (0, 1))(x, bias)
-    for a, b in zip(gradient(pool_relu), gradient(theirs), strict=True):
+    for a, b in zip(gradient(patches.pool_relu), gradient(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
+from fedsim.core.backend import tracing_for
 from fedsim.core.types import Array, Metrics, PyTree, Task, Variables
 
 Augmentation = Callable[[Array, Array], Array]  # key, x [B, *feature] -> x
@@ -69,6 +70,7 @@ def classification(
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
+    backend: str | None = None,
 ) -> Task:
     """Softmax classification by cross-entropy with `module`, whose output is logits [B, *target, num_classes].
 
@@ -77,13 +79,13 @@ def classification(
     (together with a "dropout" key) and False elsewhere; where it takes `mask`, the examples [B] that are real. Batch
     statistics are kept and averaged over clients like parameters. `augmentation` changes the inputs of the training
     loss. The module computes in `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32.
-    An example with several targets (a text, say) counts as correct by the share of them that is.
+    Its layers take the form for `backend` ("cpu", "gpu", "tpu"), by default that of JAX's own devices. An example with several targets (a text, say) counts as correct by the share of them that is.
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
-    return _from_module(module, example, score, augmentation, dtype)
+    return _from_module(module, example, score, augmentation, dtype, backend)
 
 
 def regression(
@@ -91,6 +93,7 @@ def regression(
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
+    backend: str | None = None,
 ) -> Task:
     """Half the squared error, mean over an example's targets, with `module`, whose output is [B, num_outputs].
 
@@ -102,7 +105,7 @@ def regression(
         errors = optax.l2_loss(outputs.reshape(y.shape), y.astype(jnp.float32))
         return _over_targets(errors), jnp.full(y.shape[:1], jnp.nan)
 
-    return _from_module(module, example, score, augmentation, dtype)
+    return _from_module(module, example, score, augmentation, dtype, backend)
 
 
 def _from_module(
@@ -111,6 +114,7 @@ def _from_module(
     score: Callable[[Array, Array], tuple[Array, Array]],  # outputs, y -> loss [B], correct [B]
     augmentation: Augmentation | None,
     dtype: DTypeLike,
+    backend: str | None,
 ) -> Task:
     takes = inspect.signature(type(module).__call__).parameters
 
@@ -155,7 +159,14 @@ def _from_module(
             num_examples=jnp.sum(mask),
         )
 
-    return Task(init, loss, metrics)
+    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+        def inside(*args: Any) -> Any:
+            with tracing_for(backend):
+                return function(*args)
+
+        return inside
+
+    return Task(traced(init), traced(loss), traced(metrics))
 
 
 def _over_targets(values: Array) -> Array:

@@ -110,8 +110,8 @@ def corruption_source(config: Config) -> Factory:
     return find("corruption.kind", config.corruption.kind)
 
 
-def task(config: Config, dataset: FederatedDataset) -> Task:
-    """The run's model with its loss."""
+def task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
+    """The run's model with its loss; `backend` as in `classification`."""
     model = made(config, "model.name", config.model.name, dataset.spec)
     if isinstance(model, Task):
         for key, value, default in (
@@ -127,7 +127,7 @@ def task(config: Config, dataset: FederatedDataset) -> Task:
         raise ConfigError(f"model.name: {config.model.name} gives neither a flax module nor a Task, but {type(model)}")
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
-    return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype)
+    return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
 
 
 def client_sgd(hparams: HParams, clip: float | None) -> optax.GradientTransformation:
@@ -138,12 +138,12 @@ def client_sgd(hparams: HParams, clip: float | None) -> optax.GradientTransforma
 
 def simulation(config: Config, dataset: FederatedDataset, layout: Layout | None = None) -> Simulation:
     """The training run; without a `layout` the whole cohort and whole batches in lockstep."""
-    layout = layout or Layout(client_width=config.server.cohort_size)
+    layout = layout or Layout(client_width=config.server.cohort_size, backend=jax.default_backend())
     inside = lambda key, name: made_inside(config, find(key, name))
     optimizer = inside("server.optimizer", config.server.optimizer)
     pre_aggregators = [inside("server.pre_aggregators", name) for name in config.server.pre_aggregators]
     return Simulation(
-        task=task(config, dataset),
+        task=task(config, dataset, layout.backend),
         aggregator=inside("server.aggregator", config.server.aggregator),
         cohort_size=config.server.cohort_size,
         batch_size=config.client.batch_size,

@@ -29,6 +29,7 @@ class Layout:
     micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
     run_devices: int = 1  # devices that the runs of a group are spread over
     client_devices: int = 1  # devices that the cohort of each run is spread over
+    backend: str = "cpu"  # kind of the devices, which decides the form of layers
 
     @property
     def client_axis(self) -> str | None:
@@ -146,6 +147,7 @@ def choose_layout(
         micro_batch=0 if micro_batch == batch_size else micro_batch,
         run_devices=run_devices,
         client_devices=client_devices,
+        backend=machine.backend,
     )
 
 

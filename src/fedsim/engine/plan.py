@@ -115,11 +115,12 @@ def _fitting(members: tuple[int, ...], bytes_each: int) -> list[tuple[int, ...]]
 
 def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:
     """The layout of a group on the devices at hand."""
+    machine = Machine(jax.default_backend(), jax.device_count(), memory.available())
     return choose_layout(
         config,
         num_runs,
         build.num_params(config, dataset),
         np.asarray(dataset.train.counts),
-        partial(memory.step_bytes, build.task(config, dataset), dataset),
-        Machine(jax.default_backend(), jax.device_count(), memory.available()),
+        partial(memory.step_bytes, build.task(config, dataset, machine.backend), dataset),
+        machine,
     )

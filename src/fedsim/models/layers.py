@@ -1,20 +1,58 @@
-"""Convolution, pooling and relu in one layer that stays fast under `vmap` over per-client parameters.
+"""Convolution layers that stay fast under `vmap` over per-client parameters, in the form that suits the backend.
 
-`vmap` of `lax.conv` over kernels is a grouped convolution, and XLA's CPU convolution is slow inside a loop; the
-gradient of `reduce_window` is a scatter. Here a convolution is patches times a matrix, which `vmap` turns into a
-batched matrix product. The pool comes before bias and relu, which gives the same values for a quarter of the work, and
-outputs that no pool window covers are not computed. Two gradients are written out, with the reasons beside them.
-Values and parameters are those of `flax.linen.Conv`, `flax.linen.max_pool` and `flax.linen.relu`.
+Values and parameters are those of `flax.linen.Conv`, `flax.linen.max_pool` and `flax.linen.relu`, whatever the form;
+only the last bits differ.
 """
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform, zeros
 
+from fedsim.core.backend import traced_for
 from fedsim.core.types import Array
+from fedsim.models import blocks, patches, phases
+
+Padding = Literal["SAME", "VALID"]
+
+
+class Form(NamedTuple):
+    """How convolutions are written."""
+
+    convolve: Callable[..., Array]  # x [B, H, W, C], kernel [k, k, C, F], stride -> [B, H', W', F]; no padding
+    convolve_pool_relu: Callable[[Array, Array, Array], Array]  # x, kernel, bias [F]; stride 1, 2x2 max pool
+
+
+# Judged by compiled steps: benchmarks/targets.py.
+FORMS = {
+    "cpu": Form(patches.convolve, patches.convolve_pool_relu),
+    "gpu": Form(blocks.convolve, blocks.convolve_pool_relu),
+    "tpu": Form(phases.convolve, phases.convolve_pool_relu),
+}
+
+
+def form() -> Form:
+    """The form for the backend that the program is traced for."""
+    return FORMS.get(traced_for(), FORMS["tpu"])
+
+
+class Conv(nn.Module):
+    """A `size` x `size` convolution, x [B, H, W, C] to [B, H', W', features]; Glorot-uniform."""
+
+    features: int
+    size: int
+    stride: int = 1
+    padding: Padding = "SAME"
+    use_bias: bool = True
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = _padded(x, self.size, self.stride, self.padding)
+        kernel = self.param("kernel", glorot_uniform(), (self.size, self.size, x.shape[-1], self.features))
+        z = form().convolve(x, kernel, self.stride)
+        return z + self.param("bias", zeros, (self.features,))[None, None, None] if self.use_bias else z
 
 
 class ConvRelu(nn.Module):
@@ -25,87 +63,24 @@ class ConvRelu(nn.Module):
 
     features: int
     size: int
-    padding: Literal["SAME", "VALID"] = "VALID"
+    padding: Padding = "VALID"
     pool: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        k, channels = self.size, x.shape[-1]
-        kernel = self.param("kernel", glorot_uniform(), (k, k, channels, self.features))
+        kernel = self.param("kernel", glorot_uniform(), (self.size, self.size, x.shape[-1], self.features))
         bias = self.param("bias", zeros, (self.features,))
-        if self.padding == "SAME":
-            low = (k - 1) // 2
-            x = jnp.pad(x, ((0, 0), (low, k - 1 - low), (low, k - 1 - low), (0, 0)))
-        multiple = 2 if self.pool else 1
-        height, width = ((side - k + 1) // multiple * multiple for side in x.shape[1:3])
-        if min(height, width) < 1:
-            raise ValueError(f"a {k} x {k} kernel does not fit an input of {x.shape[1]} x {x.shape[2]}")
-        shifted = [x[:, i : i + height, j : j + width] for i in range(k) for j in range(k)]
-        patches = jnp.concatenate(shifted, axis=-1)  # [B, H', W', k * k * C]
-        z = product(patches, kernel.reshape(k * k * channels, self.features))
-        return pool_relu(z, bias) if self.pool else nn.relu(z + bias[None, None, None])
+        if min(x.shape[1:3]) < (self.size + self.pool if self.padding == "VALID" else 1 + self.pool):
+            raise ValueError(f"a {self.size} x {self.size} kernel does not fit an input of {x.shape[1]} x {x.shape[2]}")
+        x = _padded(x, self.size, 1, self.padding)
+        if self.pool:
+            return form().convolve_pool_relu(x, kernel, bias)
+        return nn.relu(form().convolve(x, kernel, 1) + bias[None, None, None])
 
 
-@jax.custom_vjp
-def product(patches: Array, kernel: Array) -> Array:
-    """`patches` [..., P] times `kernel` [P, F].
-
-    The kernel's gradient is a product of two tall matrices, one of which the CPU has to transpose first. JAX's own rule
-    transposes the right one, together with all that was fused into it: up to five times slower.
-    """
-    return patches @ kernel
-
-
-def _product_forward(patches: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return patches @ kernel, (patches, kernel)
-
-
-def _product_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    patches, kernel = saved
-    rows = tuple(range(patches.ndim - 1))
-    return gradient @ kernel.T, jax.lax.dot_general(patches, gradient, ((rows, rows), ((), ())))
-
-
-product.defvjp(_product_forward, _product_backward)
-
-
-@jax.custom_vjp
-def pool_relu(z: Array, bias: Array) -> Array:
-    """Relu of (the 2x2 max pool, stride 2, of z [B, H, W, C], with even H and W) + bias [C]: [B, H / 2, W / 2, C].
-
-    The gradient goes to the first maximum of a window, as in XLA, whose position is kept: a byte instead of a float.
-    """
-    return nn.relu(_largest(_corners(z)) + bias[None, None, None])
-
-
-def _corners(z: Array) -> tuple[Array, ...]:
-    """The four corners of every window, row by row, each [B, H / 2, W / 2, C]."""
-    return tuple(z[:, i::2, j::2] for i in (0, 1) for j in (0, 1))
-
-
-def _largest(corners: tuple[Array, ...]) -> Array:
-    a, b, c, d = corners
-    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
-
-
-NOWHERE = 4
-
-
-def _pool_relu_forward(z: Array, bias: Array) -> tuple[Array, Array]:
-    corners = _corners(z)
-    largest = _largest(corners)
-    y = largest + bias[None, None, None]
-    corner = jnp.select([c == largest for c in corners], [jnp.int8(i) for i in range(4)])
-    return nn.relu(y), jnp.where(y > 0, corner, jnp.int8(NOWHERE))
-
-
-def _pool_relu_backward(corner: Array, gradient: Array) -> tuple[Array, Array]:
-    batch, height, width, channels = gradient.shape
-    corners = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
-    spread = lambda a: a[:, :, None, :, None]  # over the windows: [B, H / 2, 1, W / 2, 1, C]
-    z_gradient = jnp.where(spread(corner) == corners, spread(gradient), 0)
-    bias_gradient = jnp.sum(jnp.where(corner == NOWHERE, 0, gradient), axis=(0, 1, 2))
-    return z_gradient.reshape(batch, 2 * height, 2 * width, channels), bias_gradient
-
-
-pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
+def _padded(x: Array, size: int, stride: int, padding: Padding) -> Array:
+    """x [B, H, W, C] with zeros around it, as `padding` asks: SAME has ceil(H / stride) outputs."""
+    if padding == "VALID":
+        return x
+    totals = [max((-(-side // stride) - 1) * stride + size - side, 0) for side in x.shape[1:3]]
+    return jnp.pad(x, ((0, 0), *((total // 2, total - total // 2) for total in totals), (0, 0)))

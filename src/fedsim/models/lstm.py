@@ -31,7 +31,9 @@ class CharLSTM(nn.Module):
     def __call__(self, x: Array, train: bool = False) -> Array:
         if x.ndim != 2 or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(f"a text is integers [B, T], not {x.dtype} of shape {x.shape}")
-        one_hot = jax.nn.one_hot(x.T, self.num_classes)  # positions first: [T, B, num_classes]
+        one_hot = jax.nn.one_hot(
+            x.T, self.num_classes, dtype=jnp.bfloat16
+        )  # [T, B, num_classes]; exact, in any precision
         x = nn.Dense(self.embedding_size, use_bias=False, kernel_init=glorot_uniform(), name="embedding")(one_hot)
         for _ in range(self.num_layers):
             x = nn.Dropout(self.dropout_rate, broadcast_dims=(0,), deterministic=not train)(x)

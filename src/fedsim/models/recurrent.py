@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform, orthogonal, zeros
 
 from fedsim.core.types import Array
-from fedsim.models.layers import product
+from fedsim.models.patches import product
 
 GATES = 4  # input, forget, cell, output: in this order, side by side
 
