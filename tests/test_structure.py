@@ -18,7 +18,7 @@ INSIDE = {  # the same of the modules of a package
     "core": "settings backend types trees corrupt task client waves reports evaluate simulation",
     "config": "registry schema fields resolve toml",
     "runs": "files locks tables events folder checkpoints streams writer",
-    "engine": "devices layout memory build estimate plan inputs programs group manifest experiment slurm",
+    "engine": "devices layout memory build estimate plan inputs programs compiling group manifest experiment slurm",
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`
 HEAVY = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich pandas polars".split()  # noqa: SIM905

@@ -4,7 +4,7 @@ import pytest
 
 from fedsim.config.toml import read
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.group import GroupRun
+from fedsim.engine.compiling import GroupPrograms
 from fedsim.errors import ConfigError
 
 RULE = '''
@@ -155,10 +155,10 @@ def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
 def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch):
     """Without anything of the user's own, an error is one of fedsim's: it comes as it is."""
 
-    def broken(self, placed):
+    def broken(self):
         raise TypeError("mine")
 
-    monkeypatch.setattr(GroupRun, "state_shapes", broken)
+    monkeypatch.setattr(GroupPrograms, "_compile", broken)
     config = tmp_path / "c.toml"
     config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))
     with pytest.raises(TypeError, match="mine"):

@@ -9,7 +9,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.group import GroupRun
+from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.inputs import prepare
 from fedsim.engine.plan import group_runs
 from fedsim.models import MLP
@@ -56,13 +56,13 @@ def many(blocks):
 @pytest.fixture
 def compiled(monkeypatch):
     """How many runs each program has that is compiled, in order."""
-    sizes, compile_ = [], GroupRun.compile
+    sizes, compile_ = [], GroupPrograms._compile
 
-    def counted(self, layout, placed, shapes):
-        sizes.append(len(placed.inputs.key))
-        return compile_(self, layout, placed, shapes)
+    def counted(self):
+        sizes.append(len(self.shapes.inputs.key))
+        return compile_(self)
 
-    monkeypatch.setattr(GroupRun, "compile", counted)
+    monkeypatch.setattr(GroupPrograms, "_compile", counted)
     return sizes
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import fedsim
 from fedsim import testing
-from fedsim.engine import group, make_plan, run_plan
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.slurm import submit
 from fedsim.errors import RunFolderError
 from tests.conftest import Stop, check_equal
@@ -37,13 +38,13 @@ def compiled():
     """Counts the groups that are compiled."""
     with pytest.MonkeyPatch.context() as patch:
         calls = []
-        compile_group = group.GroupRun.compile
+        compile_group = GroupPrograms._compile
 
-        def counted(self, *args):
-            calls.append(args)
-            return compile_group(self, *args)
+        def counted(self):
+            calls.append(self)
+            return compile_group(self)
 
-        patch.setattr(group.GroupRun, "compile", counted)
+        patch.setattr(GroupPrograms, "_compile", counted)
         yield calls
 
 

@@ -79,7 +79,8 @@ def classification(
     (together with a "dropout" key) and False elsewhere; where it takes `mask`, the examples [B] that are real. Batch
     statistics are kept and averaged over clients like parameters. `augmentation` changes the inputs of the training
     loss. The module computes in `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32.
-    Its layers take the form for `backend` ("cpu", "gpu", "tpu"), by default that of JAX's own devices. An example with several targets (a text, say) counts as correct by the share of them that is.
+    fedsim's layers take the form for `backend` ("cpu", "gpu" or "tpu"), by default that of JAX's own devices. An
+    example with several targets (a text, say) counts as correct by the share of them that is.
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:

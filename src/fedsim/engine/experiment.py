@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.core.types import ServerState
+from fedsim.engine.compiling import Ahead, GroupPrograms
 from fedsim.engine.group import GroupRun, Restore
 from fedsim.engine.manifest import open_folder, read_group
 from fedsim.engine.plan import Plan
@@ -47,24 +48,25 @@ def run_plan(
             watched.kept(number)
         return folder
     pending, waiting_for = list(range(len(plan.groups))), -1
-    while pending:
-        busy = []
-        for number in pending:
-            with folder.lock_group(number) as is_ours:
-                if not is_ours:
-                    busy.append(number)
-                elif folder.finished(number):
-                    watched.kept(number)
-                else:
-                    _run_group(plan, number, folder, watched, checkpoint_seconds)
-        if busy == pending:  # nothing was left to begin
-            if not wait:
-                return folder
-            if busy[0] != waiting_for:
-                watched.status(busy[0], "another process works on it")
-                waiting_for = busy[0]
-            time.sleep(POLL_SECONDS)
-        pending = busy
+    with Ahead(lambda number: _programs(plan, number)) as ahead:
+        while pending:
+            busy = []
+            for number in pending:
+                with folder.lock_group(number) as is_ours:
+                    if not is_ours:
+                        busy.append(number)
+                    elif folder.finished(number):
+                        watched.kept(number)
+                    else:
+                        _run_group(plan, number, folder, watched, checkpoint_seconds, ahead)
+            if busy == pending:  # nothing was left to begin
+                if not wait:
+                    return folder
+                if busy[0] != waiting_for:
+                    watched.status(busy[0], "another process works on it")
+                    waiting_for = busy[0]
+                time.sleep(POLL_SECONDS)
+            pending = busy
     _complete(folder)
     return folder
 
@@ -98,8 +100,24 @@ def resume_round(written: Sequence[int], checkpoint: int | None, eval_every: int
     return checkpoint if list(written[: len(expected)]) == expected else None
 
 
-def _run_group(plan: Plan, number: int, folder: RunFolder, watched: _Watched, checkpoint_seconds: float) -> None:
+def _programs(plan: Plan, number: int) -> GroupPrograms:
+    group = plan.groups[number]
+    return GroupPrograms(plan.configs(group), plan.dataset(group), group.layout)
+
+
+def _run_group(
+    plan: Plan, number: int, folder: RunFolder, watched: _Watched, checkpoint_seconds: float, ahead: Ahead
+) -> None:
     """Runs a group that this process has locked, from its last checkpoint if that is sound."""
+
+    def programs() -> GroupPrograms:
+        taken = ahead.take(number)
+        later = range(number + 1, len(plan.groups))
+        following = next((n for n in later if not (folder.finished(n) or folder.is_locked(n))), None)
+        if following is not None:
+            ahead.start(following)
+        return taken
+
     group = plan.groups[number]
     configs = plan.configs(group)
     with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
@@ -108,7 +126,7 @@ def _run_group(plan: Plan, number: int, folder: RunFolder, watched: _Watched, ch
         # Logs may be ahead of the folder: what comes after the last checkpoint is void for both.
         observer = _Watched(plan, (JsonLines(folder), *watched.observers, FolderWriter(folder, checkpoints)))
         status: Callable[[str], None] = lambda text: watched.status(number, text)
-        run = GroupRun(number, group, configs, plan.dataset(group), observer, status)
+        run = GroupRun(number, group, configs, plan.dataset(group), observer, status, programs)
         try:
             seconds = run.run(_restore_from(checkpoints, start))
         finally:

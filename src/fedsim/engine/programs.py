@@ -5,7 +5,7 @@ the axes "runs" and "clients": each row of it takes an equal part of the runs, a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,13 +97,14 @@ class Programs:
         return jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)(runs, *shared)
 
 
-def make_mesh(layout: Layout) -> Mesh | None:
-    """The devices of a layout as a mesh with the axes "runs" and "clients"; None: it needs a single one."""
+def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+    """The first of `devices` as a layout's mesh with the axes "runs" and "clients"; None: it needs a single one."""
     shape = (layout.run_devices, layout.client_devices)
     if shape == (1, 1):
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
-    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=jax.devices()[: math.prod(shape)])
+    chosen = (jax.devices() if devices is None else devices)[: math.prod(shape)]
+    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=chosen)
 
 
 def map_runs(fn: Callable[[Any], PyTree], runs: PyTree, width: int) -> PyTree:

@@ -57,7 +57,7 @@ def _blocks(x: Array, rows: int, columns: int) -> Array:
 
 
 def _block_kernel(kernel: Array, reach: int) -> Array:
-    """`kernel` [k, k, C, F] for patches of `reach` x `reach` blocks: [reach, reach, 4 C, 4 F], a corner after another."""
+    """`kernel` [k, k, C, F] for patches of `reach` x `reach` blocks, corner by corner: [reach, reach, 4 C, 4 F]."""
     room = 2 * reach - kernel.shape[0]
     at = lambda i, j: jnp.pad(kernel, ((i, room - i), (j, room - j), (0, 0), (0, 0)))
     of_corners = jnp.concatenate([at(i, j) for i in (0, 1) for j in (0, 1)], axis=-1)

@@ -1,0 +1,161 @@
+"""A group's programs on the devices of its layout: compiled from shapes alone, so also ahead of time or for others."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+from fedsim.config.schema import Config
+from fedsim.core.types import ClientData, FederatedDataset, PyTree, ServerState
+from fedsim.engine import build
+from fedsim.engine.inputs import RunInputs, Shared, prepare
+from fedsim.engine.layout import RUNS, Layout
+from fedsim.engine.programs import Programs, make_mesh
+
+
+class TestSet(NamedTuple):
+    """The test examples, on device."""
+
+    x: Any  # [T, *feature]
+    y: Any  # [T]
+    clients: Any  # [T] where they belong to clients, else None
+
+
+class Placed(NamedTuple):
+    """A group's arrays on its devices, or their shapes."""
+
+    shared: Shared
+    test: TestSet
+    inputs: RunInputs  # [S], filled up so that each device has as many runs
+
+
+class Compiled(NamedTuple):
+    """A group's programs (see `Programs`)."""
+
+    init: jax.stages.Compiled
+    chunk: jax.stages.Compiled
+    measure: jax.stages.Compiled
+
+
+class GroupPrograms:
+    """The programs of the runs `configs` with `layout`, on the first of `devices` (default: JAX's own)."""
+
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        dataset: FederatedDataset,
+        layout: Layout,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> None:
+        config, padding = configs[0], [configs[-1]] * (-len(configs) % layout.run_devices)
+        devices = jax.devices() if devices is None else devices
+        mesh = make_mesh(layout, devices)
+        self._everywhere, self._by_run = (
+            SingleDeviceSharding(devices[0]) if mesh is None else NamedSharding(mesh, spec) for spec in (P(), P(RUNS))
+        )
+        self._configs, self._dataset = [*configs, *padding], dataset
+        self._frozen = build.task(config, dataset).frozen
+        self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
+        simulation = build.simulation(config, dataset, layout)
+        self._programs = Programs(simulation, layout.run_width, self.max_rounds, dataset.num_test_clients, mesh)
+        self._begun: Future[tuple[Compiled, float]] | None = None
+
+    def place(self) -> Placed:
+        """Puts data and inputs on the devices, corrupted run by run."""
+        shared, test = jax.device_put(self._host(), self._everywhere)
+        inputs = prepare(self._configs, shared.train, self._dataset.spec)
+        return Placed(shared, test, jax.device_put(inputs, self._by_run))
+
+    def _host(self) -> tuple[Shared, TestSet]:
+        data = self._dataset
+        return Shared(ClientData(*data.train), self._frozen), TestSet(data.x_test, data.y_test, data.test_clients)
+
+    @cached_property
+    def shapes(self) -> Placed:
+        """What `place` gives, without its values."""
+        shared, test = _shapes(self._host(), self._everywhere)
+        inputs = jax.eval_shape(lambda train: prepare(self._configs, train, self._dataset.spec), shared.train)
+        return Placed(shared, test, _shapes(inputs, self._by_run))
+
+    @cached_property
+    def states(self) -> ServerState:
+        """The shapes [S] of the states, with their shardings."""
+        return _shapes(jax.eval_shape(self._programs.init, self.shapes.shared, self.shapes.inputs), self._by_run)
+
+    def number_of_rounds(self, number: int) -> jax.Array:
+        """An argument of the chunk."""
+        return jax.device_put(np.int32(number), self._everywhere)
+
+    def start(self, executor: Executor) -> None:
+        """Compiles in the background, unless that has begun, for `compiled`."""
+        if self._begun is None:
+            self._begun = executor.submit(self._timed)
+
+    def compiled(self) -> tuple[Compiled, float]:
+        """The programs, and the seconds that it took to compile them."""
+        return self._timed() if self._begun is None else self._begun.result()
+
+    def compile(self) -> None:
+        """Compiles now, for `compiled`."""
+        self._begun = Future()
+        self._begun.set_result(self._timed())
+
+    def _timed(self) -> tuple[Compiled, float]:
+        started = time.perf_counter()
+        return self._compile(), time.perf_counter() - started
+
+    def _compile(self) -> Compiled:
+        programs, (shared, test, inputs) = self._programs, self.shapes
+        number = jax.ShapeDtypeStruct((), np.int32, sharding=self._everywhere)
+        init = jax.jit(programs.init, out_shardings=self._by_run)
+        chunk = jax.jit(programs.chunk, donate_argnums=0, out_shardings=self._by_run)
+        measure = jax.jit(programs.measure)
+        return Compiled(
+            init.lower(shared, inputs).compile(),
+            chunk.lower(self.states, shared, inputs, number).compile(),
+            measure.lower(self.states, inputs.hparams, shared.frozen, *test).compile(),
+        )
+
+
+def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
+    """The shapes of arrays, on the host or not, as JAX would hold them on the devices of `sharding`."""
+    shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
+    return jax.tree.map(lambda a: shape(a.shape, a.dtype), jax.eval_shape(lambda tree: tree, tree))
+
+
+class Ahead:
+    """Compiles groups in a thread of its own, so that the next one is ready when this one has run."""
+
+    def __init__(self, make: Callable[[int], GroupPrograms]) -> None:
+        self._make, self._executor = make, ThreadPoolExecutor(1)
+        self._begun: dict[int, Future[GroupPrograms]] = {}
+
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def take(self, number: int) -> GroupPrograms:
+        """The programs of a group, which are being compiled or have been."""
+        if number in self._begun:
+            return self._begun.pop(number).result()
+        programs = self._make(number)
+        programs.start(self._executor)
+        return programs
+
+    def start(self, number: int) -> None:
+        """Begins with a group, once all that was begun before is compiled."""
+        if number not in self._begun:
+            self._begun[number] = self._executor.submit(self._compile, number)
+
+    def _compile(self, number: int) -> GroupPrograms:
+        programs = self._make(number)
+        programs.compile()
+        return programs
