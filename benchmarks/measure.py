@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import flops
+from fedsim.core import flops
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -15,10 +15,13 @@ RULES = {"aggregators", "attacks", "corruption", "algorithms", "models"}
 # A package imports from those before it alone, and rules not even from each other.
 PACKAGES = ["core", *sorted(RULES), "config", "datasets", "runs", "report", "engine", "paper", "cli"]
 INSIDE = {  # the same of the modules of a package
-    "core": "settings backend types trees corrupt task client waves reports evaluate simulation",
+    "core": "settings backend types flops trees corrupt task client waves reports evaluate simulation",
     "config": "registry schema fields resolve toml",
     "runs": "files locks tables events folder checkpoints streams writer",
-    "engine": "devices layout memory build estimate plan inputs programs compiling group manifest experiment slurm",
+    "engine": (
+        "devices cache hlo targets memory layout build estimate inputs programs compiling fitting plan forecast group "
+        "manifest experiment slurm"
+    ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`
 HEAVY = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich pandas polars".split()  # noqa: SIM905

@@ -60,15 +60,17 @@ def run(
 
     `out` is runs/<name>-<hash> by default: what is there already is not run again, and what was interrupted goes on.
     `progress` shows a bar, or sees all events (`fedsim.runs.events`). `force` starts over; `mix` goes on with other
-    versions or devices. Raises what is in `fedsim.errors`.
+    versions or devices. Compiled programs are kept for later starts, in JAX's own cache folder if it has one
+    (JAX_COMPILATION_CACHE_DIR), else in fedsim's. Raises what is in `fedsim.errors`.
     """
     from fedsim.cli.console import Bar
     from fedsim.config.toml import Experiment
-    from fedsim.engine import devices, make_plan, run_plan
+    from fedsim.engine import cache, devices, make_plan, run_plan
 
     if not isinstance(experiment, Experiment):
         experiment = load(experiment)
     devices.one_per_core()
+    cache.keep_programs()
     plan = make_plan(experiment)
     path = Path(out) if out is not None else default_folder(experiment)
     if progress is True:

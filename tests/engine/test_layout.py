@@ -56,7 +56,8 @@ def test_what_is_chosen_is_within_its_limits(num_runs, num_devices, free, batch_
     assert 1 <= got.client_width <= math.ceil(cohort_size / got.client_devices)
     assert 0 <= got.micro_batch < batch_size
     models = got.client_width * got.run_width
-    assert models == 1 or models * (got.micro_batch or batch_size) <= SHARE_OF_MEMORY * free
+    if rest["backend"] == "cpu":  # elsewhere the compiler says what fits
+        assert models == 1 or models * (got.micro_batch or batch_size) <= SHARE_OF_MEMORY * free
     if num_runs >= num_devices:  # nobody shares a cohort while devices can take runs of their own
         assert got.run_devices == num_devices
 

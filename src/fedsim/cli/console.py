@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 MIN_WIDTH = 100  # columns where the output is no terminal
 
 
-def _console(stderr: bool = False) -> Console:
+def terminal(stderr: bool = False) -> Console:
+    """Where tables and lines go."""
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=MIN_WIDTH)
 
@@ -33,7 +34,7 @@ class Bar:
     """A progress bar on stderr; where that is no terminal, a line a group."""
 
     def __init__(self) -> None:
-        console = _console(stderr=True)
+        console = terminal(stderr=True)
         self._live = console.is_terminal
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -80,7 +81,7 @@ class Counter:
     """A line on stderr that counts; where that is no terminal, a line for each thing that is counted."""
 
     def __init__(self) -> None:
-        self._console = _console(stderr=True)
+        self._console = terminal(stderr=True)
         self._status = self._console.status("")
         self._what = ""
 
@@ -136,7 +137,7 @@ def show_plan(plan: Plan, path: Path) -> None:
         examples = layout.micro_batch or config.client.batch_size
         devices = layout.run_devices * layout.client_devices
         table.add_row(*map(str, [*cells, lockstep, examples, devices, gibibytes(needed), duration(takes)]))
-    console = _console()
+    console = terminal()
     console.print(table)
     summary = f"{len(plan.runs)} runs in {len(plan.groups)} groups, about {duration(seconds)}"
     console.print(f"{summary}, would be written to {path}", markup=False)
@@ -150,12 +151,12 @@ def show_datasets(entries: Sequence["DataSetInfo"]) -> None:
     for entry in entries:
         numbers = (entry.num_clients, entry.num_train, entry.num_test)
         table.add_row(entry.name, *("" if n is None else f"{n:,}" for n in numbers), entry.where)
-    _console().print(table)
+    terminal().print(table)
 
 
 def show_results(shown: Sequence[RenderableType], folder: RunFolder | None) -> None:
     """Tables, and where everything is, if it was written."""
-    console = _console()
+    console = terminal()
     for table in shown:
         console.print(table)
     if folder is None:

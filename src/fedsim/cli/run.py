@@ -18,6 +18,7 @@ examples:
   fedsim run configs/quickstart.toml
   fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
   fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
+  fedsim run configs/quickstart.toml --dry-run --target h100
   fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
 The same command again (without --force) continues an interrupted run from its last checkpoint; started twice, both
@@ -43,11 +44,19 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
     parser.add_argument(
+        "--target",
+        metavar="DEVICE",
+        help="with --dry-run: compile for a100, h100, h200, v5e, v5p or v6e, or several as v5e:4; none need be there",
+    )
+    parser.add_argument(
         "--checkpoint-seconds",
         metavar="S",
         type=float,
         default=10.0,
         help="least time between checkpoints (default: 10)",
+    )
+    parser.add_argument(
+        "--no-compile-cache", action="store_true", help="compile anew, and keep no compiled programs for later starts"
     )
     parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
     parser.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
@@ -60,6 +69,8 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.config import toml
     from fedsim.engine import devices
 
+    if options.target is not None:
+        return _for_target(options, overrides)
     devices.one_per_core()  # before a user's own module, which may start JAX
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     experiment = toml.read(options.config, overrides, options.budget)
@@ -67,17 +78,19 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.engine import make_plan, run_plan, slurm
+    from fedsim.engine import cache, make_plan, run_plan, slurm
     from fedsim.runs.streams import TensorBoard
 
     if jobs and not options.dry_run:
         if options.force:
             raise ConfigError("--force: not with --slurm, whose jobs share the folder; delete that first")
-        keys = ("mix", "checkpoint_seconds", "tensorboard")
+        keys = ("mix", "checkpoint_seconds", "tensorboard", "no_compile_cache")
         for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
+    if not options.no_compile_cache:
+        cache.keep_programs()
     tensorboard = [TensorBoard(path)] if options.tensorboard else []
     plan = make_plan(experiment)
     if options.dry_run:
@@ -105,4 +118,24 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     except KeyboardInterrupt:
         print(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them", file=sys.stderr)
         return 130
+    return 0
+
+
+def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    """Shows the plan as it would be on devices that need not be here."""
+    from fedsim.config import toml
+    from fedsim.engine import make_plan, targets
+    from fedsim.engine.layout import Machine
+
+    target = targets.parse(options.target)
+    if not options.dry_run:
+        raise ConfigError("--target: shows a plan for another device and runs nothing; add --dry-run")
+    targets.stay_on_cpu()
+    experiment = toml.read(options.config, overrides, options.budget)
+
+    from fedsim.cli import targets as cli_targets
+
+    chip = target.chip
+    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory))
+    cli_targets.show(plan, target)
     return 0

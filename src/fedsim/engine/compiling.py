@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset, PyTree, ServerState
-from fedsim.engine import build
+from fedsim.engine import build, memory
 from fedsim.engine.inputs import RunInputs, Shared, prepare
 from fedsim.engine.layout import RUNS, Layout
 from fedsim.engine.programs import Programs, make_mesh
@@ -92,6 +92,15 @@ class GroupPrograms:
         """An argument of the chunk."""
         return jax.device_put(np.int32(number), self._everywhere)
 
+    def needs(self) -> int | None:
+        """Bytes of a device that the programs need, data included; None: the compiler refused for want of memory."""
+        try:
+            return sum(memory.hungriest(map(memory.needs, self.compiled()[0])))
+        except jax.errors.JaxRuntimeError as error:
+            if not refused(error):
+                raise
+            return None
+
     def start(self, executor: Executor) -> None:
         """Compiles in the background, unless that has begun, for `compiled`."""
         if self._begun is None:
@@ -99,7 +108,10 @@ class GroupPrograms:
 
     def compiled(self) -> tuple[Compiled, float]:
         """The programs, and the seconds that it took to compile them."""
-        return self._timed() if self._begun is None else self._begun.result()
+        if self._begun is None:
+            self.compile()
+        assert self._begun is not None
+        return self._begun.result()
 
     def compile(self) -> None:
         """Compiles now, for `compiled`."""
@@ -111,16 +123,25 @@ class GroupPrograms:
         return self._compile(), time.perf_counter() - started
 
     def _compile(self) -> Compiled:
+        return Compiled(*(lower().compile() for lower in self.lowered()))
+
+    def lowered(self) -> list[Callable[[], jax.stages.Lowered]]:
+        """What makes the programs' intermediate code, in the order of `Compiled`."""
         programs, (shared, test, inputs) = self._programs, self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self._everywhere)
         init = jax.jit(programs.init, out_shardings=self._by_run)
         chunk = jax.jit(programs.chunk, donate_argnums=0, out_shardings=self._by_run)
         measure = jax.jit(programs.measure)
-        return Compiled(
-            init.lower(shared, inputs).compile(),
-            chunk.lower(self.states, shared, inputs, number).compile(),
-            measure.lower(self.states, inputs.hparams, shared.frozen, *test).compile(),
-        )
+        return [
+            lambda: init.lower(shared, inputs),
+            lambda: chunk.lower(self.states, shared, inputs, number),
+            lambda: measure.lower(self.states, inputs.hparams, shared.frozen, *test),
+        ]
+
+
+def refused(error: jax.errors.JaxRuntimeError) -> bool:
+    """Whether a compiler found a program too large for the device's memory."""
+    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:

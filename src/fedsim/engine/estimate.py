@@ -54,21 +54,30 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(configs, dataset))
 
 
-def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
-    """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
-    config = configs[0]
+def example_steps(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
+    """Gradient steps for one example that a run makes: in a round, and besides, over all its rounds.
+
+    Slots without an example count; a forward pass (losses at the broadcast parameters, evaluation) is a third of one.
+    """
     counts, server, client = np.asarray(dataset.train.counts), config.server, config.client
     cohorts = draw_cohorts(counts, server.cohort_size)
     slots = num_slots(cohorts, layout.client_width, client.batch_size, layout.micro_batch).mean()
-    training = client.epochs * slots + FORWARD * cohorts.sum(axis=1).mean()  # the loss at the broadcast parameters
+    training = client.epochs * slots + FORWARD * cohorts.sum(axis=1).mean()
     evaluation = FORWARD * len(dataset.y_test) * (1 + -(-server.num_rounds // server.eval_every))
-    examples = server.num_rounds * training / layout.client_devices + evaluation + FORWARD * counts.sum()
+    return float(training), float(evaluation + FORWARD * counts.sum())
+
+
+def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
+    config = configs[0]
+    training, others = example_steps(config, dataset, layout)
+    examples = config.server.num_rounds * training / layout.client_devices + others
     return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
-    task = build.task(config, dataset)
+    task = build.task(config, dataset, layout.backend)
     models = layout.client_width * layout.run_width
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 
 from fedsim.config.schema import Config
+from fedsim.engine import memory
 from fedsim.errors import ConfigError
 
 RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
@@ -82,6 +84,11 @@ class Machine(NamedTuple):
     num_devices: int
     memory: int  # bytes of a device
 
+    @classmethod
+    def here(cls) -> "Machine":
+        """The devices at hand."""
+        return cls(jax.default_backend(), jax.device_count(), memory.available())
+
 
 class Rule(NamedTuple):
     """What "auto" means for models of a size on a kind of device."""
@@ -122,8 +129,8 @@ def choose_layout(
     """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
 
     Devices take runs of their own as far as there are any, and otherwise share the cohorts. `counts` [N] are the
-    clients' examples. `step_bytes(B)` bounds the bytes of one model's step with B examples; models in lockstep get half
-    of a device's memory.
+    clients' examples. `step_bytes(B)` bounds the bytes of one model's step with B examples; on a CPU, models in
+    lockstep get half of a device's memory by it. On an accelerator its compiler has the last word (`engine.fitting`).
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
     run_devices, client_devices = _devices(engine.client_devices, num_runs, cohort_size, machine.num_devices)
@@ -132,8 +139,9 @@ def choose_layout(
     rule = rule_for(machine, num_params)
     examples = batch_size if rule.examples is None else -(-batch_size // max(1, batch_size // rule.examples))
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
-    fitting = int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)
-    lockstep = max(1, min(rule.lockstep, fitting))
+    lockstep = rule.lockstep
+    if machine.backend == "cpu":
+        lockstep = max(1, min(lockstep, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
 
     clients = {"one": 1, "all": cohort_size}.get(rule.clients, 0)
     if rule.clients == "useful":

@@ -1,7 +1,7 @@
 """The memory that programs need, known before they run, and the memory that there is."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,11 +38,30 @@ def _bytes(array: Any) -> int:
     return int(np.prod(array.shape)) * (16 if is_key else np.dtype(array.dtype).itemsize)
 
 
+class Needs(NamedTuple):
+    """Bytes of a device that a compiled program needs."""
+
+    arguments: int
+    beside: int  # results that take no argument's place, and all that is computed on the way
+
+
+def needs(program: jax.stages.Compiled) -> Needs:
+    """By the compiler's account."""
+    found = program.memory_analysis()
+    if found is None:
+        return Needs(0, 0)
+    beside = found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return Needs(found.argument_size_in_bytes, beside)
+
+
+def hungriest(programs: Iterable[Needs]) -> Needs:
+    """What a device must have that runs one of them at a time."""
+    return Needs(*(max(sizes) for sizes in zip(*programs, strict=True)))
+
+
 def needed(programs: Sequence[jax.stages.Compiled]) -> int:
     """Bytes a device that the hungriest of compiled `programs` needs beside its arguments."""
-    found = [program.memory_analysis() for program in programs]
-    sizes = (m.temp_size_in_bytes + m.output_size_in_bytes - m.alias_size_in_bytes for m in found if m is not None)
-    return max(sizes, default=0)
+    return hungriest(map(needs, programs)).beside
 
 
 def available() -> int:

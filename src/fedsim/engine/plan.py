@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from fedsim.config.resolve import data_choice, settings_under, traced_settings
@@ -17,7 +16,9 @@ from fedsim.config.schema import Config, CorruptionConfig, DataChoice
 from fedsim.config.toml import Experiment
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
+from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.estimate import run_bytes
+from fedsim.engine.fitting import widest
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 
 
@@ -57,8 +58,11 @@ class Plan:
         return f"{rule}, {number} runs" if number > 1 else f"{rule}, 1 run"
 
 
-def make_plan(experiment: Experiment) -> Plan:
-    """Checks every run, loads the data sets, groups the runs and chooses widths."""
+def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
+    """Checks every run, loads the data sets, groups the runs and chooses layouts for the devices at hand.
+
+    Or for a `machine` that is not there: then memory is not looked at, since nothing is compiled.
+    """
     runs = experiment.runs()
     example_of = {data_choice(config): config for config in reversed(runs)}
     datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
@@ -69,8 +73,8 @@ def make_plan(experiment: Experiment) -> Plan:
         for members in group_runs(runs):
             configs = [runs[position] for position in members]
             dataset = datasets[data_choice(configs[0])]
-            for part in _fitting(members, max(run_bytes(configs, dataset))):
-                groups.append(Group(part, _layout(configs[0], len(part), dataset)))
+            for part in _fitting(members, max(run_bytes(configs, dataset)), machine or Machine.here()):
+                groups.append(Group(part, _layout([runs[position] for position in part], dataset, machine)))
     return Plan(experiment, runs, groups, datasets)
 
 
@@ -106,21 +110,25 @@ def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     return [tuple(runs) for runs in groups.values()]
 
 
-def _fitting(members: tuple[int, ...], bytes_each: int) -> list[tuple[int, ...]]:
+def _fitting(members: tuple[int, ...], bytes_each: int, machine: Machine) -> list[tuple[int, ...]]:
     """`members` in as few, equal parts as let each part's runs fit into half of the memory."""
-    available = memory.available() * (jax.local_device_count() if jax.default_backend() == "cpu" else 1)
+    available = machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
     most = max(1, int(SHARE_OF_MEMORY * available) // bytes_each)
     return [tuple(part.tolist()) for part in np.array_split(members, -(-len(members) // most))]
 
 
-def _layout(config: Config, num_runs: int, dataset: FederatedDataset) -> Layout:
-    """The layout of a group on the devices at hand."""
-    machine = Machine(jax.default_backend(), jax.device_count(), memory.available())
-    return choose_layout(
+def _layout(configs: Sequence[Config], dataset: FederatedDataset, machine: Machine | None) -> Layout:
+    """The layout of a group. On an accelerator it is the widest that the compiler says to fit."""
+    config, at_hand = configs[0], machine or Machine.here()
+    layout = choose_layout(
         config,
-        num_runs,
+        len(configs),
         build.num_params(config, dataset),
         np.asarray(dataset.train.counts),
-        partial(memory.step_bytes, build.task(config, dataset, machine.backend), dataset),
-        machine,
+        partial(memory.step_bytes, build.task(config, dataset, at_hand.backend), dataset),
+        at_hand,
     )
+    if machine is not None or at_hand.backend == "cpu":
+        return layout
+    needs = lambda one: GroupPrograms(configs, dataset, one).needs()
+    return widest(layout, needs, at_hand.memory)[0]

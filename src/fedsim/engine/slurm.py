@@ -45,15 +45,17 @@ def submit(
 def work(config: str, path: str, options: Mapping[str, Any]) -> None:
     """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin.
 
-    `options` are those of `run_plan`, and `tensorboard`, whether curves are written.
+    `options` are those of `run_plan`, `tensorboard`, whether curves are written, and `no_compile_cache`.
     """
     from fedsim.config.toml import parse
-    from fedsim.engine import devices
+    from fedsim.engine import cache, devices
     from fedsim.engine.experiment import run_plan
     from fedsim.engine.plan import make_plan
     from fedsim.runs.streams import TensorBoard
 
     devices.one_per_core()
     rest = dict(options)
+    if not rest.pop("no_compile_cache", False):
+        cache.keep_programs()
     observers = [TensorBoard(Path(path))] if rest.pop("tensorboard", False) else []
     run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **rest)

@@ -33,16 +33,20 @@ def _jaxpr_flops(jaxpr: Jaxpr, wanted: Sequence[bool]) -> int:
     return total
 
 
+def _shape(var: Any) -> tuple[int, ...]:
+    return tuple(var.aval.shape)
+
+
 def _eqn_flops(eqn: JaxprEqn, wanted: Sequence[bool]) -> int:
     name, params = eqn.primitive.name, eqn.params
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
-        left = eqn.invars[0].aval.shape
-        return 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+        left = _shape(eqn.invars[0])
+        return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(left[axis] for axis in contracted)
     if name == "conv_general_dilated":
-        kernel, spec = eqn.invars[1].aval.shape, params["dimension_numbers"].rhs_spec
-        return 2 * math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[axis] for axis in spec[1:])
-    inner = [_inner_flops(jaxpr, wanted if name != "scan" else None) for jaxpr in _jaxprs(params)]
+        kernel, spec = _shape(eqn.invars[1]), params["dimension_numbers"].rhs_spec
+        return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(kernel[axis] for axis in spec[1:])
+    inner = [_inner_flops(jaxpr, None if name == "scan" else wanted) for jaxpr in _jaxprs(params)]
     if name == "while" and any(inner):
         raise ValueError("a while loop has no length to count")
     if name == "cond":
@@ -51,8 +55,8 @@ def _eqn_flops(eqn: JaxprEqn, wanted: Sequence[bool]) -> int:
 
 
 def _inner_flops(jaxpr: Jaxpr, wanted: Sequence[bool] | None) -> int:
-    same = wanted is not None and len(wanted) == len(jaxpr.outvars)
-    return _jaxpr_flops(jaxpr, wanted if same else [True] * len(jaxpr.outvars))
+    same = wanted if wanted is not None and len(wanted) == len(jaxpr.outvars) else [True] * len(jaxpr.outvars)
+    return _jaxpr_flops(jaxpr, same)
 
 
 def _jaxprs(params: dict[str, Any]) -> list[Jaxpr]:

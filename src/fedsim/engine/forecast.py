@@ -1,0 +1,140 @@
+"""What a group would come to on a device that need not be there: compiled for it, and bounded by its peaks.
+
+The time of a round is the least that it can be: no device computes faster than its peak, or moves a step's arrays
+faster than its memory. Steps are counted on random cohorts, as in `engine.estimate`.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+
+from fedsim.config.schema import Config
+from fedsim.core import flops
+from fedsim.core.types import Array, FederatedDataset, PyTree, Task, Variables
+from fedsim.engine import build, cache, hlo, memory
+from fedsim.engine.compiling import GroupPrograms, refused
+from fedsim.engine.estimate import example_steps
+from fedsim.engine.fitting import models, widest
+from fedsim.engine.layout import Layout
+from fedsim.engine.plan import Group, Plan
+from fedsim.engine.targets import Chip
+
+COMPILERS = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+
+
+class Step(NamedTuple):
+    """A gradient step of all models in lockstep, compiled for a device."""
+
+    flops: int  # of matrix products
+    work: hlo.Work
+    examples: int  # that it computes, over all models
+
+
+class Forecast(NamedTuple):
+    """A group on a target."""
+
+    layout: Layout
+    fits: bool
+    needed: int | None  # bytes of a device beside the data; None: the compiler refused
+    compile_seconds: float
+    flops: float  # of a round of a run
+    bytes: float  # that a round of a run moves
+    round_seconds: float  # at least, of a run, if it has its devices for itself
+    seconds: float  # at least, of all rounds of all runs
+
+
+def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip) -> Forecast:
+    """The widest layout of `group` that fits on `devices`, and what it would come to."""
+    configs, dataset, seconds = plan.configs(group), plan.dataset(group), 0.0
+    found: dict[Layout, memory.Needs | None] = {}
+
+    def needs(layout: Layout) -> int | None:
+        nonlocal seconds
+        sizes = []
+        for lower in GroupPrograms(configs, dataset, layout, devices).lowered():
+            size, taken = _sizes(lower(), devices)
+            seconds += taken
+            sizes.append(size)
+        known = [size for size in sizes if size is not None]
+        found[layout] = memory.hungriest(known) if len(known) == len(sizes) else None
+        return None if found[layout] is None else sum(found[layout] or ())
+
+    layout, in_all = widest(group.layout, needs, chip.memory)
+    needed = found[layout]
+    step = compile_step(configs[0], dataset, layout, devices[0])
+    training, others = example_steps(configs[0], dataset, layout)
+    precision = configs[0].engine.precision
+    a_example = max(step.flops / chip.peaks[precision], step.work.bytes / chip.bandwidth) / step.examples
+    rounds, parallel = configs[0].server.num_rounds, layout.client_devices
+    turns = -(-len(configs) // layout.run_devices)
+    return Forecast(
+        layout,
+        in_all is not None and in_all <= chip.memory,
+        None if needed is None else needed.beside,
+        seconds,
+        training * step.flops / step.examples,
+        training * step.work.bytes / step.examples,
+        training / parallel * a_example,
+        turns * (rounds * training / parallel + others) * a_example,
+    )
+
+
+def _sizes(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> tuple[memory.Needs | None, float]:
+    """What a program needs, None if the compiler refuses; and the seconds it compiled, now or when it was first."""
+
+    def compile_() -> tuple[memory.Needs | None, float]:
+        started = time.perf_counter()
+        try:
+            size = memory.needs(lowered.compile())
+        except jax.errors.JaxRuntimeError as error:
+            if not refused(error):
+                raise
+            size = None
+        return size, time.perf_counter() - started
+
+    size, seconds = cache.remembered(_key(lowered, devices), compile_)
+    return None if size is None else memory.Needs(*size), seconds
+
+
+def _key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:
+    """Changes with the program, the devices and the compilers."""
+    versions = [f"{name} {version(name)}" for name in COMPILERS if find_spec(name.replace("-", "_"))]
+    return "\n".join([*versions, f"{len(devices)} {devices[0].device_kind}", lowered.as_text()])
+
+
+def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> Step:
+    """The models in lockstep on `device` make a step each."""
+    task = build.task(config, dataset, layout.backend)
+    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
+    return step_of(task, x, y, models(layout), device)
+
+
+def step_of(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device) -> Step:
+    """`width` models of `task` make a step of SGD each, on examples like `x` [B, ...] and `y` [B, ...]."""
+    gradient = jax.grad(lambda params, statistics, *args: task.loss(Variables(params, statistics), *args), has_aux=True)
+
+    def step(variables: Variables, x: Array, y: Array, mask: Array, key: Array) -> PyTree:
+        slope, statistics = gradient(*variables, x, y, mask, key)
+        return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, slope), statistics)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    one = jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key
+    shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
+    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), one)
+    stepping = jax.jit(jax.vmap(step), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
+    lowered = stepping.lower(*lockstep)
+    found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))
+    try:
+        products = flops.count(step, *one)
+    except ValueError:  # a loop whose length only the device knows
+        products = 0
+    return Step(width * products, hlo.Work(*found), width * len(y))

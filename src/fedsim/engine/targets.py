@@ -1,0 +1,141 @@
+"""Devices that programs can be compiled for without owning one: what they are, and JAX's descriptions of them.
+
+JAX compiles for a TPU with libtpu and for an NVIDIA GPU with its CUDA plugin on any machine.
+"""
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+
+from fedsim.errors import ConfigError
+
+GIGA, TERA, GIBIBYTE = 10**9, 10**12, 2**30
+GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
+
+
+class Chip(NamedTuple):
+    """A device: what it can hold, move and compute."""
+
+    backend: str
+    memory: int  # bytes for JAX
+    bandwidth: float  # bytes/s of its memory
+    peaks: dict[str, float]  # FLOP/s of matrix products by precision; float32 as JAX multiplies it by default
+
+
+# Cloud TPU documentation, pages "TPU v5e", "TPU v5p" and "TPU v6e" (a float32 product is one pass in bfloat16); data
+# sheets "NVIDIA A100", "H100" and "H200", the SXM modules, dense (a float32 product is in TF32). A TPU's memory is what
+# its compiler hands out.
+CHIPS = {
+    "v5e": Chip("tpu", int(15.75 * GIBIBYTE), 819 * GIGA, {"float32": 197 * TERA, "bfloat16": 197 * TERA}),
+    "v5p": Chip("tpu", int(95.74 * GIBIBYTE), 2765 * GIGA, {"float32": 459 * TERA, "bfloat16": 459 * TERA}),
+    "v6e": Chip("tpu", int(31.25 * GIBIBYTE), 1640 * GIGA, {"float32": 918 * TERA, "bfloat16": 918 * TERA}),
+    "a100": Chip("gpu", int(GPU_SHARE * 85_100_068_864), 2039 * GIGA, {"float32": 156 * TERA, "bfloat16": 312 * TERA}),
+    "h100": Chip("gpu", int(GPU_SHARE * 84_978_434_048), 3350 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
+    "h200": Chip("gpu", int(GPU_SHARE * 151_397_597_184), 4800 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
+}
+TPU_SHAPES = {  # of a slice, by its chips
+    "v5e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
+    "v5p": {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"},
+    "v6e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
+}
+MOST_GPUS = 8  # of a node
+TPU_SETTINGS = {  # libtpu asks the machine otherwise, which has none
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+
+# What XLA's GPU compiler wants to know (stream_executor.GpuTargetConfigProto).
+GPU_CONFIG = """
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
+  shared_memory_per_block: 49152 shared_memory_per_core: {shared} shared_memory_per_block_optin: {optin}
+  core_count: {cores} fpus_per_core: {fpus} clock_rate_ghz: {clock} l2_cache_size: {l2}
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: {bandwidth} device_memory_size: {memory}
+  cuda_compute_capability {{ {capability} }}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 8 patch: 0 }}
+device_description_str: "{name}"
+"""
+AMPERE = {
+    "shared": "167936",
+    "optin": "166912",
+    "cores": "108",
+    "fpus": "64",
+    "clock": "1.41",
+    "l2": "41943040",
+    "capability": "major: 8 minor: 0",
+}
+HOPPER = {
+    "shared": "233472",
+    "optin": "232448",
+    "cores": "132",
+    "fpus": "128",
+    "clock": "1.98",
+    "l2": "52428800",
+    "capability": "major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES",
+}
+GPU_VALUES = {
+    "a100": AMPERE | {"name": "NVIDIA A100-SXM4-80GB"},
+    "h100": HOPPER | {"name": "NVIDIA H100 80GB HBM3"},
+    "h200": HOPPER | {"name": "NVIDIA H200"},
+}
+
+
+class Target(NamedTuple):
+    """Some devices of a kind."""
+
+    name: str  # as in `CHIPS`
+    num_devices: int
+
+    @property
+    def chip(self) -> Chip:
+        """One of them."""
+        return CHIPS[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.num_devices}" if self.num_devices > 1 else self.name
+
+
+def parse(text: str) -> Target:
+    """ "v5e:4" and the like; raises `ConfigError`."""
+    name, _, number = text.partition(":")
+    counts: Sequence[int] = list(TPU_SHAPES.get(name, range(1, MOST_GPUS + 1)))
+    if name not in CHIPS:
+        raise ConfigError(f"--target: no device {name}; there are {', '.join(CHIPS)}, each with a number, as in v5e:4")
+    if not (number or "1").isdecimal() or int(number or 1) not in counts:
+        raise ConfigError(f"--target: {text} is no machine; of {name} there can be {', '.join(map(str, counts))}")
+    return Target(name, int(number or 1))
+
+
+def stay_on_cpu() -> None:
+    """Keeps JAX from looking for accelerators, which the packages that compile for them bring along."""
+    if not os.environ.get("JAX_PLATFORMS"):
+        jax.config.update("jax_platforms", "cpu")
+
+
+def devices(target: Target) -> list[jax.Device]:
+    """Devices to compile for; raises `ConfigError` where the compiler is not installed."""
+    from jax.experimental import topologies
+
+    if target.chip.backend == "tpu":
+        if importlib.util.find_spec("libtpu") is None:
+            raise ConfigError(f"--target {target}: needs the TPU's compiler; pip install 'fedsim[tpu-compile]'")
+        for name, value in TPU_SETTINGS.items():
+            os.environ.setdefault(name, value)
+        shape = f"{target.name}:{TPU_SHAPES[target.name][target.num_devices]}"
+        return list(topologies.get_topology_desc(shape, "tpu").devices)
+    plugins = importlib.util.find_spec("jax_plugins")
+    found = plugins and any(importlib.util.find_spec(f"jax_plugins.xla_cuda{v}") for v in (12, 13))
+    if not found:
+        raise ConfigError(f"--target {target}: needs the GPU's compiler; pip install 'fedsim[cuda]'")
+    memory = round(target.chip.memory / GPU_SHARE)
+    config = GPU_CONFIG.format(**GPU_VALUES[target.name], bandwidth=int(target.chip.bandwidth), memory=memory)
+    topology = topologies.get_topology_desc(platform="cuda", target_config=config, topology=f"1x1x{target.num_devices}")
+    return list(topology.devices)
