@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 MIN_WIDTH = 100  # columns where the output is no terminal
 
 
-def terminal(stderr: bool = False) -> Console:
+def terminal(stderr: bool = False, least_width: int = 0) -> Console:
     """Where tables and lines go."""
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
-    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=MIN_WIDTH)
+    width = max(console.width if console.is_terminal else MIN_WIDTH, least_width)
+    return (
+        console
+        if console.is_terminal and width == console.width
+        else Console(stderr=stderr, highlight=False, width=width)
+    )
 
 
 class Bar:

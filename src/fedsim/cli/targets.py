@@ -1,7 +1,7 @@
 """`fedsim run --dry-run --target`: the plan on devices that need not be here."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 from rich.box import SIMPLE_HEAD
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fedsim.cli.console import Counter, terminal
 from fedsim.engine import targets
-from fedsim.engine.forecast import Forecast, forecast
+from fedsim.engine.forecast import Forecast, family, forecast
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Group, Plan
 from fedsim.engine.targets import Target
@@ -20,13 +20,13 @@ CAPTION = (
     "A line a group, compiled for {target}. Lockstep: clients of a run x runs, on each device. Memory: of a device, "
     "beside the data. GFLOP (matrix products) and GB (moved by all kernels): of a round of one run. A round of a run, "
     "and all rounds of all runs, take at least this long: as fast as the device can compute or move memory, whichever "
-    "is slower. A real round takes longer."
+    "is slower. A real round takes longer. Groups that differ in the rule alone are compiled once (like N)."
 )
 COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "lockstep", "devices")
 FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "a round", "all")
 LEFT = ("aggregator", "data", "fits")
 UNKNOWN = "?"
-LEAST_WIDTH = 112  # a column that is cut tells nothing
+LEAST_WIDTH = 126  # a column that is cut tells nothing
 
 
 def show(plan: Plan, target: Target) -> None:
@@ -40,19 +40,21 @@ def show(plan: Plan, target: Target) -> None:
     )
     for name in (*COLUMNS, *FORECAST):
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
-    found = list(_forecasts(plan, target))
+    families = [family(plan, group) for group in plan.groups]
+    found = list(_forecasts(plan, families, target))
     for number, (group, one) in enumerate(zip(plan.groups, found, strict=True)):
+        first = families.index(families[number])
         config, layout = plan.configs(group)[0], one.layout if one else group.layout
         rule, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
         lockstep = f"{layout.client_width} x {layout.run_width}"
         devices = layout.run_devices * layout.client_devices
         cells = [number + 1, rule, data, len(group.runs), config.server.num_rounds, lockstep, devices]
-        table.add_row(*map(str, cells), *(_cells(one) if one else [UNKNOWN] * len(FORECAST)))
-    console = terminal()
-    console.print(table, width=max(console.width, LEAST_WIDTH), crop=False)
+        table.add_row(*map(str, cells), *(_cells(one, number, first) if one else [UNKNOWN] * len(FORECAST)))
+    console = terminal(least_width=LEAST_WIDTH)
+    console.print(table)
     known = [one for one in found if one]
     if len(known) == len(found):
-        least, compiling = sum(one.seconds for one in known), sum(one.compile_seconds for one in known)
+        least, compiling = sum(one.seconds for one in known), sum(one.compile_seconds for one in set(known))
         summary = f"{len(plan.runs)} runs in {len(found)} groups: at least {_time(least)} on {target}"
         console.print(f"{summary}, compiled here in {_time(compiling)}", markup=False)
 
@@ -61,15 +63,17 @@ def _time(seconds: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def _cells(one: Forecast) -> list[str]:
+def _cells(one: Forecast, number: int, first: int) -> list[str]:
+    """What is said of group `number`, which is like the group `first`."""
+    compiled = _time(one.compile_seconds) if number == first else f"like {first + 1}"
     needed = UNKNOWN if one.needed is None else gibibytes(one.needed)
     fits = "yes" if one.fits else "no"
     per_round = [f"{one.flops / 1e9:,.3g}", f"{one.bytes / 1e9:,.3g}", _time(one.round_seconds)]
-    return [fits, needed, _time(one.compile_seconds), *per_round, _time(one.seconds)]
+    return [fits, needed, compiled, *per_round, _time(one.seconds)]
 
 
-def _forecasts(plan: Plan, target: Target) -> Iterator[Forecast | None]:
-    """A forecast for each group; None from where the compiler fails."""
+def _forecasts(plan: Plan, families: Sequence[Hashable], target: Target) -> Iterator[Forecast | None]:
+    """A forecast for each group, the same for a family; None where the compiler fails."""
     try:
         devices = targets.devices(target)
     except FedsimError:
@@ -77,10 +81,13 @@ def _forecasts(plan: Plan, target: Target) -> Iterator[Forecast | None]:
     except Exception as error:  # whatever a compiler that does not start may raise
         _cannot(target, error)
         devices = []
+    known: dict[Hashable, Forecast | None] = {}
     with Counter() as counter:
-        for number, group in enumerate(plan.groups):
+        for number, (group, kin) in enumerate(zip(plan.groups, families, strict=True)):
             counter.tick(f"compiling for {target}", number, len(plan.groups))
-            yield _forecast(plan, group, devices, target) if devices else None
+            if kin not in known:
+                known[kin] = _forecast(plan, group, devices, target) if devices else None
+            yield known[kin]
 
 
 def _forecast(plan: Plan, group: Group, devices: list[jax.Device], target: Target) -> Forecast | None:

@@ -5,7 +5,8 @@ faster than its memory. Steps are counted on random cohorts, as in `engine.estim
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from fedsim.config.schema import Config
+from fedsim.config.resolve import settings_under
+from fedsim.config.schema import AttackConfig, Config
 from fedsim.core import flops
 from fedsim.core.types import Array, FederatedDataset, PyTree, Task, Variables
 from fedsim.engine import build, cache, hlo, memory
@@ -24,9 +26,10 @@ from fedsim.engine.compiling import GroupPrograms, refused
 from fedsim.engine.estimate import example_steps
 from fedsim.engine.fitting import models, widest
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan
+from fedsim.engine.plan import Group, Plan, program_of
 from fedsim.engine.targets import Chip
 
+SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")
 COMPILERS = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
 
 
@@ -49,6 +52,16 @@ class Forecast(NamedTuple):
     bytes: float  # that a round of a run moves
     round_seconds: float  # at least, of a run, if it has its devices for itself
     seconds: float  # at least, of all rounds of all runs
+
+
+def family(plan: Plan, group: Group) -> Hashable:
+    """Equal for groups that differ in nothing but the server's part: in memory and time, training outweighs that."""
+    config, changes_inputs = program_of(plan.configs(group)[0])
+    of_server = settings_under(config, *SERVER_KEYS)
+    training = [setting for setting in config.settings if setting not in of_server]
+    server = replace(config.server, aggregator="", pre_aggregators=(), optimizer="")
+    static = replace(config, server=server, attack=AttackConfig(), settings=tuple(training))
+    return static, changes_inputs, len(group.runs), group.layout
 
 
 def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip) -> Forecast:
@@ -115,11 +128,15 @@ def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, devi
     task = build.task(config, dataset, layout.backend)
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
-    return step_of(task, x, y, models(layout), device)
+    lowered, products = lower_step(task, x, y, models(layout), device)
+    found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))
+    return Step(products, hlo.Work(*found), models(layout) * batch)
 
 
-def step_of(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device) -> Step:
-    """`width` models of `task` make a step of SGD each, on examples like `x` [B, ...] and `y` [B, ...]."""
+def lower_step(
+    task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device
+) -> tuple[jax.stages.Lowered, int]:
+    """`width` models make a step of SGD each, on examples like `x` [B, ...], `y` [B, ...]; and its products' FLOPs."""
     gradient = jax.grad(lambda params, statistics, *args: task.loss(Variables(params, statistics), *args), has_aux=True)
 
     def step(variables: Variables, x: Array, y: Array, mask: Array, key: Array) -> PyTree:
@@ -131,10 +148,8 @@ def step_of(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.De
     shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
     lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), one)
     stepping = jax.jit(jax.vmap(step), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
-    lowered = stepping.lower(*lockstep)
-    found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))
     try:
         products = flops.count(step, *one)
     except ValueError:  # a loop whose length only the device knows
         products = 0
-    return Step(width * products, hlo.Work(*found), width * len(y))
+    return stepping.lower(*lockstep), width * products
