@@ -5,6 +5,7 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # also where compilers for accelerators are installed
 # Most of the time goes into compiling tiny programs, which LLVM need not optimise.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -130,7 +130,7 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     target = targets.parse(options.target)
     if not options.dry_run:
         raise ConfigError("--target: shows a plan for another device and runs nothing; add --dry-run")
-    targets.stay_on_cpu()
+    targets.compile_only()
     experiment = toml.read(options.config, overrides, options.budget)
 
     from fedsim.cli import targets as cli_targets

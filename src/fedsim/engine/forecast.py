@@ -5,7 +5,7 @@ faster than its memory. Steps are counted on random cohorts, as in `engine.estim
 """
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -125,18 +125,33 @@ def _key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:
 
 def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> Step:
     """The models in lockstep on `device` make a step each."""
-    task = build.task(config, dataset, layout.backend)
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
-    lowered, products = lower_step(task, x, y, models(layout), device)
+    lowered = lower_step(build.task(config, dataset, layout.backend), x, y, models(layout), device)
     found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))
-    return Step(products, hlo.Work(*found), models(layout) * batch)
+    flops_of_one = step_flops(build.task(config, dataset, "cpu"), x, y)
+    return Step(models(layout) * flops_of_one, hlo.Work(*found), models(layout) * batch)
 
 
-def lower_step(
-    task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device
-) -> tuple[jax.stages.Lowered, int]:
-    """`width` models make a step of SGD each, on examples like `x` [B, ...], `y` [B, ...]; and its products' FLOPs."""
+def lower_step(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device) -> jax.stages.Lowered:
+    """`width` models make a step of SGD each, on examples like `x` [B, ...] and `y` [B, ...]."""
+    step, one = _step(task, x, y)
+    shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
+    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), one)
+    return jax.jit(jax.vmap(step), out_shardings=SingleDeviceSharding(device), donate_argnums=0).lower(*lockstep)
+
+
+def step_flops(task: Task, x: np.ndarray, y: np.ndarray) -> int:
+    """FLOPs of the matrix products in a step; 0 where a loop's length is not known. Its "cpu" form has the fewest."""
+    step, one = _step(task, x, y)
+    try:
+        return flops.count(step, *one)
+    except ValueError:
+        return 0
+
+
+def _step(task: Task, x: np.ndarray, y: np.ndarray) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+    """A step of one model, and the shapes of its arguments."""
     gradient = jax.grad(lambda params, statistics, *args: task.loss(Variables(params, statistics), *args), has_aux=True)
 
     def step(variables: Variables, x: Array, y: Array, mask: Array, key: Array) -> PyTree:
@@ -144,12 +159,4 @@ def lower_step(
         return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, slope), statistics)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    one = jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key
-    shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
-    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), one)
-    stepping = jax.jit(jax.vmap(step), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
-    try:
-        products = flops.count(step, *one)
-    except ValueError:  # a loop whose length only the device knows
-        products = 0
-    return stepping.lower(*lockstep), width * products
+    return step, (jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key)

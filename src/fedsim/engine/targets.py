@@ -114,8 +114,9 @@ def parse(text: str) -> Target:
     return Target(name, int(number or 1))
 
 
-def stay_on_cpu() -> None:
-    """Keeps JAX from looking for accelerators, which the packages that compile for them bring along."""
+def compile_only() -> None:
+    """Keeps JAX from looking for accelerators where only their compilers are, and from keeping what it cannot load."""
+    jax.config.update("jax_enable_compilation_cache", False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 

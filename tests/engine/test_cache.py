@@ -1,0 +1,60 @@
+"""What is kept between starts."""
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from fedsim.engine import cache
+
+SHOW = """
+import jax
+from fedsim.engine import cache
+cache.keep_programs()
+jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))
+print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_compilation_cache_max_size"])
+"""
+
+
+def shown(**environment):
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW],
+        env={"PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_programs_are_kept_in_a_bounded_folder(tmp_path):
+    place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
+    assert place.startswith(str(tmp_path / "programs" / "cpu-"))
+    assert int(size) == cache.MOST_BYTES
+    assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
+
+
+def test_a_users_choice_stands(tmp_path):
+    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[0].endswith("own")
+    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")[0] == "None"
+    assert not (tmp_path / "programs").exists()
+
+
+def test_a_value_is_made_once(tmp_path):
+    made = []
+    make = lambda: made.append(1) or [len(made), 0.5]
+    assert cache.remembered("a", make) == cache.remembered("a", make) == [1, 0.5]
+    assert cache.remembered("b", make) == [2, 0.5]
+    next(iter((cache.cache.directory() / "programs" / "forecasts").iterdir())).write_text("broken")
+    assert len({str(cache.remembered(key, make)) for key in "ab"}) == 2
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("name", ["jax_compilation_cache_dir"])
+def test_tests_have_their_own_cache(name):
+    """Where one is chosen already, nothing changes."""
+    before = jax.config.values[name]
+    cache.keep_programs()
+    assert before is not None
+    assert jax.config.values[name] == before

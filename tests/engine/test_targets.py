@@ -1,0 +1,173 @@
+"""Programs for accelerators that are not there: what must not be in them.
+
+Their intermediate code is made without any compiler; tests that compile are marked and need libtpu.
+"""
+
+import importlib.util
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import forecast, hlo, make_plan, targets
+from fedsim.engine.compiling import GroupPrograms
+from fedsim.engine.layout import Layout, Machine
+from fedsim.errors import ConfigError
+from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
+
+NETWORKS = {
+    "cifar10_cnn": (Cifar10CNN(10), np.zeros((32, 32, 3), np.uint8)),
+    "femnist_cnn": (FemnistCNN(62), np.zeros((28, 28, 1), np.uint8)),
+    "char_lstm": (CharLSTM(80), np.zeros(80, np.int32)),
+    "mlp": (MLP(10, (32,)), np.zeros(64, np.float32)),
+}
+TINY = """
+[data]
+num_clients = 16
+num_train = 160
+[mlp]
+hidden_sizes = [8]
+[client]
+batch_size = 4
+[server]
+aggregator = "arfl"
+cohort_size = 8
+num_rounds = 4
+eval_every = 2
+[corruption]
+kind = "shuffling"
+fraction = 0.25
+[[sweep]]
+seed = [0, 1]
+"""
+COLLECTIVES = "all-reduce all-gather all-to-all collective-permute reduce-scatter collective-broadcast".split()  # noqa: SIM905
+
+
+def compiles(test):
+    """A test that compiles for a TPU; nothing here could load what JAX's cache keeps of that."""
+    for mark in (
+        pytest.mark.targets,
+        pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"),
+        pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache"),
+    ):
+        test = mark(test)
+    return test
+
+
+def lowered_step(network, backend, width=3):
+    module, example = NETWORKS[network]
+    task = fedsim.classification(module, example, backend=backend)
+    x, y = np.zeros((4, *example.shape), example.dtype), np.zeros(4, np.int32)
+    return forecast.lower_step(task, x, y, width, jax.devices()[0]).as_text()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_step_neither_scatters_nor_gathers(network, backend):
+    """And it computes in single precision; no convolution has a group for each client but where that was decided."""
+    text = lowered_step(network, backend)
+    operations = set(re.findall(r"stablehlo\.(\w+)", text))
+    assert not operations & {"scatter", "gather", "select_and_scatter", "sort", "custom_call"}
+    assert "f64" not in text
+    groups = set(re.findall(r"(?:feature|batch)_group_count = (\d+)", text)) - {"1"}
+    assert groups == ({"3"} if backend == "tpu" and network.endswith("cnn") else set())
+    assert ("convolution" in operations) == bool(groups)
+
+
+def inner(jaxpr):
+    """All equations of a trace, also those inside others."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in eqn.params.values():
+            for one in value if isinstance(value, tuple | list) else [value]:
+                if hasattr(one, "jaxpr") or hasattr(one, "eqns"):
+                    yield from inner(getattr(one, "jaxpr", one))
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(parse(TINY), Machine("tpu", 8, 2**30))
+
+
+def programs(plan, layout, devices=None):
+    (group,) = plan.groups
+    return GroupPrograms(plan.configs(group), plan.dataset(group), layout, devices)
+
+
+@pytest.mark.parametrize("layout", [Layout(8, 2, backend="tpu"), Layout(2, 1, backend="gpu")])
+def test_loops_of_a_chunk_have_unbatched_bounds(plan, layout):
+    """A batched condition becomes a reduction over all models, and selects over everything that the loop carries."""
+    group = programs(plan, layout)
+    shared, _, inputs = group.shapes
+    chunk = jax.make_jaxpr(group._programs.chunk)(group.states, shared, inputs, jax.ShapeDtypeStruct((), np.int32))
+    loops = [eqn for eqn in inner(chunk.jaxpr) if eqn.primitive.name == "while"]
+    assert len(loops) >= 3  # rounds, epochs, steps
+    for loop in loops:
+        assert [eqn.primitive.name for eqn in loop.params["cond_jaxpr"].jaxpr.eqns] == ["lt"]
+
+
+def test_a_machine_is_named_or_refused():
+    assert targets.parse("v5e:4") == targets.Target("v5e", 4)
+    assert str(targets.parse("h100")) == "h100"
+    for text, message in (
+        ("h1000", "no device h1000; there are v5e, v5p, v6e, a100, h100, h200"),
+        ("v5e:3", "v5e:3 is no machine; of v5e there can be 1, 2, 4, 8"),
+        ("v5p:x", "v5p:x is no machine"),
+        ("h100:0", "h100:0 is no machine; of h100 there can be 1, 2"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            targets.parse(text)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("v5e", "tpu-compile"), ("h100", "cuda")])
+def test_a_compiler_that_is_missing_is_named(monkeypatch, name, extra):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *args: None)
+    with pytest.raises(ConfigError, match=rf"--target {name}: needs .*; pip install 'fedsim\[{extra}\]'"):
+        targets.devices(targets.parse(name))
+
+
+@pytest.fixture(scope="module")
+def eight():
+    return targets.devices(targets.parse("v5e:8"))
+
+
+@compiles
+@pytest.mark.parametrize(
+    ("layout", "collectives"),
+    [
+        (Layout(8, 1, run_devices=2, backend="tpu"), set()),
+        (Layout(2, 1, run_devices=2, client_devices=4, backend="tpu"), {"all-gather"}),
+    ],
+)
+def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collectives):
+    """Devices that share a cohort gather its results, those that share runs exchange nothing; no host takes part."""
+    text = programs(plan, layout, eight).lowered()[1]().compile().as_text()
+    found, _ = hlo.computations(text)
+    opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in found.values() for i in lines}
+    assert opcodes & set(COLLECTIVES) == collectives
+    assert not opcodes & {"infeed", "outfeed", "send", "recv"}
+    assert "callback" not in text
+    assert "S(5)" not in text  # the host's memory
+    assert "f64[" not in text
+
+
+@compiles
+def test_a_forecast_is_what_the_compiler_says(plan, eight):
+    """It fits with the layout that was asked for; its time is bounded by what the step moves and multiplies."""
+    (group,) = plan.groups
+    chip = targets.CHIPS["v5e"]
+    found = forecast.forecast(plan, group, eight, chip)
+    assert found.fits
+    assert found.layout == group.layout
+    data = sum(np.asarray(a).nbytes for a in plan.dataset(group).train)
+    assert 0 < found.needed < 1000 * data
+    assert found.round_seconds >= max(found.flops / chip.peaks["float32"], found.bytes / chip.bandwidth) / 8.001
+    assert found.seconds >= 4 * found.round_seconds
+    again = forecast.forecast(plan, group, eight, chip)
+    assert again == found  # seconds of compiling included: nothing was compiled again
+    crowded = forecast.forecast(plan, group, eight, chip._replace(memory=1))
+    assert not crowded.fits
+    assert (crowded.layout.client_width, crowded.layout.run_width) == (1, 1)
