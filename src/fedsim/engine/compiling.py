@@ -59,6 +59,7 @@ class GroupPrograms:
         self._everywhere, self._by_run = (
             SingleDeviceSharding(devices[0]) if mesh is None else NamedSharding(mesh, spec) for spec in (P(), P(RUNS))
         )
+        self.layout = layout
         self._configs, self._dataset = [*configs, *padding], dataset
         self._frozen = build.task(config, dataset).frozen
         self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
