@@ -21,7 +21,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedsim.core import flops
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +29,7 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload, hparams
 
 import fedsim
+from fedsim.core import flops
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, ServerState, Task, Variables
 from fedsim.engine.layout import CLIENTS
 
