@@ -21,7 +21,8 @@ from workloads import Workload
 
 import fedsim
 from fedsim.core.types import Array, PyTree, Task
-from fedsim.models.layers import ConvRelu, pool_relu, product
+from fedsim.models.layers import ConvRelu
+from fedsim.models.patches import pool_relu, product
 
 TOLERANCE = 1e-4  # of a gradient, relative to its largest element
 
