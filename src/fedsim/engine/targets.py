@@ -42,7 +42,8 @@ TPU_SHAPES = {  # of a slice, by its chips
     "v6e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
 }
 MOST_GPUS = 8  # of a node
-TPU_SETTINGS = {  # libtpu asks the machine otherwise, which has none
+TPU_SETTINGS = {  # libtpu asks the machine otherwise, which has none, and lets in one process at a time
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",

@@ -13,19 +13,21 @@ import jax.numpy as jnp
 
 from fedsim.core.types import Array
 from fedsim.models.corners import NUM_CORNERS, Corners, bias_gradient, relu_of_largest, with_winner
+from fedsim.models.padding import NONE, Zeros, padded
 
 
-def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
-    """The valid convolution [B, H', W', F] of x [B, H, W, C] with `kernel` [k, k, C, F]."""
+def convolve(x: Array, kernel: Array, stride: int = 1, zeros: Zeros = NONE) -> Array:
+    """The convolution [B, H', W', F] of x [B, H, W, C], with `zeros` around it, with `kernel` [k, k, C, F]."""
     size, features = kernel.shape[0], kernel.shape[-1]
-    x = _positions_first(x)
+    x = _positions_first(padded(x, zeros))
     rows, columns = (side - size + 1 for side in x.shape[:2])
     shifted = [x[i : i + rows : stride, j : j + columns : stride] for i in range(size) for j in range(size)]
     return _examples_first(product(_stored(shifted), kernel.reshape(-1, features)))
 
 
-def convolve_pool_relu(x: Array, kernel: Array, bias: Array) -> Array:
+def convolve_pool_relu(x: Array, kernel: Array, bias: Array, zeros: Zeros = NONE) -> Array:
     """Relu of the 2x2 max pool of the convolution, plus `bias` [F]."""
+    x = padded(x, zeros)
     size, features = kernel.shape[0], kernel.shape[-1]
     height, width = ((side - size + 1) // 2 for side in x.shape[1:3])
     reach = size // 2 + 1  # blocks that a patch covers, each way

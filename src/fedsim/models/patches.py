@@ -11,17 +11,19 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core.types import Array
+from fedsim.models.padding import NONE, Zeros, padded
 
 
-def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
-    """The valid convolution [B, H', W', F] of x [B, H, W, C] with `kernel` [k, k, C, F]."""
-    size = kernel.shape[0]
+def convolve(x: Array, kernel: Array, stride: int = 1, zeros: Zeros = NONE) -> Array:
+    """The convolution [B, H', W', F] of x [B, H, W, C], with `zeros` around it, with `kernel` [k, k, C, F]."""
+    x, size = padded(x, zeros), kernel.shape[0]
     height, width = ((side - size) // stride + 1 for side in x.shape[1:3])
     return _convolve(x, kernel, height, width, stride)
 
 
-def convolve_pool_relu(x: Array, kernel: Array, bias: Array) -> Array:
+def convolve_pool_relu(x: Array, kernel: Array, bias: Array, zeros: Zeros = NONE) -> Array:
     """Relu of the 2x2 max pool of the convolution, plus `bias` [F]."""
+    x = padded(x, zeros)
     size = kernel.shape[0]
     height, width = ((side - size + 1) // 2 * 2 for side in x.shape[1:3])
     return pool_relu(_convolve(x, kernel, height, width), bias)

@@ -11,21 +11,35 @@ import jax.numpy as jnp
 
 from fedsim.core.types import Array
 from fedsim.models.corners import Corners, bias_gradient, relu_of_largest, with_winner
+from fedsim.models.padding import NONE, Zeros
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
-def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
-    """The valid convolution [B, H', W', F] of x [B, H, W, C] with `kernel` [k, k, C, F]."""
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=LAYOUT)
+def convolve(x: Array, kernel: Array, stride: int = 1, zeros: Zeros = NONE) -> Array:
+    """The convolution [B, H', W', F] of x [B, H, W, C], with `zeros` around it, with `kernel` [k, k, C, F]."""
+    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), zeros, dimension_numbers=LAYOUT)
 
 
-def convolve_pool_relu(x: Array, kernel: Array, bias: Array) -> Array:
+def convolve_pool_relu(x: Array, kernel: Array, bias: Array, zeros: Zeros = NONE) -> Array:
     """Relu of the 2x2 max pool of the convolution, plus `bias` [F]."""
     size = kernel.shape[0]
-    height, width = ((side - size + 1) // 2 * 2 + size - 2 for side in x.shape[1:3])  # what a corner's windows cover
-    a, b, c, d = (convolve(x[:, i : i + height, j : j + width], kernel, stride=2) for i in (0, 1) for j in (0, 1))
-    return pool_relu((a, b, c, d), bias)
+
+    def window(corner: int, side: int, zeros: tuple[int, int]) -> tuple[slice, tuple[int, int]]:
+        """The rows or columns that a corner's windows cover, and the zeros around them."""
+        before, after = zeros
+        outputs = (before + side + after - size + 1) // 2
+        first = corner - before
+        last = first + 2 * (outputs - 1) + size
+        return slice(max(first, 0), min(last, side)), (max(-first, 0), max(last - side, 0))
+
+    def of_corner(i: int, j: int) -> Array:
+        (rows, above_below), (columns, left_right) = (
+            window(corner, side, zero) for corner, side, zero in zip((i, j), x.shape[1:3], zeros, strict=True)
+        )
+        return convolve(x[:, rows, columns], kernel, 2, (above_below, left_right))
+
+    return pool_relu((of_corner(0, 0), of_corner(0, 1), of_corner(1, 0), of_corner(1, 1)), bias)
 
 
 @jax.custom_vjp
