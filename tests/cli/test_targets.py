@@ -42,7 +42,7 @@ def test_a_line_a_group_and_one_compilation_a_family(config, monkeypatch, capsys
     assert shown.count("yes") == shown.count(" no ") == 3
     assert shown.count("like 1") == shown.count("like 2") == 2
     assert "8 MiB" in shown
-    assert "6 runs in 6 groups: at least 12 min on h100:2, compiled here in 4 s" in shown
+    assert "6 runs in 6 groups: 12 min at best on h100:2, compiled here in 4 s" in shown
 
 
 def test_a_compiler_that_fails_is_told_and_the_plan_is_shown(config, monkeypatch, capsys):

@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import jax
-import pytest
 
 from fedsim.engine import cache
 
@@ -51,10 +50,15 @@ def test_a_value_is_made_once(tmp_path):
     assert len(made) == 3
 
 
-@pytest.mark.parametrize("name", ["jax_compilation_cache_dir"])
-def test_tests_have_their_own_cache(name):
-    """Where one is chosen already, nothing changes."""
-    before = jax.config.values[name]
+def test_where_one_is_chosen_already_nothing_changes():
+    before = jax.config.values["jax_compilation_cache_dir"]
     cache.keep_programs()
     assert before is not None
-    assert jax.config.values[name] == before
+    assert jax.config.values["jax_compilation_cache_dir"] == before
+
+
+def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
+    assert cache.remembered("a", lambda: [1]) == [1]
+    assert shown(FEDSIM_CACHE_DIR=str(tmp_path / "file"))[0] == "None"

@@ -8,6 +8,7 @@ from fedsim.engine import make_plan
 from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.fitting import models, widest
 from fedsim.engine.layout import Layout, Machine
+from fedsim.engine.plan import fitted
 
 
 @given(clients=st.integers(1, 64), runs=st.integers(1, 64), each=st.integers(1, 1000), fixed=st.integers(0, 10_000))
@@ -18,8 +19,8 @@ def test_it_fits_and_what_is_wider_does_not(clients, runs, each, fixed):
         asked.append(one)
         return fixed + each * models(one)
 
-    found, needed = widest(layout, needs, available)
     candidates = [layout, *layout.narrower()]
+    found, needed = widest(candidates, needs, available)
     fitting = [one for one in candidates if fixed + each * models(one) <= available]
     assert needed == fixed + each * models(found)
     assert models(found) == models(fitting[0] if fitting else candidates[-1])
@@ -29,7 +30,8 @@ def test_it_fits_and_what_is_wider_does_not(clients, runs, each, fixed):
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_a_compiler_may_refuse(clients, most):
     """It says no number then; half as many models are next."""
-    found, needed = widest(Layout(clients, 4), lambda one: 1 if models(one) <= most else None, 10)
+    layout = Layout(clients, 4)
+    found, needed = widest([layout, *layout.narrower()], lambda one: 1 if models(one) <= most else None, 10)
     assert models(found) <= most or (needed is None and models(found) == 1)
 
 
@@ -60,11 +62,15 @@ def test_an_accelerators_plan_asks_the_compiler(monkeypatch):
 
     monkeypatch.setattr(GroupPrograms, "needs", asked)
     monkeypatch.setattr(Machine, "here", lambda: Machine("gpu", 1, 2**40))
-    (group,) = make_plan(parse(LOCKSTEP)).groups
+    (group,) = fitted(make_plan(parse(LOCKSTEP))).groups
     assert (group.layout.client_width, group.layout.run_width, group.layout.backend) == (4, 4, "gpu")
     most = needs[group.layout]
     monkeypatch.setattr(Machine, "here", lambda: Machine("gpu", 1, most - 1))
     monkeypatch.setattr("fedsim.engine.plan.run_bytes", lambda configs, dataset: [1])
-    (group,) = make_plan(parse(LOCKSTEP)).groups
+    (group,) = fitted(make_plan(parse(LOCKSTEP))).groups
     assert models(group.layout) < 16
     assert needs[group.layout] < most
+    given = LOCKSTEP.replace("[[sweep]]", "[engine]\nrun_width = 4\n[[sweep]]")
+    (group,) = fitted(make_plan(parse(given))).groups
+    assert group.layout.run_width == 4  # what the configuration gives stays
+    assert group.layout.client_width < 4

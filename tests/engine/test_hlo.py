@@ -54,6 +54,39 @@ def test_a_loop_counts_as_often_as_it_goes_round():
     assert hlo.work(LOOP) == hlo.Work(kernels=1 + 5 * 2, bytes=copy + 5 * (row + add), cycles=5 * 100)
 
 
+NESTED = """\
+HloModule m
+
+%inner (a: f32[5,4], i: s32[]) -> f32[1,4] {
+  %a = f32[5,4]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %row = f32[1,4]{1,0} dynamic-slice(%a, %i, %zero), dynamic_slice_sizes={1,4}
+}
+
+%outer (b: f32[20], j: s32[]) -> f32[4] {
+  %b = f32[20]{0} parameter(0)
+  %j = s32[] parameter(1)
+  %square = f32[5,4]{1,0} bitcast(%b)
+  %one = f32[1,4]{1,0} fusion(%square, %j), kind=kLoop, calls=%inner
+  ROOT %out = f32[4]{0} bitcast(%one)
+}
+
+ENTRY %main (x: f32[20], n: s32[]) -> f32[4] {
+  %x = f32[20]{0} parameter(0)
+  %n = s32[] parameter(1)
+  %fetch = ((f32[20]{0}), f32[8]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:8]}
+  ROOT %result = f32[4]{0} fusion(%x, %n), kind=kLoop, calls=%outer
+}
+"""
+
+
+def test_parts_count_also_inside_fusions_and_of_asynchronous_copies():
+    fetched = 8 * 4  # read; it is written to the vector memory
+    row = 4 * 4 + 4 + 4 * 4
+    assert hlo.work(NESTED) == hlo.Work(kernels=2, bytes=fetched + row, cycles=0)
+
+
 @pytest.mark.parametrize("trips", [3, 11])
 def test_a_compiled_program_is_read(trips):
     """A product in a scan, on the compiler at hand."""

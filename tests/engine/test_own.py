@@ -158,7 +158,7 @@ def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch)
     def broken(self):
         raise TypeError("mine")
 
-    monkeypatch.setattr(GroupPrograms, "_compile", broken)
+    monkeypatch.setattr(GroupPrograms, "lowered", broken)
     config = tmp_path / "c.toml"
     config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))
     with pytest.raises(TypeError, match="mine"):

@@ -56,13 +56,13 @@ def many(blocks):
 @pytest.fixture
 def compiled(monkeypatch):
     """How many runs each program has that is compiled, in order."""
-    sizes, compile_ = [], GroupPrograms._compile
+    sizes, lower = [], GroupPrograms.lowered
 
     def counted(self):
         sizes.append(len(self.shapes.inputs.key))
-        return compile_(self)
+        return lower(self)
 
-    monkeypatch.setattr(GroupPrograms, "_compile", counted)
+    monkeypatch.setattr(GroupPrograms, "lowered", counted)
     return sizes
 
 

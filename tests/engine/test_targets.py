@@ -156,16 +156,16 @@ def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collect
 
 @compiles
 def test_a_forecast_is_what_the_compiler_says(plan, eight):
-    """It fits with the layout that was asked for; its time is bounded by what the step moves and multiplies."""
+    """It fits with the layout that was asked for, or with none; what was found once is not compiled again."""
     (group,) = plan.groups
     chip = targets.CHIPS["v5e"]
     found = forecast.forecast(plan, group, eight, chip)
     assert found.fits
     assert found.layout == group.layout
-    data = sum(np.asarray(a).nbytes for a in plan.dataset(group).train)
-    assert 0 < found.needed < 1000 * data
-    assert found.round_seconds >= max(found.flops / chip.peaks["float32"], found.bytes / chip.bandwidth) / 8.001
-    assert found.seconds >= 4 * found.round_seconds
+    assert found.seconds > 4 * found.round_seconds
+    products = 3 * 2 * (64 * 8 + 8 * 10) - 2 * 64 * 8  # of an example: three a layer, but for the inputs' gradient
+    slots, cohort = 8 * 12, 8 * 10  # clients of 10 examples train in 3 batches of 4, and measure their losses
+    assert found.flops == pytest.approx(products * (slots + cohort / 3))
     again = forecast.forecast(plan, group, eight, chip)
     assert again == found  # seconds of compiling included: nothing was compiled again
     crowded = forecast.forecast(plan, group, eight, chip._replace(memory=1))

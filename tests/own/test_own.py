@@ -38,13 +38,13 @@ def compiled():
     """Counts the groups that are compiled."""
     with pytest.MonkeyPatch.context() as patch:
         calls = []
-        compile_group = GroupPrograms._compile
+        lower_group = GroupPrograms.lowered
 
         def counted(self):
             calls.append(self)
-            return compile_group(self)
+            return lower_group(self)
 
-        patch.setattr(GroupPrograms, "_compile", counted)
+        patch.setattr(GroupPrograms, "lowered", counted)
         yield calls
 
 

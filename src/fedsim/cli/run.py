@@ -89,8 +89,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
             print(f"job {job}")
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
-    if not options.no_compile_cache:
-        cache.keep_programs()
+    (cache.keep_nothing if options.no_compile_cache else cache.keep_programs)()
     tensorboard = [TensorBoard(path)] if options.tensorboard else []
     plan = make_plan(experiment)
     if options.dry_run:
@@ -131,7 +130,8 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     if not options.dry_run:
         raise ConfigError("--target: shows a plan for another device and runs nothing; add --dry-run")
     targets.compile_only()
-    experiment = toml.read(options.config, overrides, options.budget)
+    kept = {key: value for key, value in overrides.items() if not key.startswith(SLURM)}
+    experiment = toml.read(options.config, kept, options.budget)
 
     from fedsim.cli import targets as cli_targets
 

@@ -18,9 +18,10 @@ from fedsim.report.names import duration
 
 CAPTION = (
     "A line a group, compiled for {target}. Lockstep: clients of a run x runs, on each device. Memory: of a device, "
-    "beside the data. GFLOP (matrix products) and GB (moved by all kernels): of a round of one run. A round of a run, "
-    "and all rounds of all runs, take at least this long: as fast as the device can compute or move memory, whichever "
-    "is slower. A real round takes longer. Groups that differ in the rule alone are compiled once (like N)."
+    "beside the data. GFLOP (matrix products) and GB (moved by training's kernels): of a round of one run. A round of "
+    "a run, and all rounds of all runs: at best, as fast as the device computes or moves memory, whichever is slower. "
+    "Groups that differ in the server's part alone are compiled once (like N): a rule that keeps more copies of the "
+    "cohort's updates than N's needs that much more memory."
 )
 COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "lockstep", "devices")
 FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "a round", "all")
@@ -55,7 +56,7 @@ def show(plan: Plan, target: Target) -> None:
     known = [one for one in found if one]
     if len(known) == len(found):
         least, compiling = sum(one.seconds for one in known), sum(one.compile_seconds for one in set(known))
-        summary = f"{len(plan.runs)} runs in {len(found)} groups: at least {_time(least)} on {target}"
+        summary = f"{len(plan.runs)} runs in {len(found)} groups: {_time(least)} at best on {target}"
         console.print(f"{summary}, compiled here in {_time(compiling)}", markup=False)
 
 
@@ -68,7 +69,11 @@ def _cells(one: Forecast, number: int, first: int) -> list[str]:
     compiled = _time(one.compile_seconds) if number == first else f"like {first + 1}"
     needed = UNKNOWN if one.needed is None else gibibytes(one.needed)
     fits = "yes" if one.fits else "no"
-    per_round = [f"{one.flops / 1e9:,.3g}", f"{one.bytes / 1e9:,.3g}", _time(one.round_seconds)]
+    per_round = [
+        f"{one.flops / 1e9:,.3g}" if one.flops else UNKNOWN,
+        f"{one.bytes / 1e9:,.3g}",
+        _time(one.round_seconds),
+    ]
     return [fits, needed, compiled, *per_round, _time(one.seconds)]
 
 

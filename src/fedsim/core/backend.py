@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal
 
 import jax
-
-Backend = Literal["cpu", "gpu", "tpu"]
 
 _chosen: ContextVar[str | None] = ContextVar("backend", default=None)
 

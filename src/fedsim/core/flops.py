@@ -45,7 +45,8 @@ def _eqn_flops(eqn: JaxprEqn, wanted: Sequence[bool]) -> int:
         return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(left[axis] for axis in contracted)
     if name == "conv_general_dilated":
         kernel, spec = _shape(eqn.invars[1]), params["dimension_numbers"].rhs_spec
-        return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(kernel[axis] for axis in spec[1:])
+        spread = math.prod(params["lhs_dilation"])  # zeros between the inputs are multiplied by nobody
+        return 2 * math.prod(_shape(eqn.outvars[0])) * math.prod(kernel[axis] for axis in spec[1:]) // spread
     inner = [_inner_flops(jaxpr, None if name == "scan" else wanted) for jaxpr in _jaxprs(params)]
     if name == "while" and any(inner):
         raise ValueError("a while loop has no length to count")

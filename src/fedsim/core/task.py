@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import flax.linen as nn
@@ -160,14 +161,25 @@ def _from_module(
             num_examples=jnp.sum(mask),
         )
 
+    return for_backend(Task(init, loss, metrics), backend)
+
+
+def for_backend(task: Task, backend: str | None) -> Task:
+    """The same task, in which fedsim's layers take the form for `backend`; None: as it is."""
+
     def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-        def inside(*args: Any) -> Any:
+        @wraps(function)
+        def inside(*args: Any, **options: Any) -> Any:
             with tracing_for(backend):
-                return function(*args)
+                return function(*args, **options)
 
         return inside
 
-    return Task(traced(init), traced(loss), traced(metrics))
+    if backend is None:
+        return task
+    bind = task.bind
+    bound = None if bind is None else lambda frozen: for_backend(bind(frozen), backend)
+    return Task(traced(task.init), traced(task.loss), traced(task.metrics), task.frozen, bound)
 
 
 def _over_targets(values: Array) -> Array:

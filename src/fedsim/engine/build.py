@@ -16,7 +16,7 @@ from fedsim.config.registry import Factory, find
 from fedsim.config.resolve import factories, settings_for, traced_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.simulation import Simulation
-from fedsim.core.task import AUGMENTATIONS, classification, regression
+from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
 from fedsim.core.types import Corruption, FederatedDataset, HParams, Task
 from fedsim.datasets import sampling
 from fedsim.datasets.partition import natural_test
@@ -122,7 +122,7 @@ def task(config: Config, dataset: FederatedDataset, backend: str | None = None) 
                 raise ConfigError(
                     f"{key}: {config.model.name} gives a whole Task, which does this itself; leave it out"
                 )
-        return model
+        return for_backend(model, backend)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model.name: {config.model.name} gives neither a flax module nor a Task, but {type(model)}")
     kind = classification if dataset.spec.targets == "classes" else regression

@@ -1,5 +1,6 @@
 """What compiling has told is kept between starts: programs in JAX's own cache, forecasts beside them."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,11 +28,20 @@ def keep_programs() -> None:
     chosen = jax.config.values
     if chosen["jax_compilation_cache_dir"] is not None or not chosen["jax_enable_compilation_cache"]:
         return
+    try:
+        folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
     jax.config.update("jax_compilation_cache_dir", str(folder()))
     if "JAX_COMPILATION_CACHE_MAX_SIZE" not in os.environ:
         jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+
+
+def keep_nothing() -> None:
+    """Compiles anew, wherever programs may have been kept."""
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def folder() -> Path:
@@ -50,8 +60,9 @@ def remembered(key: str, make: Callable[[], Value]) -> Value:
         return found
     except (OSError, ValueError):
         value = make()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(value))
-        partial.replace(path)
+        with contextlib.suppress(OSError):  # a folder that cannot be written costs time alone
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(value))
+            partial.replace(path)
         return value

@@ -95,36 +95,43 @@ class GroupPrograms:
 
     def needs(self) -> int | None:
         """Bytes of a device that the programs need, data included; None: the compiler refused for want of memory."""
+        beside = self.beside()
+        return None if beside is None else beside + memory.hungriest(map(memory.needs, self.compiled()[0])).arguments
+
+    def beside(self) -> int | None:
+        """The same without the data and all else that is given to them."""
         try:
-            return sum(memory.hungriest(map(memory.needs, self.compiled()[0])))
+            return memory.needed(self.compiled()[0])
         except jax.errors.JaxRuntimeError as error:
             if not refused(error):
                 raise
             return None
 
     def start(self, executor: Executor) -> None:
-        """Compiles in the background, unless that has begun, for `compiled`."""
+        """Traces now, in this thread with its settings of JAX, and compiles in the background, for `compiled`."""
         if self._begun is None:
-            self._begun = executor.submit(self._timed)
+            started, lowered = time.perf_counter(), [lower() for lower in self.lowered()]
+            tracing = time.perf_counter() - started
+            self._begun = executor.submit(lambda: _compile(lowered, tracing))
 
     def compiled(self) -> tuple[Compiled, float]:
-        """The programs, and the seconds that it took to compile them."""
-        if self._begun is None:
+        """The programs, and the seconds that it took to make them; what failed in the background is tried again."""
+        if self._begun is None or self._begun.exception() is not None:
             self.compile()
         assert self._begun is not None
         return self._begun.result()
 
+    def cancel(self) -> None:
+        """Nobody wants what was started."""
+        if self._begun is not None:
+            self._begun.cancel()
+
     def compile(self) -> None:
         """Compiles now, for `compiled`."""
+        started, lowered = time.perf_counter(), [lower() for lower in self.lowered()]
+        found = _compile(lowered, time.perf_counter() - started)
         self._begun = Future()
-        self._begun.set_result(self._timed())
-
-    def _timed(self) -> tuple[Compiled, float]:
-        started = time.perf_counter()
-        return self._compile(), time.perf_counter() - started
-
-    def _compile(self) -> Compiled:
-        return Compiled(*(lower().compile() for lower in self.lowered()))
+        self._begun.set_result(found)
 
     def lowered(self) -> list[Callable[[], jax.stages.Lowered]]:
         """What makes the programs' intermediate code, in the order of `Compiled`."""
@@ -140,6 +147,11 @@ class GroupPrograms:
         ]
 
 
+def _compile(lowered: Sequence[jax.stages.Lowered], tracing: float) -> tuple[Compiled, float]:
+    started = time.perf_counter()
+    return Compiled(*(one.compile() for one in lowered)), tracing + time.perf_counter() - started
+
+
 def refused(error: jax.errors.JaxRuntimeError) -> bool:
     """Whether a compiler found a program too large for the device's memory."""
     return "RESOURCE_EXHAUSTED" in str(error)
@@ -152,11 +164,11 @@ def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
 
 
 class Ahead:
-    """Compiles groups in a thread of its own, so that the next one is ready when this one has run."""
+    """Compiles in a thread of its own, so that the next group is ready when this one has run."""
 
     def __init__(self, make: Callable[[int], GroupPrograms]) -> None:
         self._make, self._executor = make, ThreadPoolExecutor(1)
-        self._begun: dict[int, Future[GroupPrograms]] = {}
+        self._begun: dict[int, GroupPrograms] = {}
 
     def __enter__(self) -> "Ahead":
         return self
@@ -165,19 +177,17 @@ class Ahead:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def take(self, number: int) -> GroupPrograms:
-        """The programs of a group, which are being compiled or have been."""
-        if number in self._begun:
-            return self._begun.pop(number).result()
-        programs = self._make(number)
-        programs.start(self._executor)
+        """The programs of a group, which are being compiled or have been; all others that were begun are let go."""
+        self.start(number)
+        programs = self._begun.pop(number)
+        for other in self._begun.values():
+            other.cancel()
+        self._begun.clear()
         return programs
 
     def start(self, number: int) -> None:
         """Begins with a group, once all that was begun before is compiled."""
         if number not in self._begun:
-            self._begun[number] = self._executor.submit(self._compile, number)
-
-    def _compile(self, number: int) -> GroupPrograms:
-        programs = self._make(number)
-        programs.compile()
-        return programs
+            programs = self._make(number)
+            programs.start(self._executor)
+            self._begun[number] = programs

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,24 +55,30 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(configs, dataset))
 
 
-def example_steps(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
-    """Gradient steps for one example that a run makes: in a round, and besides, over all its rounds.
+class Passes(NamedTuple):
+    """Examples that a run computes."""
 
-    Slots without an example count; a forward pass (losses at the broadcast parameters, evaluation) is a third of one.
-    """
+    training: float  # of a round, forward and backward; slots without an example count
+    losses: float  # of a round, forward: the losses at the broadcast parameters
+    others: float  # forward, over all rounds: evaluation, and the losses before the first round
+
+
+def passes(config: Config, dataset: FederatedDataset, layout: Layout) -> Passes:
+    """How much a run of the configuration computes, on the mean of random cohorts."""
     counts, server, client = np.asarray(dataset.train.counts), config.server, config.client
     cohorts = draw_cohorts(counts, server.cohort_size)
-    slots = num_slots(cohorts, layout.client_width, client.batch_size, layout.micro_batch).mean()
-    training = client.epochs * slots + FORWARD * cohorts.sum(axis=1).mean()
-    evaluation = FORWARD * len(dataset.y_test) * (1 + -(-server.num_rounds // server.eval_every))
-    return float(training), float(evaluation + FORWARD * counts.sum())
+    batch_size = min(client.batch_size, dataset.max_count)
+    slots = num_slots(cohorts, layout.client_width, batch_size, layout.micro_batch).mean()
+    evaluation = len(dataset.y_test) * (1 + -(-server.num_rounds // server.eval_every))
+    return Passes(client.epochs * slots, cohorts.sum(axis=1).mean(), float(evaluation + counts.sum()))
 
 
 def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
     config = configs[0]
-    training, others = example_steps(config, dataset, layout)
-    examples = config.server.num_rounds * training / layout.client_devices + others
+    training, losses, others = passes(config, dataset, layout)
+    a_round = (training + FORWARD * losses) / layout.client_devices
+    examples = config.server.num_rounds * a_round + FORWARD * others
     return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 

@@ -113,7 +113,7 @@ def _run_group(
     def programs() -> GroupPrograms:
         taken = ahead.take(number)
         later = range(number + 1, len(plan.groups))
-        following = next((n for n in later if not (folder.finished(n) or folder.is_locked(n))), None)
+        following = next((n for n in later if not folder.finished(n)), None)
         if following is not None:
             ahead.start(following)
         return taken

@@ -1,19 +1,19 @@
 """The widest layout that fits into a device's memory, as its compiler says: found in a few compilations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fedsim.engine.layout import Layout
 
 Needs = Callable[[Layout], int | None]  # bytes of a device in all; None: the compiler refused for want of memory
 
 
-def widest(layout: Layout, needs: Needs, available: int) -> tuple[Layout, int | None]:
-    """`layout` or the next narrower one that fits into `available` bytes, and what it needs.
+def widest(layouts: Sequence[Layout], needs: Needs, available: int) -> tuple[Layout, int | None]:
+    """The first of `layouts`, widest first, that fits into `available` bytes, and what it needs.
 
     What a layout needs is taken to grow with the models in lockstep, so most narrower ones are not even tried. Where
-    none fits, it is the narrowest.
+    none fits, it is the last.
     """
-    left = [layout, *layout.narrower()]
+    left = list(layouts)
     while True:
         one = left.pop(0)
         needed = needs(one)

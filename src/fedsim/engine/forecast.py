@@ -1,15 +1,16 @@
 """What a group would come to on a device that need not be there: compiled for it, and bounded by its peaks.
 
-The time of a round is the least that it can be: no device computes faster than its peak, or moves a step's arrays
-faster than its memory. Steps are counted on random cohorts, as in `engine.estimate`.
+The time of a round is the best that can be: no device computes faster than its peak, or moves a step's arrays faster
+than its memory; what a cache keeps between two kernels is not known here, and can beat that. Forward passes are
+bounded by their products alone. Steps are counted on random cohorts, as in `engine.estimate`.
 """
 
+import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from typing import NamedTuple
 
 import jax
@@ -23,14 +24,15 @@ from fedsim.core import flops
 from fedsim.core.types import Array, FederatedDataset, PyTree, Task, Variables
 from fedsim.engine import build, cache, hlo, memory
 from fedsim.engine.compiling import GroupPrograms, refused
-from fedsim.engine.estimate import example_steps
+from fedsim.engine.estimate import FORWARD, passes
 from fedsim.engine.fitting import models, widest
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan, program_of
+from fedsim.engine.plan import Group, Plan, narrower, program_of
 from fedsim.engine.targets import Chip
 
 SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")
-COMPILERS = ("jax", "jaxlib", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+COMPILERS = ("jax", "libtpu")  # and all whose names begin so
+READING = 1  # of what compilers say: another number where `engine.hlo` counts in another way
 
 
 class Step(NamedTuple):
@@ -48,10 +50,10 @@ class Forecast(NamedTuple):
     fits: bool
     needed: int | None  # bytes of a device beside the data; None: the compiler refused
     compile_seconds: float
-    flops: float  # of a round of a run
-    bytes: float  # that a round of a run moves
-    round_seconds: float  # at least, of a run, if it has its devices for itself
-    seconds: float  # at least, of all rounds of all runs
+    flops: float  # of a round of a run; 0: not known
+    bytes: float  # that a run's training moves in a round
+    round_seconds: float  # at best, of a run
+    seconds: float  # at best, of all rounds of all runs
 
 
 def family(plan: Plan, group: Group) -> Hashable:
@@ -80,23 +82,24 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
         found[layout] = memory.hungriest(known) if len(known) == len(sizes) else None
         return None if found[layout] is None else sum(found[layout] or ())
 
-    layout, in_all = widest(group.layout, needs, chip.memory)
+    with build.own_errors(configs):
+        layout, in_all = widest(narrower(group.layout, configs[0]), needs, chip.memory)
     needed = found[layout]
     step = compile_step(configs[0], dataset, layout, devices[0])
-    training, others = example_steps(configs[0], dataset, layout)
-    precision = configs[0].engine.precision
-    a_example = max(step.flops / chip.peaks[precision], step.work.bytes / chip.bandwidth) / step.examples
-    rounds, parallel = configs[0].server.num_rounds, layout.client_devices
-    turns = -(-len(configs) // layout.run_devices)
+    training, losses, others = passes(configs[0], dataset, layout)
+    computing = step.flops / chip.peaks[configs[0].engine.precision] / step.examples  # seconds an example
+    moving = step.work.bytes / chip.bandwidth / step.examples
+    a_round = (training * max(computing, moving) + losses * FORWARD * computing) / layout.client_devices
+    all_rounds = configs[0].server.num_rounds * a_round + others * FORWARD * computing
     return Forecast(
         layout,
         in_all is not None and in_all <= chip.memory,
         None if needed is None else needed.beside,
         seconds,
-        training * step.flops / step.examples,
+        (training + FORWARD * losses) * step.flops / step.examples,
         training * step.work.bytes / step.examples,
-        training / parallel * a_example,
-        turns * (rounds * training / parallel + others) * a_example,
+        a_round,
+        -(-len(configs) // layout.run_devices) * all_rounds,
     )
 
 
@@ -119,13 +122,14 @@ def _sizes(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> tuple[
 
 def _key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:
     """Changes with the program, the devices and the compilers."""
-    versions = [f"{name} {version(name)}" for name in COMPILERS if find_spec(name.replace("-", "_"))]
-    return "\n".join([*versions, f"{len(devices)} {devices[0].device_kind}", lowered.as_text()])
+    versions = [f"{one.metadata['Name']} {one.version}" for one in distributions() if one.name.startswith(COMPILERS)]
+    machine = f"{len(devices)} {devices[0].device_kind}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}"
+    return "\n".join([f"reading {READING}", *sorted(versions), machine, lowered.as_text()])
 
 
 def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> Step:
     """The models in lockstep on `device` make a step each."""
-    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    batch = layout.micro_batch or min(config.client.batch_size, dataset.max_count)
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
     lowered = lower_step(build.task(config, dataset, layout.backend), x, y, models(layout), device)
     found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))

@@ -11,6 +11,7 @@ from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, PyTree, RoundRecord, ServerState
 from fedsim.engine import build, memory
 from fedsim.engine.compiling import Compiled, GroupPrograms, Placed
+from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group
 from fedsim.errors import ConfigError
 from fedsim.runs.events import Begun, Evaluated, Observer, Prepared, Trained
@@ -52,8 +53,8 @@ class GroupRun:
             placed = self._programs.place()
         self._keep_data(placed)
         with build.own_errors(self._configs):
+            self._check_memory()
             compiled, compiling = self._programs.compiled()
-        self._check_memory(compiled)
 
         self._status("running")
         started = time.perf_counter()
@@ -124,23 +125,27 @@ class GroupRun:
         for slot, run in enumerate(self._group.runs):
             self._observer(Prepared(run, clean | {name: a[slot] for name, a in changes.items()}))
 
-    def _check_memory(self, compiled: Compiled) -> None:
+    def _check_memory(self) -> None:
         """Raises `ConfigError`, with the largest widths that would fit, where the programs need more than there is.
 
         Out of memory ends a process on a CPU without a word, so this is known before anything runs.
         """
-        layout, needed, available = self._group.layout, memory.needed(compiled), memory.available()
-        if needed <= available:
+        layout, needed, available = self._group.layout, self._programs.beside(), memory.available()
+        if needed is not None and needed <= available:
             return
-        need = lambda other: memory.needed(GroupPrograms(self._configs, self._dataset, other).compiled()[0])
-        fits = next((other for other in layout.narrower() if need(other) <= available), None)
+        fits = next((other for other in layout.narrower() if self._fits(other, available)), None)
         remedy = (
             "nor do narrower ones fit: lower client.batch_size or engine.micro_batch, or run fewer runs in one sweep"
         )
         if fits is not None:
             widths = f"engine.client_width = {fits.client_width}, engine.run_width = {fits.run_width}"
             remedy = f"these would fit: {widths}; a run that goes on keeps its widths: free memory for it"
+        needs = "more memory than the device has" if needed is None else f"{memory.gibibytes(needed)} beside the data"
         raise ConfigError(
-            f"engine.client_width: {layout.client_width} clients x {layout.run_width} runs in lockstep need "
-            f"{memory.gibibytes(needed)} beside the data, and {memory.gibibytes(available)} are free; {remedy}"
+            f"engine.client_width: {layout.client_width} clients x {layout.run_width} runs in lockstep need {needs}, "
+            f"and {memory.gibibytes(available)} are free; {remedy}"
         )
+
+    def _fits(self, layout: Layout, available: int) -> bool:
+        needed = GroupPrograms(self._configs, self._dataset, layout).beside()
+        return needed is not None and needed <= available

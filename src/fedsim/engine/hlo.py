@@ -95,33 +95,69 @@ def _moved(found: dict[str, list[Instruction]], kernel: Instruction, sizes: dict
     """Bytes that a kernel reads and writes."""
     read = [sizes.get(name, 0) for name in kernel.operands]
     written = _bytes(kernel.type)
-    called = re.search(r"calls=%?([\w.\-]+)", kernel.line)
+    if kernel.opcode.endswith("-start"):  # its type has the source as well as the destination
+        arrays = sorted(_arrays(kernel.type), reverse=True)[:2]
+        return sum(min(size for size, _ in arrays) for _, is_moved in arrays if is_moved)
     if kernel.opcode == "dynamic-slice":
         return 2 * written
     if kernel.opcode == "dynamic-update-slice":
         return 2 * read[1]
-    if kernel.opcode != "fusion" or not called:
+    if kernel.opcode != "fusion":
         return sum(read) + written
-    inside = found[called[1]]
-    number = {i.name: int(i.line.split("parameter(")[1].split(")")[0]) for i in inside if i.opcode == "parameter"}
-    size_inside = {i.name: _bytes(i.type) for i in inside}
-    for name, position in number.items():
-        users = [i for i in inside if name in i.operands]
-        if users and all(i.opcode in ("dynamic-slice", "gather") and i.operands[0] == name for i in users):
-            read[position] = sum(size_inside[i.name] for i in users)
-        elif any(i.opcode == "dynamic-update-slice" and i.operands[0] == name for i in users):
-            read[position] = 0
-    for update in (i for i in inside if i.opcode == "dynamic-update-slice"):
+    called = _called(kernel)
+    for position, whole in enumerate(read):
+        part = _taken(found, called, _parameter(found, called, position))
+        read[position] = whole if part is None else min(whole, part)
+    size_inside = {i.name: _bytes(i.type) for i in found[called]}
+    for update in (i for i in found[called] if i.opcode == "dynamic-update-slice"):
         written -= size_inside[update.name] - size_inside.get(update.operands[1], 0)
     return sum(read) + max(written, 0)
 
 
+def _called(fusion: Instruction) -> str:
+    return re.findall(r"calls=%?([\w.\-]+)", fusion.line)[0]
+
+
+def _parameter(found: dict[str, list[Instruction]], name: str, position: int) -> str:
+    """The name of a computation's parameter."""
+    return next(i.name for i in found[name] if i.opcode == "parameter" and f"parameter({position})" in i.line)
+
+
+def _taken(found: dict[str, list[Instruction]], name: str, array: str) -> int | None:
+    """Bytes of `array` that a computation reads, where it takes parts alone; None: all of it."""
+    total = 0
+    for user in (i for i in found[name] if array in i.operands):
+        part: int | None
+        if user.opcode in ("dynamic-slice", "gather") and user.operands[0] == array:
+            part = _bytes(user.type)
+        elif user.opcode == "dynamic-update-slice" and user.operands[0] == array:
+            part = 0
+        elif user.opcode == "bitcast":
+            part = _taken(found, name, user.name)
+        elif user.opcode == "fusion":
+            inner = _called(user)
+            places = [position for position, operand in enumerate(user.operands) if operand == array]
+            parts = [_taken(found, inner, _parameter(found, inner, position)) for position in places]
+            part = None if None in parts else sum(filter(None, parts))
+        else:
+            part = None
+        if part is None:
+            return None
+        total += part
+    return total
+
+
 def _bytes(type_: str) -> int:
     """Of all arrays in a type, but for those in a TPU's vector memory."""
-    total = 0
+    return sum(size for size, is_moved in _arrays(type_) if is_moved)
+
+
+def _arrays(type_: str) -> list[tuple[int, bool]]:
+    """(bytes, whether outside of a TPU's vector memory) of each array in a type."""
+    found = []
     for kind, shape, layout in ARRAY.findall(type_):
-        size = 0 if "S(1)" in layout else SIZES.get(kind, 0)
+        size = SIZES.get(kind, 0)
         for side in filter(None, shape.split(",")):
             size *= int(side)
-        total += size
-    return total
+        found.append((size, "S(1)" not in layout))
+    return found

@@ -4,7 +4,7 @@ The rules are from benchmarks/round.py and benchmarks/sweep.py. A layout is chos
 the last bits of results depend on it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -38,13 +38,16 @@ class Layout:
         """The axis of the devices that share a cohort; None: each run is on a single device."""
         return CLIENTS if self.client_devices > 1 else None
 
-    def narrower(self) -> Iterator["Layout"]:
-        """Layouts that need less memory, one after another: half the runs in lockstep each time, then the clients."""
+    def narrower(self, keeps: Collection[str] = ()) -> Iterator["Layout"]:
+        """Layouts that need less memory, one after another: half the runs in lockstep each time, then the clients.
+
+        `keeps` names widths that stay as they are.
+        """
         layout = self
-        while layout.run_width > 1 or layout.client_width > 1:
-            key = "run_width" if layout.run_width > 1 else "client_width"
-            layout = replace(layout, **{key: getattr(layout, key) // 2})
-            yield layout
+        for key in ("run_width", "client_width"):
+            while key not in keeps and getattr(layout, key) > 1:
+                layout = replace(layout, **{key: getattr(layout, key) // 2})
+                yield layout
 
 
 def num_slots(sizes: np.ndarray, width: int, batch_size: int, micro_batch: int = 0) -> np.ndarray:

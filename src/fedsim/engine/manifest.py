@@ -15,7 +15,7 @@ from fedsim.config.resolve import flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, devices
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan
+from fedsim.engine.plan import Group, Plan, fitted
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
 
@@ -37,6 +37,8 @@ def open_folder(folder: RunFolder, plan: Plan, force: bool, mix: bool) -> dict[s
                 return _go_on(folder, found, manifest, mix)
             if any(folder.is_locked(number) for number in range(len(found["plan"]))):
                 raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
+        plan = fitted(plan)
+        manifest["plan"] = _groups(plan)
         folder.create(manifest)
         folder.write_text("config.toml", plan.experiment.dump())
         return manifest
@@ -113,8 +115,12 @@ def new_manifest(plan: Plan) -> dict[str, Any]:
         "data": [_digest(dataset) for dataset in plan.datasets.values()],
         "files": build.user_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
-        "plan": [{"runs": list(group.runs), "layout": asdict(group.layout)} for group in plan.groups],
+        "plan": _groups(plan),
     }
+
+
+def _groups(plan: Plan) -> list[dict[str, Any]]:
+    return [{"runs": list(group.runs), "layout": asdict(group.layout)} for group in plan.groups]
 
 
 def _digest(dataset: FederatedDataset) -> str:

@@ -59,10 +59,11 @@ class Plan:
 
 
 def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
-    """Checks every run, loads the data sets, groups the runs and chooses layouts for the devices at hand.
+    """Checks every run, loads the data sets, groups the runs and chooses layouts by rule.
 
-    Or for a `machine` that is not there: then memory is not looked at, since nothing is compiled.
+    For the devices at hand, or for a `machine` that need not be there. Nothing is compiled (`fitted` does).
     """
+    machine = machine or Machine.here()
     runs = experiment.runs()
     example_of = {data_choice(config): config for config in reversed(runs)}
     datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
@@ -73,7 +74,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         for members in group_runs(runs):
             configs = [runs[position] for position in members]
             dataset = datasets[data_choice(configs[0])]
-            for part in _fitting(members, max(run_bytes(configs, dataset)), machine or Machine.here()):
+            for part in _fitting(members, max(run_bytes(configs, dataset)), machine):
                 groups.append(Group(part, _layout([runs[position] for position in part], dataset, machine)))
     return Plan(experiment, runs, groups, datasets)
 
@@ -117,18 +118,37 @@ def _fitting(members: tuple[int, ...], bytes_each: int, machine: Machine) -> lis
     return [tuple(part.tolist()) for part in np.array_split(members, -(-len(members) // most))]
 
 
-def _layout(configs: Sequence[Config], dataset: FederatedDataset, machine: Machine | None) -> Layout:
-    """The layout of a group. On an accelerator it is the widest that the compiler says to fit."""
-    config, at_hand = configs[0], machine or Machine.here()
-    layout = choose_layout(
-        config,
+def _layout(configs: Sequence[Config], dataset: FederatedDataset, machine: Machine) -> Layout:
+    """The layout of a group, by rule."""
+    return choose_layout(
+        configs[0],
         len(configs),
-        build.num_params(config, dataset),
+        build.num_params(configs[0], dataset),
         np.asarray(dataset.train.counts),
-        partial(memory.step_bytes, build.task(config, dataset, at_hand.backend), dataset),
-        at_hand,
+        partial(memory.step_bytes, build.task(configs[0], dataset, machine.backend), dataset),
+        machine,
     )
-    if machine is not None or at_hand.backend == "cpu":
-        return layout
-    needs = lambda one: GroupPrograms(configs, dataset, one).needs()
-    return widest(layout, needs, at_hand.memory)[0]
+
+
+def fitted(plan: Plan) -> Plan:
+    """The plan to write down: on accelerators each group has the widest layout that the compiler says to fit.
+
+    A width that the configuration gives stays as it is.
+    """
+    machine = Machine.here()
+    if machine.backend == "cpu":
+        return plan
+
+    def fit(group: Group) -> Group:
+        configs, dataset = plan.configs(group), plan.dataset(group)
+        needs = lambda layout: GroupPrograms(configs, dataset, layout).needs()
+        with build.own_errors(configs):
+            return replace(group, layout=widest(narrower(group.layout, configs[0]), needs, machine.memory)[0])
+
+    return replace(plan, groups=[fit(group) for group in plan.groups])
+
+
+def narrower(layout: Layout, config: Config) -> list[Layout]:
+    """`layout` and those narrower ones that keep the widths which the configuration gives, widest first."""
+    keeps = [key for key in ("client_width", "run_width") if getattr(config.engine, key) != "auto"]
+    return [layout, *layout.narrower(keeps)]
