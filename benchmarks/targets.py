@@ -4,9 +4,8 @@ For each device, network, precision and width, with fedsim's layers in the form 
 ("patches"), and with flax's layers under plain `vmap`. Prints a JSON line each, and with `--table` the table of lines
 that were kept. Needs libtpu for a TPU and JAX's CUDA plugin for a GPU (`pip install 'fedsim[tpu-compile,cuda]'`).
 
-- `gigabytes`: operands and results of all kernels, a loop's as often as it goes round; on a TPU without what stays in
-  its vector memory.
-- `cycle_ms`: the TPU compiler's own estimate, the cycles of all kernels at 1.5 GHz (what v5e's peak of 197 TFLOP/s by
+- `gigabytes`, on a GPU: operands and results of all kernels, a loop's as often as it goes round.
+- `cycle_ms`, on a TPU: the TPU compiler's own estimate, the cycles of all kernels at 1.5 GHz (what v5e's peak of 197 TFLOP/s by
   four 128 x 128 units comes to).
 - `optimal_ms`: the fractional part of its `optimal_seconds`, which are a step's without loops (each operation that it
   cannot judge counts -1); not said for the LSTM.
@@ -130,9 +129,11 @@ def compiled(device: jax.Device, network: str, width: int, precision: str, layer
         return {"problem": str(error).splitlines()[0][:200]}
     taken = time.perf_counter() - started
     work = hlo.work(program.as_text() or "")
-    found = {"compile_seconds": taken, "gigaflops": flops / 1e9, "gigabytes": work.bytes / 1e9, "kernels": work.kernels}
-    found["memory_mebibytes"] = program.memory_analysis().temp_size_in_bytes / 2**20
-    if backend == "tpu":
+    memory = program.memory_analysis().temp_size_in_bytes / 2**20
+    found: dict[str, Any] = {"compile_seconds": taken, "gigaflops": flops / 1e9, "memory_mebibytes": memory}
+    if backend == "gpu":
+        found |= {"gigabytes": work.bytes / 1e9, "kernels": work.kernels}
+    else:
         found["cycle_ms"] = work.cycles / CLOCK * 1e3
         costs = program.cost_analysis() or {}
         if network != "char_lstm" and "optimal_seconds" in costs:
