@@ -5,8 +5,8 @@ For each device, network, precision and width, with fedsim's layers in the form 
 that were kept. Needs libtpu for a TPU and JAX's CUDA plugin for a GPU (`pip install 'fedsim[tpu-compile,cuda]'`).
 
 - `gigabytes`, on a GPU: operands and results of all kernels, a loop's as often as it goes round.
-- `cycle_ms`, on a TPU: the TPU compiler's own estimate, the cycles of all kernels at 1.5 GHz (what v5e's peak of 197 TFLOP/s by
-  four 128 x 128 units comes to).
+- `cycle_ms`, on a TPU: its compiler's own estimate, the cycles of all kernels at 1.5 GHz (what v5e's peak of 197
+  TFLOP/s by four 128 x 128 units comes to).
 - `optimal_ms`: the fractional part of its `optimal_seconds`, which are a step's without loops (each operation that it
   cannot judge counts -1); not said for the LSTM.
 """
