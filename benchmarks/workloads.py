@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from synthetic import images, vectors
 
 import fedsim
 from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
@@ -108,23 +109,6 @@ def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
 def load(name: str) -> Workload:
     """The workload called `name`."""
     return WORKLOADS[name]()
-
-
-def vectors(num_clients: int, examples: int, features: int = 64, num_classes: int = 10) -> fedsim.FederatedDataset:
-    """`num_clients` x `examples` float vectors around their class's corner, from a seed."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(num_classes, size=num_clients * examples)
-    x = rng.normal(size=(len(y), features)).astype(np.float32)
-    x += np.eye(num_classes, features, dtype=np.float32)[y]
-    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
-
-
-def images(num_clients: int, examples: int) -> fedsim.FederatedDataset:
-    """`num_clients` x `examples` uint8 noise images of 32 x 32 x 3, brighter by class, from a seed."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(10, size=num_clients * examples)
-    x = rng.integers(0, 156, size=(len(y), 32, 32, 3), dtype=np.uint8) + (10 * y[:, None, None, None]).astype(np.uint8)
-    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
 
 
 def roles() -> fedsim.FederatedDataset:

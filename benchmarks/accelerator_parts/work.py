@@ -3,7 +3,6 @@
 W1, W2 and W3 are made from a seed, as there; W4 and W5 come from files. `tiny` is a few clients with a few examples.
 """
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
+from synthetic import images, vectors
 
 import fedsim
 from accelerator_parts import arrays
@@ -23,7 +23,6 @@ from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
 Rule = Callable[[HParams], Aggregator]
 BACKENDS = ("cpu", "gpu", "tpu")  # that a form of the layers is for
-HAS_FORMS = "backend" in inspect.signature(fedsim.classification).parameters
 DATA = {"W4": "femnist", "W5": "shakespeare"}  # what a work reads; the others nothing
 SIZES = {  # clients, examples of each, K, B; and of the tiny work. What is read has its own clients and examples
     "W1": ((100, 500, 20, 64), (6, 20, 3, 10)),
@@ -51,15 +50,15 @@ class Work:
         """The forms that the work's layers can take: this platform's, those for others, and flax's own layers."""
         if type(self.module) not in PLAIN:
             return ["default"]
-        return [*dict.fromkeys([platform, *BACKENDS] if HAS_FORMS else ["default"]), "plain"]
+        return [*dict.fromkeys([platform, *BACKENDS]), "plain"]
 
     def task(self, form: str = "default", dtype: DTypeLike = jnp.float32) -> Task:
         """The work's task with layers of a form; "default" is the form that fedsim chooses."""
         plain = form == "plain" and type(self.module) in PLAIN
         module = PLAIN[type(self.module)](self.module.num_classes) if plain else self.module
-        given = {"backend": form} if HAS_FORMS and form not in ("default", "plain") else {}
+        backend = None if form in ("default", "plain") else form
         augmentation = AUGMENTATIONS[self.augmentation]
-        return fedsim.classification(module, self.dataset.train.x[0], augmentation, dtype=dtype, **given)
+        return fedsim.classification(module, self.dataset.train.x[0], augmentation, dtype=dtype, backend=backend)
 
     def simulation(
         self,
@@ -85,23 +84,6 @@ class Work:
 def hparams(learning_rate: float) -> HParams:
     """The numbers of a run of FedAvg, as arrays."""
     return HParams(jnp.float32(learning_rate), jnp.float32(1), {})
-
-
-def vectors(num_clients: int, examples: int, features: int = 64, num_classes: int = 10) -> fedsim.FederatedDataset:
-    """`num_clients` x `examples` float vectors around their class's corner, from a seed."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(num_classes, size=num_clients * examples)
-    x = rng.normal(size=(len(y), features)).astype(np.float32)
-    x += np.eye(num_classes, features, dtype=np.float32)[y]
-    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
-
-
-def images(num_clients: int, examples: int) -> fedsim.FederatedDataset:
-    """`num_clients` x `examples` uint8 noise images of 32 x 32 x 3, brighter by class, from a seed."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(10, size=num_clients * examples)
-    x = rng.integers(0, 156, size=(len(y), 32, 32, 3), dtype=np.uint8) + (10 * y[:, None, None, None]).astype(np.uint8)
-    return fedsim.from_arrays(x, y, np.arange(len(y)) // examples, x[:100], y[:100])
 
 
 def fewer(dataset: fedsim.FederatedDataset, num_clients: int, most: int, tests: int) -> fedsim.FederatedDataset:
