@@ -144,7 +144,7 @@ def eight():
 )
 def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collectives):
     """Devices that share a cohort gather its results, those that share runs exchange nothing; no host takes part."""
-    text = programs(plan, layout, eight).lowered()[1]().compile().as_text()
+    text = programs(plan, layout, eight).lowered()[1].compile().as_text()
     found, _ = hlo.computations(text)
     opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in found.values() for i in lines}
     assert opcodes & set(COLLECTIVES) == collectives

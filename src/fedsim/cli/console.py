@@ -28,11 +28,9 @@ def terminal(stderr: bool = False, least_width: int = 0) -> Console:
     """Where tables and lines go."""
     console = Console(stderr=stderr, highlight=False, soft_wrap=True)
     width = max(console.width if console.is_terminal else MIN_WIDTH, least_width)
-    return (
-        console
-        if console.is_terminal and width == console.width
-        else Console(stderr=stderr, highlight=False, width=width)
-    )
+    if console.is_terminal and width == console.width:
+        return console
+    return Console(stderr=stderr, highlight=False, width=width)
 
 
 class Bar:

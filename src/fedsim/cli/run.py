@@ -69,10 +69,10 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.config import toml
     from fedsim.engine import devices
 
+    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     if options.target is not None:
         return _for_target(options, overrides)
     devices.one_per_core()  # before a user's own module, which may start JAX
-    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     experiment = toml.read(options.config, overrides, options.budget)
     path = options.out or default_folder(experiment)
 
@@ -89,7 +89,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
             print(f"job {job}")
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
-    (cache.keep_nothing if options.no_compile_cache else cache.keep_programs)()
+    cache.keep_programs(not options.no_compile_cache)
     tensorboard = [TensorBoard(path)] if options.tensorboard else []
     plan = make_plan(experiment)
     if options.dry_run:
@@ -130,8 +130,7 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     if not options.dry_run:
         raise ConfigError("--target: shows a plan for another device and runs nothing; add --dry-run")
     targets.compile_only()
-    kept = {key: value for key, value in overrides.items() if not key.startswith(SLURM)}
-    experiment = toml.read(options.config, kept, options.budget)
+    experiment = toml.read(options.config, overrides, options.budget)
 
     from fedsim.cli import targets as cli_targets
 

@@ -138,6 +138,15 @@ def plain_sgd() -> Algorithm:
     return Algorithm(lambda params: ((), ()), train, lambda shared, messages, valid, num_clients: shared)
 
 
+def gradient_of(task: Task) -> Callable[..., tuple[PyTree, PyTree]]:
+    """params, statistics, x [B, ...], y [B, ...], mask [B], key -> gradient of the training loss, new statistics."""
+
+    def loss(params: PyTree, statistics: PyTree, x: Array, y: Array, mask: Array, key: Array) -> tuple[Array, PyTree]:
+        return task.loss(Variables(params, statistics), x, y, mask, key)
+
+    return jax.grad(loss, has_aux=True)
+
+
 def batch_gradient(
     task: Task,
     variables: Variables,
@@ -154,12 +163,7 @@ def batch_gradient(
     weighted by their examples, is the batch's; but each draws its own dropout and augmentation, and moves the
     statistics by itself.
     """
-    batch_size = positions.shape[0]
-
-    def loss(params: PyTree, statistics: PyTree, x: Array, y: Array, mask: Array, key: Array) -> tuple[Array, PyTree]:
-        return task.loss(Variables(params, statistics), x, y, mask, key)
-
-    gradient = jax.grad(loss, has_aux=True)
+    batch_size, gradient = positions.shape[0], gradient_of(task)
     if not 0 < micro_batch < batch_size:
         return gradient(*variables, *take_batch(data, client, positions), key)
     padded = jnp.pad(positions, (0, -batch_size % micro_batch), constant_values=jnp.iinfo(positions.dtype).max)

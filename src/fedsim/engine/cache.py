@@ -19,12 +19,14 @@ MOST_BYTES = 2**30  # what has not been used for longest goes
 LEAST_SECONDS = 0.2  # that compiling took
 
 
-def keep_programs() -> None:
+def keep_programs(wanted: bool = True) -> None:
     """Makes JAX keep what it compiles, where nobody has chosen another place by JAX_COMPILATION_CACHE_DIR.
 
     A folder a device: what is compiled for one CPU may not run on another. JAX_ENABLE_COMPILATION_CACHE=false keeps
-    nothing.
+    nothing, and neither does this where it is not `wanted`, wherever programs may have been kept.
     """
+    if not wanted:
+        jax.config.update("jax_enable_compilation_cache", False)
     chosen = jax.config.values
     if chosen["jax_compilation_cache_dir"] is not None or not chosen["jax_enable_compilation_cache"]:
         return
@@ -37,11 +39,6 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-
-
-def keep_nothing() -> None:
-    """Compiles anew, wherever programs may have been kept."""
-    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def folder() -> Path:

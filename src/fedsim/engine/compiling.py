@@ -61,9 +61,9 @@ class GroupPrograms:
         )
         self.layout = layout
         self._configs, self._dataset = [*configs, *padding], dataset
-        self._frozen = build.task(config, dataset).frozen
         self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
         simulation = build.simulation(config, dataset, layout)
+        self._frozen = simulation.task.frozen
         self._programs = Programs(simulation, layout.run_width, self.max_rounds, dataset.num_test_clients, mesh)
         self._begun: Future[tuple[Compiled, float]] | None = None
 
@@ -110,15 +110,14 @@ class GroupPrograms:
     def start(self, executor: Executor) -> None:
         """Traces now, in this thread with its settings of JAX, and compiles in the background, for `compiled`."""
         if self._begun is None:
-            started, lowered = time.perf_counter(), [lower() for lower in self.lowered()]
-            tracing = time.perf_counter() - started
-            self._begun = executor.submit(lambda: _compile(lowered, tracing))
+            self._begun = executor.submit(_compile, *self._traced())
 
     def compiled(self) -> tuple[Compiled, float]:
         """The programs, and the seconds that it took to make them; what failed in the background is tried again."""
         if self._begun is None or self._begun.exception() is not None:
-            self.compile()
-        assert self._begun is not None
+            found = _compile(*self._traced())
+            self._begun = Future()
+            self._begun.set_result(found)
         return self._begun.result()
 
     def cancel(self) -> None:
@@ -126,24 +125,22 @@ class GroupPrograms:
         if self._begun is not None:
             self._begun.cancel()
 
-    def compile(self) -> None:
-        """Compiles now, for `compiled`."""
-        started, lowered = time.perf_counter(), [lower() for lower in self.lowered()]
-        found = _compile(lowered, time.perf_counter() - started)
-        self._begun = Future()
-        self._begun.set_result(found)
+    def _traced(self) -> tuple[list[jax.stages.Lowered], float]:
+        """The programs' intermediate code, and the seconds that it took."""
+        started = time.perf_counter()
+        return self.lowered(), time.perf_counter() - started
 
-    def lowered(self) -> list[Callable[[], jax.stages.Lowered]]:
-        """What makes the programs' intermediate code, in the order of `Compiled`."""
+    def lowered(self) -> list[jax.stages.Lowered]:
+        """The programs' intermediate code, in the order of `Compiled`."""
         programs, (shared, test, inputs) = self._programs, self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self._everywhere)
         init = jax.jit(programs.init, out_shardings=self._by_run)
         chunk = jax.jit(programs.chunk, donate_argnums=0, out_shardings=self._by_run)
         measure = jax.jit(programs.measure)
         return [
-            lambda: init.lower(shared, inputs),
-            lambda: chunk.lower(self.states, shared, inputs, number),
-            lambda: measure.lower(self.states, inputs.hparams, shared.frozen, *test),
+            init.lower(shared, inputs),
+            chunk.lower(self.states, shared, inputs, number),
+            measure.lower(self.states, inputs.hparams, shared.frozen, *test),
         ]
 
 

@@ -1,7 +1,7 @@
 """What a group needs, before it runs: memory from shapes, time from a few steps, timed on the devices at hand."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.schema import Config
-from fedsim.core.types import Array, FederatedDataset, PyTree, ServerState, Variables
+from fedsim.core.client import gradient_of
+from fedsim.core.types import Array, FederatedDataset, PyTree, ServerState, Task, Variables
 from fedsim.engine import build, memory
 from fedsim.engine.layout import Layout, draw_cohorts, num_slots
 
@@ -82,6 +83,17 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
     return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 
+def sgd_step(task: Task) -> Callable[..., Variables]:
+    """A step of plain SGD: variables, x [B, ...], y [B, ...], mask [B], key -> variables."""
+    gradient = gradient_of(task)
+
+    def step(variables: Variables, *batch: Array) -> Variables:
+        slope, statistics = gradient(*variables, *batch)
+        return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, slope), statistics)
+
+    return step
+
+
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = build.task(config, dataset, layout.backend)
@@ -89,15 +101,10 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) 
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
-    loss = lambda params, statistics, *args: task.loss(Variables(params, statistics), *args)
-
     def steps(variables: Variables, key: Array, x: Array, y: Array) -> PyTree:
-        def step(i: Array, variables: Variables) -> Variables:
-            args = (x, y, jnp.ones(batch, bool), jax.random.fold_in(key, i))
-            gradient, statistics = jax.grad(loss, has_aux=True)(*variables, *args)
-            return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, gradient), statistics)
-
-        return jax.lax.fori_loop(0, STEPS, step, variables)
+        mask, step = jnp.ones(batch, bool), sgd_step(task)
+        following = lambda i, variables: step(variables, x, y, mask, jax.random.fold_in(key, i))
+        return jax.lax.fori_loop(0, STEPS, following, variables)
 
     run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
     keys = jax.random.split(jax.random.key(0), models)

@@ -7,7 +7,7 @@ bounded by their products alone. Steps are counted on random cohorts, as in `eng
 
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import distributions
@@ -21,10 +21,10 @@ from jax.sharding import SingleDeviceSharding
 from fedsim.config.resolve import settings_under
 from fedsim.config.schema import AttackConfig, Config
 from fedsim.core import flops
-from fedsim.core.types import Array, FederatedDataset, PyTree, Task, Variables
+from fedsim.core.types import FederatedDataset, PyTree, Task
 from fedsim.engine import build, cache, hlo, memory
 from fedsim.engine.compiling import GroupPrograms, refused
-from fedsim.engine.estimate import FORWARD, passes
+from fedsim.engine.estimate import FORWARD, passes, sgd_step
 from fedsim.engine.fitting import models, widest
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group, Plan, narrower, program_of
@@ -74,8 +74,8 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
     def needs(layout: Layout) -> int | None:
         nonlocal seconds
         sizes = []
-        for lower in GroupPrograms(configs, dataset, layout, devices).lowered():
-            size, taken = _sizes(lower(), devices)
+        for lowered in GroupPrograms(configs, dataset, layout, devices).lowered():
+            size, taken = _sizes(lowered, devices)
             seconds += taken
             sizes.append(size)
         known = [size for size in sizes if size is not None]
@@ -139,28 +139,21 @@ def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, devi
 
 def lower_step(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device) -> jax.stages.Lowered:
     """`width` models make a step of SGD each, on examples like `x` [B, ...] and `y` [B, ...]."""
-    step, one = _step(task, x, y)
     shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
-    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), one)
-    return jax.jit(jax.vmap(step), out_shardings=SingleDeviceSharding(device), donate_argnums=0).lower(*lockstep)
+    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), _arguments(task, x, y))
+    stepping = jax.jit(jax.vmap(sgd_step(task)), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
+    return stepping.lower(*lockstep)
 
 
 def step_flops(task: Task, x: np.ndarray, y: np.ndarray) -> int:
     """FLOPs of the matrix products in a step; 0 where a loop's length is not known. Its "cpu" form has the fewest."""
-    step, one = _step(task, x, y)
     try:
-        return flops.count(step, *one)
+        return flops.count(sgd_step(task), *_arguments(task, x, y))
     except ValueError:
         return 0
 
 
-def _step(task: Task, x: np.ndarray, y: np.ndarray) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
-    """A step of one model, and the shapes of its arguments."""
-    gradient = jax.grad(lambda params, statistics, *args: task.loss(Variables(params, statistics), *args), has_aux=True)
-
-    def step(variables: Variables, x: Array, y: Array, mask: Array, key: Array) -> PyTree:
-        slope, statistics = gradient(*variables, x, y, mask, key)
-        return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, slope), statistics)
-
+def _arguments(task: Task, x: np.ndarray, y: np.ndarray) -> tuple[PyTree, ...]:
+    """The shapes of what a step of one model takes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return step, (jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key)
+    return (jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key)

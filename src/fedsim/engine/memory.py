@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.types import FederatedDataset, PyTree, Task, Variables
+from fedsim.core.client import gradient_of
+from fedsim.core.types import FederatedDataset, PyTree, Task
 
 GIBIBYTE = 2**30
 
@@ -22,8 +23,7 @@ def step_bytes(task: Task, dataset: FederatedDataset, batch_size: int) -> int:
     like = lambda a: jax.ShapeDtypeStruct((batch_size, *a.shape[1:]), a.dtype)
     x, y = like(dataset.train.x), like(dataset.train.y)
     mask = jax.ShapeDtypeStruct((batch_size,), jnp.bool_)
-    loss = lambda params, statistics, *args: task.loss(Variables(params, statistics), *args)
-    step = jax.make_jaxpr(jax.grad(loss, has_aux=True))(*variables, x, y, mask, key)
+    step = jax.make_jaxpr(gradient_of(task))(*variables, x, y, mask, key)
     return tree_bytes(variables) + sum(_bytes(out.aval) for eqn in step.eqns for out in eqn.outvars)
 
 

@@ -55,6 +55,6 @@ def work(config: str, path: str, options: Mapping[str, Any]) -> None:
 
     devices.one_per_core()
     rest = dict(options)
-    (cache.keep_nothing if rest.pop("no_compile_cache", False) else cache.keep_programs)()
+    cache.keep_programs(not rest.pop("no_compile_cache", False))
     observers = [TensorBoard(Path(path))] if rest.pop("tensorboard", False) else []
     run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **rest)

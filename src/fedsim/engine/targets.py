@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 
+from fedsim.engine import cache
 from fedsim.errors import ConfigError
 
 GIGA, TERA, GIBIBYTE = 10**9, 10**12, 2**30
@@ -117,7 +118,7 @@ def parse(text: str) -> Target:
 
 def compile_only() -> None:
     """Keeps JAX from looking for accelerators where only their compilers are, and from keeping what it cannot load."""
-    jax.config.update("jax_enable_compilation_cache", False)
+    cache.keep_programs(False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 
