@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.attacks.honest import honest_mean, sent_by_all
+from fedsim.core.backend import traced_for
 from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Round
@@ -33,8 +34,9 @@ def outcome(update: PyTree, round_: Round) -> Aggregate:
 def strongest(lie: Callable[[Array], PyTree], strengths: Array, round_: Round) -> Array:
     """The one of `strengths` [G] whose `lie` [...] moves what the server adds farthest from the honest mean.
 
-    One call of the pipeline, mapped over the strengths; it needs G times the memory of a cohort's updates. The first
-    one of equal strengths. What makes the aggregate not finite does not count.
+    One call of the pipeline, mapped over the strengths: all at once, with G times the memory of a cohort's updates, or
+    on a CPU, whose caches hold those of one, one after another. The first one of equal strengths. What makes the
+    aggregate not finite does not count.
     """
     mean = honest_mean(round_)
 
@@ -43,4 +45,5 @@ def strongest(lie: Callable[[Array], PyTree], strengths: Array, round_: Round) -
         moved = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
         return jnp.where(jnp.isfinite(moved), moved, -1.0)
 
-    return strengths[jnp.argmax(jax.vmap(damage)(strengths))]
+    mapped = jax.lax.map(damage, strengths) if traced_for() == "cpu" else jax.vmap(damage)(strengths)
+    return strengths[jnp.argmax(mapped)]

@@ -23,6 +23,7 @@ MOST_FUSED = {"cpu": 64}  # rows; beyond, XLA takes seconds to compile the compa
 FEW_FUSED = 32  # the same on other backends
 CHUNK = {"cpu": 1024}  # columns that are sorted at a time by layers: as many as a core's cache holds
 FUSED_CHUNK = {"cpu": 1 << 14}  # the same by one loop
+CUT_BY_XLA = 16  # rows from which on XLA cuts out a chunk before it is sorted; of fewer, each row inside that loop
 LARGE_CHUNK = 1 << 20  # the same on other backends: enough for a whole device
 
 
@@ -140,16 +141,22 @@ def _in_chunks(compute: Callable[[Columns], Array], columns: Columns, chunks: di
     """What `compute` makes of `columns`, all of which it treats alike, in chunks of c: [..., c] each.
 
     There are two chunks at least: XLA computes cheap things again wherever they are used, but not what a loop has
-    stored, and sorting seems cheap to it.
+    stored, and sorting seems cheap to it. Of few rows a chunk is cut out one step ahead: a loop that works out where
+    its columns begin is not made of vector instructions, and takes eight times as long.
     """
     size = columns.centre.size
     chunk = max(1, min(chunks.get(traced_for(), LARGE_CHUNK), -(-size // 2)))
-    cut = lambda a, start: jax.lax.dynamic_slice_in_dim(a, start, chunk, axis=-1)
-    part = lambda start: Columns(cut(columns.values, start), columns.chosen, cut(columns.centre, start))
+    begin = lambda i: jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the one before
+    cut = lambda a, i: jax.lax.dynamic_slice_in_dim(a, begin(i), chunk, axis=-1)
+    part = lambda i: Columns(cut(columns.values, i), columns.chosen, cut(columns.centre, i))
+    is_ahead = columns.chosen.size < CUT_BY_XLA
 
-    def one(i: Array, results: Array) -> Array:
-        start = jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the one before
-        return jax.lax.dynamic_update_slice_in_dim(results, compute(part(start)), start, axis=-1)
+    def one(i: Array, carry: tuple[Columns | None, Array]) -> tuple[Columns | None, Array]:
+        ahead, results = carry
+        found = compute(part(i) if ahead is None else ahead)
+        results = jax.lax.dynamic_update_slice_in_dim(results, found, begin(i), axis=-1)
+        return part(i + 1) if is_ahead else None, results
 
     like = jax.eval_shape(lambda: compute(part(0)))
-    return jax.lax.fori_loop(0, -(-size // chunk), one, jnp.zeros((*like.shape[:-1], size), like.dtype))
+    empty = jnp.zeros((*like.shape[:-1], size), like.dtype)
+    return jax.lax.fori_loop(0, -(-size // chunk), one, (part(0) if is_ahead else None, empty))[1]
