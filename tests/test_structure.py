@@ -19,8 +19,8 @@ INSIDE = {  # the same of the modules of a package
         "settings backend types onset flops trees networks sorting corrupt task client local waves root server reports "
         "evaluate simulation"
     ),
-    "config": "registry schema fields told resolve expected toml unused",
-    "runs": "files locks swept tables events folder checkpoints streams writer",
+    "config": "bundled registry schema fields told resolve expected toml unused",
+    "runs": "differences files locks swept tables events folder checkpoints streams trackers writer",
     "engine": (
         "devices source cache hlo targets memory layout build triggers limits estimate inputs programs compiling "
         "fitting plan forecast group manifest experiment slurm"

@@ -36,7 +36,7 @@ from fedsim.core.types import (
 )
 from fedsim.datasets import Divided, RawDataset, from_arrays
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Aggregate",

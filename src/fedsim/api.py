@@ -56,17 +56,20 @@ def run(
     progress: "bool | Observer" = True,
     force: bool = False,
     mix: bool = False,
+    extend: bool = False,
 ) -> "Result":
     """Runs the experiment (or what `load` makes one of) into the run folder `out` and returns its rows.
 
     `out` is runs/<name>-<hash> by default: what is there already is not run again, and what was interrupted goes on.
     `progress` shows a bar, or sees all events (`fedsim.runs.events`). `force` starts over; `mix` goes on with other
-    versions or devices. Compiled programs are kept for later starts, in JAX's own cache folder if it has one
-    (JAX_COMPILATION_CACHE_DIR), else in fedsim's. Warns where a rule is told more corrupted clients than its authors
-    promise anything for. Raises what is in `fedsim.errors`.
+    versions or devices; `extend` adds to `out` those runs that it has not. Compiled programs are kept for later
+    starts, in JAX's own cache folder if it has one (JAX_COMPILATION_CACHE_DIR), else in fedsim's. Warns of keys that
+    have no effect, and where a rule is told more corrupted clients than its authors promise anything for. Raises what
+    is in `fedsim.errors`.
     """
-    from fedsim.cli.console import Bar
+    from fedsim.cli.progress import progress as shown_progress
     from fedsim.config.toml import Experiment
+    from fedsim.config.unused import unused
     from fedsim.engine import cache, devices, make_plan, run_plan
 
     if not isinstance(experiment, Experiment):
@@ -74,14 +77,14 @@ def run(
     devices.one_per_core()
     cache.keep_programs()
     plan = make_plan(experiment)
-    for note in plan.notes:
+    for note in (*unused(experiment, plan.runs), *plan.notes):
         warnings.warn(note, stacklevel=2)
     path = Path(out) if out is not None else default_folder(experiment)
     if progress is True:
-        with Bar() as bar:
-            return Result(run_plan(plan, path, [bar], force=force, mix=mix))
+        with shown_progress(path) as observer:
+            return Result(run_plan(plan, path, [observer], force=force, mix=mix, extend=extend))
     observers = [] if progress is False else [progress]
-    return Result(run_plan(plan, path, observers, force=force, mix=mix))
+    return Result(run_plan(plan, path, observers, force=force, mix=mix, extend=extend))
 
 
 def default_folder(experiment: "Experiment") -> Path:

@@ -44,6 +44,8 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "Shuffling 50 %" in printed.out
     assert "group 1/1 arfl, 2 runs: running" in printed.err
+    assert printed.err.splitlines()[0].endswith("2 runs, 4 rounds in all")
+    assert "all rounds are done: 4 of 4 rounds" in printed.err.splitlines()[-1]
     (path,) = Path("runs").iterdir()
     assert path.name.startswith("small-")
     check_equal(RunFolder(path), folder)
@@ -93,7 +95,7 @@ def test_ctrl_c_says_how_to_go_on(config, folder, tmp_path, monkeypatch, capsys)
     assert "the same command without --force continues it" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(["report", out]) == 2
-    assert "not complete" in capsys.readouterr().err
+    assert "has no rows yet" in capsys.readouterr().err
     monkeypatch.setattr(report, "make", interrupted)
     assert main(["run", str(config), "--out", out]) == 130
     assert f"all rows are written, `fedsim report {out}` shows them" in capsys.readouterr().err

@@ -27,7 +27,7 @@ eval_every = 2
 client_width = 1
 run_width = 1
 [[sweep]]
-server.aggregator = ["arfl", "rfa"]
+server.aggregator = "rfa"
 client.algorithm = "scaffold"
 seed = [0, 1, 2]
 [[sweep]]

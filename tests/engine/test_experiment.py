@@ -161,7 +161,10 @@ def test_resolved_config_gives_the_same_results(folder, plan):
 def test_no_rounds_at_all(tmp_path):
     folder = run_toml("[server]\nnum_rounds = 0\n[mlp]\nhidden_sizes = [4]", tmp_path / "zero")
     assert folder.read("rounds")["round"].to_pylist() == [0]
-    assert folder.read("clients").num_rows == 0
+    clients = folder.read("clients").to_pandas()
+    assert (clients["round"] == 0).all()  # the weights alpha of the initial losses
+    assert clients["alpha"].sum() == pytest.approx(1, abs=1e-6)
+    assert clients["weight"].isna().all()
 
 
 def test_a_group_compiles_once(plan):

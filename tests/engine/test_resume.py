@@ -83,8 +83,8 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     cut = interrupt(plan, path, 8, checkpoint_seconds=0)
     assert cut.read_manifest()["status"] == "incomplete"
     assert [cut.finished(group) is not None for group in range(2)] == [True, False]
-    with pytest.raises(RunFolderError, match="not complete"):
-        report.make(cut)
+    (note,) = report.make(cut).incomplete
+    assert "4 of 8 runs are complete, 4 are shown as far as they got." in note
     kept = {p.name: p.stat().st_mtime_ns for p in cut.parts.iterdir()}
     for kind in ("rounds", "clients"):  # what a kill between rows and checkpoint leaves
         shutil.copy(cut.parts / f"00001-00000004-{kind}.parquet", cut.parts / f"00001-00000006-{kind}.parquet")
@@ -271,14 +271,13 @@ def test_a_manifest_that_was_being_written_is_nothing(plan, tmp_path):
 
 
 def test_the_same_runs_in_other_words(folder):
-    """Equal runs are the same whatever blocks they come from; another order of the runs is another plan."""
+    """Equal runs are the same whatever blocks they come from, in whatever order."""
     block = SMALL[SMALL.index("[[sweep]]") :]
     twice = make_plan(parse(SMALL + block, name="small"))
     check_equal(run_plan(twice, folder.path), folder)
     seed = "seed = [0, 1]\n"
     reordered = parse(SMALL.replace(seed, "").replace("[[sweep]]\n", "[[sweep]]\n" + seed), name="small")
-    with pytest.raises(RunFolderError, match="the order of its runs"):
-        run_plan(make_plan(reordered), folder.path)
+    check_equal(run_plan(make_plan(reordered), folder.path), folder)
 
 
 def test_nobody_starts_over_while_another_works(plan, tmp_path):

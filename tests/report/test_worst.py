@@ -1,5 +1,6 @@
 """Rules under several attacks: which one is the worst, and what heat maps show of it."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 from fedsim import report
 from fedsim.report import style
-from fedsim.report.heatmap import heat_maps
+from fedsim.report.heatmap import heat_maps, planes
+from fedsim.report.measure import ACCURACY
 from fedsim.report.worst import grids, narrow, worst_tables
 from tests.report.made import make_folder, run
 
@@ -99,3 +101,27 @@ def test_heat_maps_write_every_number(results):
         f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(wanted(rule, s) for s in SHARES))
     ]
     assert len(texts(drawn["accuracy_by_attack"])) == 2 * 3 * (1 + 4 + 1)
+
+
+def test_planes_of_a_swept_number(tmp_path):
+    """Dirichlet's alpha over the share, the worst of two attacks in each place; a number of the rule's is no plane."""
+    alphas, shares = (0.1, 1.0, 10.0), (0.1, 0.2, 0.4)
+    one = lambda rule, alpha, share, attack: run(
+        rule, share, 0, "none", **{"attack.kind": attack, "data.partition": "dirichlet", "dirichlet.alpha": alpha}
+    )
+    runs = [
+        one(rule, *place) for rule in ("arfl", "fedavg") for place in itertools.product(alphas, shares, ("ipm", "alie"))
+    ]
+    value = lambda run, t: (
+        0.9 - run["corruption.fraction"] - run["dirichlet.alpha"] / 50 - 0.1 * (run["attack.kind"] == "alie")
+    )
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    with style.context():
+        drawn = planes(results, ACCURACY)
+    assert set(drawn) == {"accuracy_plane_dirichlet-alpha"}
+    *panels, _ = drawn["accuracy_plane_dirichlet-alpha"].axes
+    assert [panel.get_title() for panel in panels] == ["FedAvg", "ARFL"]
+    expected = [f"{100 * (0.8 - share - alpha / 50):.0f}" for alpha in alphas for share in shares]
+    for panel in panels:
+        assert [text.get_text() for text in panel.texts] == expected
+    assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"

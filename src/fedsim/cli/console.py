@@ -1,14 +1,11 @@
-"""What a user sees in the terminal: the plan, a progress bar, the results."""
+"""What a user sees in the terminal: the plan, what is counted, the results."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from rich.table import Table
 
 from fedsim.engine.estimate import group_bytes, group_seconds
@@ -16,7 +13,6 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Plan
 from fedsim.report.names import count, duration
-from fedsim.runs.events import Begun, Evaluated, Event, Kept, Started, Status
 from fedsim.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -32,53 +28,6 @@ def terminal(stderr: bool = False, least_width: int = 0) -> Console:
     if console.is_terminal and width == console.width:
         return console
     return Console(stderr=stderr, highlight=False, width=width)
-
-
-class Bar:
-    """A progress bar on stderr; where that is no terminal, a line a group."""
-
-    def __init__(self) -> None:
-        console = terminal(stderr=True)
-        self._live = console.is_terminal
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rounds"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not self._live,
-        )
-        self._console = console
-        self._started = time.perf_counter()
-
-    def __enter__(self) -> "Bar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Leaves the bar as it stands."""
-        self._bar.stop()
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started(num_runs, num_rounds):
-                self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds)
-            case Status(group, num_groups, title, status):
-                self._show(f"group {group + 1}/{num_groups} {title}: {status}")
-            case Kept(num_rounds=done) | Begun(num_rounds=done) | Evaluated(num_rounds=done):
-                self._bar.advance(self._task, done)
-
-    def _show(self, text: str) -> None:
-        if self._live:
-            self._bar.update(self._task, description=text)
-        else:
-            self._console.print(f"[{time.perf_counter() - self._started:6.1f} s] {text}", markup=False)
 
 
 class Counter:

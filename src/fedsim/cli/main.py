@@ -4,28 +4,35 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from fedsim import __version__, start
+from fedsim.cli import completion as cli_completion
 from fedsim.cli import data as cli_data
+from fedsim.cli import diff as cli_diff
+from fedsim.cli import doctor as cli_doctor
+from fedsim.cli import init as cli_init
 from fedsim.cli import paper as cli_paper
 from fedsim.cli import report as cli_report
 from fedsim.cli import run as cli_run
-from fedsim.cli.overrides import split_overrides
+from fedsim.cli import show as cli_show
+from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError
 
 WELCOME = """\
 fedsim simulates federated learning with corrupted clients.
 
 Start here:
-  fedsim run configs/quickstart.toml    compare five aggregators on handwritten digits (a minute or two)
-  fedsim config                         every key of a configuration, with its default and meaning
-  fedsim paper                          the paper's results: commands, and measured beside published
-  fedsim data list                      the data sets, and how to prepare them
-  fedsim --help                         all commands
+  fedsim run quickstart    compare five aggregators on handwritten digits (a minute or two)
+  fedsim init              write a configuration for your own data
+  fedsim config            every key of a configuration, with its default and meaning
+  fedsim paper             the paper's results: commands, and measured beside published
+  fedsim data list         the data sets, and how to prepare them
+  fedsim --help            all commands
 """
 
-COMMANDS = ("run", "config", "report", "paper", "data")
+COMMANDS = ("run", "init", "config", "report", "show", "diff", "paper", "data", "doctor", "completion")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,9 +75,22 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"no command {arguments[0]}{match}")
     if arguments[0] == "run":
         rest, overrides = split_overrides(arguments)
-        return cli_run.call(_parser().parse_args(rest), overrides)
+        options, unknown = _parser().parse_known_args(rest)
+        if unknown:
+            raise no_option(unknown[0], map(option_of, vars(options)))
+        return cli_run.call(options, overrides)
     options = _parser().parse_args(arguments)
-    commands = {"config": _config, "report": cli_report.call, "paper": cli_paper.call, "data": cli_data.call}
+    commands = {
+        "init": cli_init.call,
+        "config": _config,
+        "report": cli_report.call,
+        "show": cli_show.call,
+        "diff": cli_diff.call,
+        "paper": cli_paper.call,
+        "data": cli_data.call,
+        "doctor": cli_doctor.call,
+        "completion": lambda options: cli_completion.call(options, partial(_parser, with_keys=True)),
+    }
     return commands[options.command](options)
 
 
@@ -82,19 +102,22 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
+    """The parser of all commands; `with_keys` of a configuration among the options of `run`, for completion."""
     parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    cli_run.add_parser(commands)
+    run = cli_run.add_parser(commands)
+    if with_keys:
+        cli_completion.add_keys(run)
+    cli_init.add_parser(commands)
     commands.add_parser(
         "config",
         help="print every key of a configuration with its default and meaning",
         description="Prints every key with its default and meaning, as a TOML file to start from.",
     )
-    cli_report.add_parser(commands)
-    cli_paper.add_parser(commands)
-    cli_data.add_parser(commands)
+    for one in (cli_report, cli_show, cli_diff, cli_paper, cli_data, cli_doctor, cli_completion):
+        one.add_parser(commands)
     return parser
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fedsim.config.fields import FIXED, Field, settings_of, toml
+from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of, toml
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
 from fedsim.config.schema import NAME_KEYS, Config, DataChoice, Settings, check_clients, named
 from fedsim.config.told import takes_f, told
@@ -76,7 +76,7 @@ class Schema:
         try:
             config = msgspec.convert(fixed, Config)
         except msgspec.ValidationError as error:
-            raise self._complaint(error) from None
+            raise self._complaint(error, values) from None
         for key, name in named(flatten(config)):
             find(key, name)  # also where it has no effect: a wrong name is a mistake all the same
         if config.data.partition != "natural":
@@ -102,13 +102,16 @@ class Schema:
         try:
             return msgspec.convert(value, self.fields[name].type)
         except msgspec.ValidationError as error:
-            raise self._complaint(error, name) from None
+            raise self._complaint(error, {name: value}, name) from None
 
-    def _complaint(self, error: msgspec.ValidationError, key: str = "") -> ConfigError:
+    def _complaint(self, error: msgspec.ValidationError, values: Mapping[str, Any], key: str = "") -> ConfigError:
         what, _, where = str(error).partition(" - at ")
         where = key or where.strip("`").removeprefix("$.")
         if what.startswith("Invalid enum value"):
-            what = f"expected {self.fields[where].choices}, got {what.rpartition(' ')[2]}"
+            what = f"expected {self.fields[where].choices}"
+        name = where.partition("[")[0]  # of the whole list
+        if name in values:
+            what = f"{what.partition(', got ')[0]}, got {values[name]!r}"
         return ConfigError(f"{where}: {what[0].lower()}{what[1:]}")
 
     def reference(self) -> str:
@@ -181,6 +184,15 @@ def canonical(config: Config) -> Config:
 def factories(config: Config) -> list[Factory]:
     """All that the configuration names."""
     return [find(key, name) for key, name in named({key: _fixed(config, key) for key in NAME_KEYS})]
+
+
+def defaults(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Every key that a run by dotted key has, with the settings of what it names, at its default.
+
+    Raises `ConfigError` where it names what is not there any more.
+    """
+    factories = [find(key, name) for key, name in named(dict(run))]
+    return DEFAULTS | {field.name: field.default for factory in factories for field in settings_of(factory)}
 
 
 def _fixed(config: Config, key: str) -> Any:

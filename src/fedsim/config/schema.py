@@ -225,6 +225,8 @@ def check_clients(config: Config, num_clients: int) -> None:
             f"server.cohort_size: {config.server.cohort_size} clients a round, but there are only {num_clients} "
             f"(data.num_clients); lower server.cohort_size"
         )
+    if config.corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
+        raise ConfigError("corruption.kind: exclude leaves nobody; lower corruption.fraction")
     for client in config.corruption.clients:
         if client >= num_clients:
             raise ConfigError(f"corruption.clients: no client {client}; the ids are 0 to {num_clients - 1}")

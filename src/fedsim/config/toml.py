@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from fedsim.config import bundled
 from fedsim.config.fields import DEFAULTS, FIXED, toml
 from fedsim.config.registry import Factory, beside, did_you_mean, find, lookup, nearest
 from fedsim.config.resolve import Schema, schema
@@ -21,6 +22,7 @@ from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
 PAPER = "paper"  # the budget of a configuration as it stands
+DEFAULT = "default"  # on a command line: the key at its default
 Block = dict[str, list[Any]]  # dotted key -> values
 
 
@@ -78,13 +80,18 @@ class Experiment:
 
 
 def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
-    """The experiment in the file `path`; `overrides` and `budget` as in `parse`. A `ConfigError` names the file."""
+    """The experiment in the file `path`, or in fedsim's own of that name; `overrides` and `budget` as in `parse`.
+
+    A `ConfigError` names the file, unless what is wrong is the value of one of `overrides`.
+    """
+    path = bundled.located(path)
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
     except FileNotFoundError:
         siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
         match = nearest(path.name, siblings)
-        raise ConfigError(f"{path}: no such file{did_you_mean(str(siblings[match]) if match else None)}") from None
+        known = str(siblings[match]) if match else nearest(str(path), bundled.names())
+        raise ConfigError(f"{path}: no such file{did_you_mean(known)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
@@ -92,7 +99,9 @@ def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | N
     try:
         return parse(text, overrides, name or "fedsim", budget, path.parent)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        key = str(error).partition(": ")[0]
+        is_given = key in {given.removeprefix("sweep.") for given in overrides or {}}
+        raise ConfigError(f"{error}" if is_given else f"{path}: {error}") from None
 
 
 def parse(
@@ -119,7 +128,8 @@ def from_tables(
 ) -> Experiment:
     """The experiment in nested `tables`. Of `overrides`, "key" fixes a key (in the sweep too), "sweep.key" sweeps it.
 
-    Values of overrides are strings as on a command line, or lists of them for "sweep.key". A `budget` is a table
+    Values of overrides are strings as on a command line, or lists of them for "sweep.key" and for a key that takes a
+    list; the string "default" takes a key back. A `budget` is a table
     [budget.NAME]: its keys win over the others, its [[budget.NAME.sweep]] replaces the sweep, and the experiment's name
     gets "-NAME" at its end. "paper", and None, are the tables without them. A user's own files are looked for in the
     working directory, then in `folder`. Raises `ConfigError` where anything is wrong.
@@ -139,7 +149,9 @@ def from_tables(
         target = key.removeprefix("sweep.")
         reader.schema.check(target)
         if target == key:
-            values[key] = reader.value(key, text)
+            values.pop(key, None)
+            if text != DEFAULT:
+                values[key] = reader.value(key, text)
             blocks = [_without(block, [key]) for block in blocks]
         else:
             axis = [reader.value(target, one) for one in text]
@@ -226,21 +238,34 @@ class _Reader:
             budgets[name] = dict(self.walk(table)), blocks
         return budgets
 
-    def value(self, key: str, text: str) -> Any:
-        """What `text` on a command line means for `key`: TOML, or a string as it stands."""
+    def value(self, key: str, text: str | list[str]) -> Any:
+        """What `text` on a command line means for `key`: TOML, or a string as it stands; several make a list."""
+        if not self._takes_list(key):
+            if isinstance(text, list):
+                raise ConfigError(f"{key}: takes one value, got {' '.join(text)}; sweep several with sweep.{key}")
+            return self._found(key, self._meant(key, text))
+        values = [self._meant(key, one) for one in ([text] if isinstance(text, str) else text)]
+        is_whole = len(values) == 1 and isinstance(values[0], list)
+        return self._found(key, values[0] if is_whole else values)
+
+    def _meant(self, key: str, text: str) -> Any:
         if _plain(self.schema.fields[key].type) is str:
-            return self._found(key, text)
+            return text
         try:
-            return self._found(key, tomllib.loads(f"value = {text}")["value"])
+            return tomllib.loads(f"value = {text}")["value"]
         except (tomllib.TOMLDecodeError, KeyError):
             with contextlib.suppress(ValueError):
                 return float(text)  # .5, which is not TOML
-            return self._found(key, text)
+            return text
+
+    def _takes_list(self, key: str) -> bool:
+        return get_origin(_plain(self.schema.fields[key].type)) is tuple
 
     def _axis(self, key: str, value: Any) -> list[Any]:
         """The values of a key in a sweep: a list, or one value. A flat list is one value of a key that takes lists."""
-        takes_list = get_origin(_plain(self.schema.fields[key].type)) is tuple
-        if not isinstance(value, list | tuple) or (takes_list and not any(isinstance(v, list | tuple) for v in value)):
+        if not isinstance(value, list | tuple) or (
+            self._takes_list(key) and not any(isinstance(v, list | tuple) for v in value)
+        ):
             return [value]
         if not value:
             raise ConfigError(f"sweep: {key} has no values")
@@ -250,8 +275,7 @@ class _Reader:
         """`value`; a name with the way to its file, and in a list where the key takes one."""
         if key not in NAME_KEYS:
             return value
-        wants_list = get_origin(_plain(self.schema.fields[key].type)) is tuple
-        return self._way_to([value] if wants_list and isinstance(value, str) else value)
+        return self._way_to([value] if self._takes_list(key) and isinstance(value, str) else value)
 
     def _way_to(self, value: Any) -> Any:
         """Names, with the way to files that lie beside the configuration."""

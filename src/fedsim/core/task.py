@@ -143,6 +143,11 @@ def _from_module(
     dtype: DTypeLike,
     backend: str | None,
 ) -> Task:
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module: expected a flax.linen module, got {type(module).__name__}; an nnx one becomes linen by "
+            "flax.nnx.bridge.to_linen(Class, arguments)"
+        )
     options = partial(_options, module)
 
     def init(key: Array) -> Variables:

@@ -1,6 +1,21 @@
 """Data sets: one file each, loaded as a `RawDataset`, then divided among clients into a `FederatedDataset`."""
 
 from fedsim.datasets.arrays import from_arrays
+from fedsim.datasets.feature_noise import feature_noise
+from fedsim.datasets.label_skew import extreme, label_quantity, shards
+from fedsim.datasets.partition import dirichlet, iid
+from fedsim.datasets.quantity import quantity
 from fedsim.datasets.raw import Divided, RawDataset
 
-__all__ = ["Divided", "RawDataset", "from_arrays"]
+__all__ = [
+    "Divided",
+    "RawDataset",
+    "dirichlet",
+    "extreme",
+    "feature_noise",
+    "from_arrays",
+    "iid",
+    "label_quantity",
+    "quantity",
+    "shards",
+]

@@ -1,5 +1,6 @@
 """A user's own arrays as a data set: an .npz file, or arrays in Python."""
 
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +15,11 @@ from fedsim.datasets.raw import Inputs, RawDataset, check, divide
 from fedsim.errors import ConfigError, DataError
 
 MANY, SPARSE = 100, 10  # classes, and how many times more than occur, from which labels are no numbers of classes
+MOST_CHARACTERS = 200  # of what NumPy says of a broken file
+BROKEN = (  # what NumPy raises of one
+    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 NEEDED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids", "inputs", "num_classes")
 
 
@@ -65,8 +71,9 @@ def read_npz(path: Path) -> RawDataset:
                 known = did_you_mean(nearest(unknown[0], OPTIONAL)) or f"; it may have {', '.join(OPTIONAL)}"
                 raise DataError(f"{path}: has {unknown[0]}, which says nothing to fedsim{known}")
             found: dict[str, Any] = {name: file[name] for name in (*NEEDED, *OPTIONAL) if name in file}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError) as error:
-        raise DataError(f"{path}: no .npz file with arrays: {error}") from None
+    except BROKEN as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:MOST_CHARACTERS]
+        raise DataError(f"{path}: no .npz file with arrays: {reason}") from None
     if missing := [name for name in NEEDED if name not in found]:
         raise DataError(f"{path}: has no {missing[0]}; needed are {', '.join(NEEDED)}")
     if "inputs" in found:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+import tokenize
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -59,7 +60,7 @@ def _read(folder: Path) -> RawDataset | None:
                 return None
             values[name] = array
         return RawDataset(**values)
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, tokenize.TokenError):
         return None
 
 

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fedsim.core.types import ServerState
 from fedsim.engine.compiling import Ahead, GroupPrograms
 from fedsim.engine.group import GroupRun, Restore
-from fedsim.engine.manifest import open_folder, read_group
+from fedsim.engine.manifest import open_folder
 from fedsim.engine.plan import Plan
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Ended, Event, Kept, Observer, Started, Status
@@ -28,6 +27,7 @@ def run_plan(
     *,
     force: bool = False,
     mix: bool = False,
+    extend: bool = False,
     wait: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> RunFolder:
@@ -35,13 +35,13 @@ def run_plan(
 
     Processes that are started on the same folder share its groups; with `wait` each returns when all is complete,
     otherwise when no group is left to begin. `force` starts over; `mix` goes on although versions or device are others
-    than before. At least `checkpoint_seconds` pass between two checkpoints of a group. `observers` see all events,
-    beside the folder's own. Raises `RunFolderError` where the folder holds something else. The manifest's status is
-    "complete" at the end and "incomplete" before, whatever happens.
+    than before; `extend` adds those runs of the plan that the folder has not. At least `checkpoint_seconds` pass
+    between two checkpoints of a group. `observers` see all events, beside the folder's own. Raises `RunFolderError`
+    where the folder holds something else. The manifest's status is "complete" at the end and "incomplete" before,
+    whatever happens.
     """
     folder = RunFolder(path)
-    manifest = open_folder(folder, plan, force, mix)
-    plan = replace(plan, groups=[read_group(entry) for entry in manifest["plan"]])
+    manifest, plan = open_folder(folder, plan, force, mix, extend)
     watched = _Watched(plan, observers)
     names = run_names(manifest["runs"])
     watched(Started(len(plan.runs), sum(config.server.num_rounds for config in plan.runs), names))

@@ -16,7 +16,7 @@ from fedsim.engine.plan import Group
 from fedsim.errors import ConfigError
 from fedsim.runs.events import Begun, Evaluated, Observer, Prepared, Trained
 from fedsim.runs.folder import SECONDS
-from fedsim.runs.tables import Tables, client_rows, info_rows, round_rows
+from fedsim.runs.tables import Tables, client_rows, first_rows, info_rows, round_rows
 
 Restore = Callable[[ServerState], tuple[int, ServerState] | None]  # shapes [S] -> rounds done and states; None: start
 
@@ -97,6 +97,8 @@ class GroupRun:
         of_rounds = round_rows(self._configs, runs, done, metrics, records, corrupted, success, validation)
         tables: Tables = {"rounds": of_rounds}
         num_rounds = 0
+        if records is None and alpha is not None and record.clients != "none":
+            tables["clients"] = first_rows(runs, metrics, alpha, counts, corrupted)
         if records is not None:
             num_rounds = records.client_ids.shape[1] * self._num_runs
             if record.clients != "none":

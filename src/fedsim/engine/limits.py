@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.config.resolve import limited
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, num_corrupted
 from fedsim.core.settings import Limit
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build
@@ -29,6 +29,17 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         if key == "server.pre_aggregators":
             num_rows = _rows_after(first, name, num_rows, dataset)
     return list(told)
+
+
+def check_excluded(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
+    """What to tell of runs that are left with fewer clients than a cohort."""
+    for config in configs:
+        left = num_clients - num_corrupted(config, num_clients)
+        if config.corruption.kind == "exclude" and left < config.server.cohort_size:
+            yield (
+                f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "
+                f"{config.server.cohort_size} of a round (server.cohort_size)"
+            )
 
 
 def _stages(config: Config) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import platform
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -12,12 +12,13 @@ import jax
 import numpy as np
 
 from fedsim import __version__
-from fedsim.config.resolve import flatten
+from fedsim.config.resolve import defaults, flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, devices, source
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan, fitted
-from fedsim.errors import RunFolderError
+from fedsim.engine.plan import Group, Plan, behind, fitted
+from fedsim.errors import ConfigError, RunFolderError
+from fedsim.runs.differences import differences
 from fedsim.runs.folder import RunFolder
 
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -26,37 +27,84 @@ MOST_SHOWN = 3  # differences
 OR_ELSE = "choose another --out, or add --force to start over"
 
 
-def open_folder(folder: RunFolder, plan: Plan, force: bool, mix: bool) -> dict[str, Any]:
-    """The manifest to go on with: the folder's own if it is of this very plan, else a new one."""
+def open_folder(
+    folder: RunFolder, plan: Plan, force: bool, mix: bool, extend: bool = False
+) -> tuple[dict[str, Any], Plan]:
+    """The manifest to go on with, and the plan with the runs and groups that it has.
+
+    The folder's own manifest if it is of this very plan, or of a part of it and is to be extended; else a new one.
+    """
     if folder.is_occupied():
         folder.read_manifest()  # raises where the folder is somebody else's
+    elif extend:
+        raise RunFolderError(f"{folder.path}: no run folder to extend; leave out --extend")
     folder.make()
     with folder.alone():
-        manifest = new_manifest(plan)
         if folder.is_occupied():
             found = folder.read_manifest()
             if not force:
-                defaults = {name: field.default for name, field in plan.experiment.schema.fields.items()}
-                return _go_on(folder, _with_later_keys(found, manifest, defaults), manifest, mix)
-            if any(folder.is_locked(number) for number in range(len(found["plan"]))):
-                raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
+                found = _with_later_keys(found)
+                longer = behind(plan, _begun(folder, found, plan, extend))
+                is_longer = bool(longer.groups)
+                manifest = _go_on(folder, found, new_manifest(longer), mix, is_longer)
+                groups = [read_group(entry) for entry in manifest["plan"]]
+                if is_longer:
+                    _nobody_else(folder, found)
+                    groups += fitted(longer).groups
+                    manifest = _lengthened(folder, manifest, replace(longer, groups=groups))
+                return manifest, replace(longer, groups=groups)
+            _nobody_else(folder, found)
         plan = fitted(plan)
-        manifest["plan"] = _groups(plan)
+        manifest = new_manifest(plan)
         folder.create(manifest)
         folder.write_text("config.toml", plan.experiment.dump())
-        return manifest
+        return manifest, plan
 
 
-def _go_on(folder: RunFolder, found: dict[str, Any], manifest: dict[str, Any], mix: bool) -> dict[str, Any]:
-    """The manifest `found` in the folder, where the experiment of `manifest` may go on with it."""
-    if found["runs"] != json.loads(json.dumps(manifest["runs"])):
-        differences = _differences(*(tomllib.loads(m["config"]) for m in (found, manifest)))
-        raise RunFolderError(f"{folder.path}: holds results of another config: {differences}; {OR_ELSE}")
-    if found.get("data") != manifest["data"]:
+def _nobody_else(folder: RunFolder, found: dict[str, Any]) -> None:
+    """Raises `RunFolderError` where a process works on a group of the manifest `found`."""
+    if any(folder.is_locked(number) for number in range(len(found["plan"]))):
+        raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
+
+
+def _begun(folder: RunFolder, found: dict[str, Any], plan: Plan, extend: bool) -> list[int]:
+    """The positions in the plan of the runs that the manifest `found` has: all of them, unless it is to be extended."""
+    here = {_key(flatten(config)): position for position, config in enumerate(plan.runs)}
+    begun = [here.get(_key(run)) for run in found["runs"]]
+    known = [position for position in begun if position is not None]
+    if len(known) < len(begun):
+        lost = f"; {len(begun) - len(known)} of its runs are not among these" if extend else ""
+    elif len(known) < len(here) and not extend:
+        lost = f"; add --extend to keep its {len(known)} runs and make the other {len(here) - len(known)}"
+    else:
+        return known
+    differences = _differences(tomllib.loads(found["config"]), tomllib.loads(plan.experiment.dump()))
+    raise RunFolderError(f"{folder.path}: holds results of another config: {differences}{lost}; {OR_ELSE}")
+
+
+def _key(run: dict[str, Any]) -> str:
+    """Equal for equal runs, from a manifest or not."""
+    return json.dumps(run, sort_keys=True)
+
+
+def _lengthened(folder: RunFolder, manifest: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """The manifest of the plan, which has more runs than the folder's `manifest`."""
+    new = new_manifest(plan)
+    manifest = manifest | {key: new[key] for key in ("status", "config", "data", "files", "runs", "plan")}
+    folder.write_manifest(manifest)
+    folder.write_text("config.toml", manifest["config"])
+    return manifest
+
+
+def _go_on(
+    folder: RunFolder, found: dict[str, Any], manifest: dict[str, Any], mix: bool, is_longer: bool
+) -> dict[str, Any]:
+    """The manifest `found` in the folder, where the experiment of `manifest` may go on with it, or with more runs."""
+    if not set(found.get("data", [])) <= set(manifest["data"]):
         raise RunFolderError(f"{folder.path}: was begun with other data than there are now; put those back, {OR_ELSE}")
     if changed := _changed_files(found.get("files", {}), manifest["files"]):
         raise RunFolderError(f"{folder.path}: was begun with another {changed[0]}; put that back, {OR_ELSE}")
-    is_complete = found["status"] == "complete" and folder.is_joined()
+    is_complete = found["status"] == "complete" and folder.is_joined() and not is_longer
     here = {key: manifest[key] for key in SAME}
     there = {key: found.get(key, manifest[key]) for key in SAME}  # folders from before a key existed are taken as same
     if here["source"] != there["source"] and here not in found.get("mixed", []) and not mix:
@@ -87,40 +135,33 @@ def _go_on(folder: RunFolder, found: dict[str, Any], manifest: dict[str, Any], m
     return found
 
 
-def _with_later_keys(found: dict[str, Any], manifest: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The manifest `found` with the keys of `manifest` that came after it was written: they are at their `defaults`."""
-    runs = list(found["runs"])
-    for number, (there, here) in enumerate(zip(runs, manifest["runs"], strict=False)):
-        runs[number] = there | {key: defaults[key] for key in here if key not in there}
-    return found | {"runs": json.loads(json.dumps(runs))}
+def _with_later_keys(found: dict[str, Any]) -> dict[str, Any]:
+    """The manifest `found` with the keys that came after it was written: they are at their defaults."""
+    return found | {"runs": [json.loads(json.dumps(_defaults(run))) | run for run in found["runs"]]}
+
+
+def _defaults(run: dict[str, Any]) -> dict[str, Any]:
+    """The defaults of a run's keys; none where it names what is not there any more."""
+    try:
+        return defaults(run)
+    except ConfigError:  # a user's own that is not there any more: another configuration than any of now
+        return {}
 
 
 def _changed_files(there: dict[str, str], here: dict[str, str]) -> list[str]:
     """The names of the user's own whose files are others now."""
-    return [name for name, digest in here.items() if there.get(name) != digest]
+    return [name for name, digest in here.items() if there.get(name, digest) != digest]
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> str:
     """The first few keys whose values differ, for example "versions.jax 0.10.2 there, 0.12.0 here"."""
-    flat_there, flat_here = _flat(there), _flat(here)
-    different = [key for key in flat_there | flat_here if flat_there.get(key) != flat_here.get(key)]
+    different = differences(there, here)
     if not different:
-        return "the order of its runs"
-    shown = [
-        f"{key} {flat_there.get(key, 'not set')} there, {flat_here.get(key, 'not set')} here"
-        for key in different[:MOST_SHOWN]
-    ]
+        return "what its runs come to"
+    shown = [f"{key} {one} there, {other} here" for key, one, other in different[:MOST_SHOWN]]
     if len(different) > MOST_SHOWN:
         shown.append(f"and {len(different) - MOST_SHOWN} more")
     return "; ".join(shown)
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested table as {dotted key: value}."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
 
 
 def new_manifest(plan: Plan) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.estimate import check_model, run_bytes
 from fedsim.engine.fitting import widest
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
-from fedsim.engine.limits import check_limits
+from fedsim.engine.limits import check_excluded, check_limits
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     runs = experiment.runs()
     example_of = {data_choice(config): config for config in reversed(runs)}
     datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
-    groups, notes = [], [note for dataset in datasets.values() for note in dataset.notes]
+    notes = [note for dataset in datasets.values() for note in dataset.notes]
     with build.own_errors(runs):
         for config in runs:
             build.check_fit(config, datasets[data_choice(config)])
@@ -78,10 +78,32 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             dataset = datasets[data_choice(configs[0])]
             build.check_outputs(configs[0], dataset)
             check_model(configs[0], dataset, machine.memory)
-            notes += check_limits(configs, dataset)
-            for part in _fitting(members, max(run_bytes(configs, dataset)), machine):
-                groups.append(Group(part, _layout([runs[position] for position in part], dataset, machine)))
+            notes += [*check_limits(configs, dataset), *check_excluded(configs, dataset.num_clients)]
+    groups = _groups(runs, range(len(runs)), datasets, machine)
     return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
+
+
+def behind(plan: Plan, begun: Sequence[int]) -> Plan:
+    """The plan with the runs at the positions `begun` in front, in that order, and with groups of the others alone."""
+    others = sorted(set(range(len(plan.runs))) - set(begun))
+    runs = [plan.runs[position] for position in (*begun, *others)]
+    groups = _groups(runs, range(len(begun), len(runs)), plan.datasets, Machine.here())
+    return replace(plan, runs=runs, groups=groups)
+
+
+def _groups(
+    runs: Sequence[Config], positions: Sequence[int], datasets: dict[DataChoice, FederatedDataset], machine: Machine
+) -> list[Group]:
+    """The groups of those `runs` that are at `positions`."""
+    groups = []
+    with build.own_errors(runs):
+        for members in group_runs([runs[position] for position in positions]):
+            configs = [runs[positions[member]] for member in members]
+            dataset = datasets[data_choice(configs[0])]
+            for part in _fitting(members, max(run_bytes(configs, dataset)), machine):
+                chosen = tuple(positions[member] for member in part)
+                groups.append(Group(chosen, _layout([runs[position] for position in chosen], dataset, machine)))
+    return groups
 
 
 class Program(NamedTuple):

@@ -45,16 +45,16 @@ def submit(
 def work(config: str, path: str, options: Mapping[str, Any]) -> None:
     """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin.
 
-    `options` are those of `run_plan`, `tensorboard`, whether curves are written, and `no_compile_cache`.
+    `options` are those of `run_plan`, `tensorboard` and `log`, where curves go, and `no_compile_cache`.
     """
     from fedsim.config.toml import parse
     from fedsim.engine import cache, devices
     from fedsim.engine.experiment import run_plan
     from fedsim.engine.plan import make_plan
-    from fedsim.runs.streams import TensorBoard
+    from fedsim.runs.trackers import sinks
 
     devices.one_per_core()
     rest = dict(options)
     cache.keep_programs(not rest.pop("no_compile_cache", False))
-    observers = [TensorBoard(Path(path))] if rest.pop("tensorboard", False) else []
+    observers = sinks(Path(path), rest.pop("tensorboard", False), rest.pop("log", None))
     run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **rest)

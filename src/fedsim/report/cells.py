@@ -141,6 +141,7 @@ class Results:
     clients: pa.Table  # clients.parquet of all folders; `run` is a position in `runs`
     num_repeated: int  # runs that were left out, because a folder before had them
     chosen: Chosen | None = None  # None: all cells are there
+    incomplete: tuple[str, ...] = ()  # a sentence for each folder that is not complete
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fedsim.report import curves, style
 from fedsim.report.cells import Results
-from fedsim.report.heatmap import heat_maps
+from fedsim.report.heatmap import heat_maps, planes
 from fedsim.report.measure import ACCURACY, LOSS, measured_by, with_backdoor
 from fedsim.report.rank_figure import rank_figure
 from fedsim.report.ranks import ranks
@@ -30,6 +30,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
             drawn["client_weights"] = weights
         for measure in (ACCURACY, LOSS):
             drawn |= final_over_numbers(measured_by(measure, cells), measure)
+            drawn |= planes(results, measure)
         drawn |= heat_maps(results)
         if (over_lam := weights_over_lam(results)) is not None:
             drawn["weights_over_lam"] = over_lam

@@ -119,7 +119,7 @@ def _table(results: Results, every: Sequence[Difference]) -> Table:
     subtitle = f"rule − {reference}, seed by seed: {spread}"
     placed = [Placed(row(d), d.cell, _number(d)) for d in every]
     table = tabulate(f"{title} {after(d.cell for d in every)}", subtitle, placed)
-    return replace(table, signed=True, digits=measure.digits)
+    return replace(table, signed=True, digits=measure.digits, notes=(*table.notes, *results.incomplete))
 
 
 def _number(d: Difference) -> Number:

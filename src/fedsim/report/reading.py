@@ -18,37 +18,62 @@ Rows = dict[str, np.ndarray]  # the columns of rounds.parquet, sorted by run and
 
 
 def read(*folders: RunFolder, final: Final = LAST) -> Results:
-    """Reads complete run folders as if they were one; of a run that several have, the first folder's counts.
+    """Reads run folders as if they were one; of a run that several have, the first folder's counts.
 
-    `RunFolderError` where one is incomplete or broken, `ConfigError` where a run has no evaluations that are `final`.
+    Of an incomplete folder: the runs that have rows, those of a cell up to the last evaluation that all of them have.
+    `RunFolderError` where one is broken or has no rows, `ConfigError` where a run has no evaluations that are `final`.
     """
     manifests = tuple(folder.read_manifest() for folder in folders)
     positions: dict[tuple[Any, ...], int] = {}  # of each run, by what it is
     runs: list[Run] = []
     sources: list[tuple[int, int]] = []
-    rounds, clients = [], []
+    rounds, clients, incomplete, num_missing = [], [], [], 0
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
-        new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is there already
-        for run, config in enumerate(map(configuration, manifest["runs"])):
-            if positions.setdefault(identity(config), len(runs)) == len(runs):
-                new[run] = len(runs)
-                runs.append(config)
-                sources.append((position, run))
-        table = folder.read("rounds").select(ROUNDS.names)
-        if missing := set(range(len(new))) - set(table["run"].to_pylist()):
+        is_complete = manifest["status"] == "complete"
+        rows_of = folder.read if is_complete else folder.so_far
+        table = rows_of("rounds").select(ROUNDS.names)
+        missing = set(range(len(manifest["runs"]))) - set(table["run"].to_pylist())
+        if missing and is_complete:
             raise RunFolderError(
                 f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
             )
+        if not is_complete:
+            incomplete.append(_incomplete(folder, manifest, table, len(missing)))
+            num_missing += len(missing)
+        new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is left out
+        for run, config in enumerate(map(configuration, manifest["runs"])):
+            if run not in missing and positions.setdefault(identity(config), len(runs)) == len(runs):
+                new[run] = len(runs)
+                runs.append(config)
+                sources.append((position, run))
         rounds.append(_renumbered(table, new))
-        clients.append(_renumbered(folder.read("clients").select(CLIENTS.names), new))
+        clients.append(_renumbered(rows_of("clients").select(CLIENTS.names), new))
     table = pa.concat_tables(rounds)
     rows = {name: table[name].to_numpy() for name in table.column_names}
     # Folders from before the column existed have nulls there.
     rows["diverged"] = pc.coalesce(table["diverged"], table["test_loss"].is_null()).to_numpy()
     runs = with_labels(runs)
-    num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - len(runs)
+    num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
     cells = [_with(final, cell) for cell in _cells(runs, rows)]
-    return Results(folders, manifests, tuple(runs), tuple(sources), cells, pa.concat_tables(clients), num_repeated)
+    every_client = pa.concat_tables(clients)
+    return Results(
+        folders, manifests, tuple(runs), tuple(sources), cells, every_client, num_repeated, incomplete=tuple(incomplete)
+    )
+
+
+def _incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:
+    """What is said of a folder that is not complete, whose rows are `table`."""
+    if not len(table):
+        raise RunFolderError(f"{folder.path}: has no rows yet; run its config.toml again to go on")
+    ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
+    done = sum(
+        ends[run] == round_ for run, round_ in zip(table["run"].to_pylist(), table["round"].to_pylist(), strict=True)
+    )
+    begun = len(ends) - num_missing - done
+    parts = [f"{done} of {len(ends)} runs are complete"]
+    parts += [f"{begun} {'is' if begun == 1 else 'are'} shown as far as they got"] if begun else []
+    parts += [f"{num_missing} without rows {'is' if num_missing == 1 else 'are'} left out"] if num_missing else []
+    return f"Incomplete: of {folder.path}, {', '.join(parts)}."
 
 
 def _with(final: Final, cell: Cell) -> Cell:
@@ -82,7 +107,8 @@ def _cells(runs: list[Run], rows: Rows) -> list[Cell]:
 
 
 def _cell(setup: Setup, runs: list[int], rows: Rows, edges: np.ndarray) -> Cell:
-    slices = [slice(edges[run], edges[run + 1]) for run in runs]
+    number = min(edges[run + 1] - edges[run] for run in runs)  # the same for all, where they are complete
+    slices = [slice(edges[run], edges[run] + number) for run in runs]
     stacked = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
     return Cell(
         **{field.name: getattr(setup, field.name) for field in fields(Setup)},

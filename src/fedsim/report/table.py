@@ -101,7 +101,7 @@ def _of_data_set(results: Results, data: str, measure: Measure, cells: Sequence[
     if results.num_repeated:
         note = f"{results.num_repeated} runs are in several folders; the first folder's count."
         table = replace(table, notes=(*table.notes, note))
-    table = replace(table, notes=(*table.notes, *_above_f(placed), *chosen_notes(results, data, measure)))
+    table = replace(table, notes=(*table.notes, *_above_f(placed), *closing_notes(results, data, measure)))
     return best_in_bold(replace(table, digits=measure.digits), measure)
 
 
@@ -115,9 +115,9 @@ def _above_f(placed: Sequence[Placed]) -> list[str]:
     return [f"Rounds whose cohort held more corrupted clients than f, at most: {shares}."] if most else []
 
 
-def chosen_notes(results: Results, data: str, measure: Measure) -> tuple[str, ...]:
-    """What was chosen, where something was."""
-    return () if results.chosen is None else notes(results.chosen, data, measure)
+def closing_notes(results: Results, data: str, measure: Measure) -> tuple[str, ...]:
+    """What was chosen, and what is not complete."""
+    return (*(notes(results.chosen, data, measure) if results.chosen else ()), *results.incomplete)
 
 
 def seeds(numbers: Iterable[int]) -> str:

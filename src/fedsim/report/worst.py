@@ -10,7 +10,7 @@ from fedsim.report.measure import Measure, measures
 from fedsim.report.names import data_name, wrong_name
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.summary import mean
-from fedsim.report.table import Column, Row, Table, after, best_in_bold, chosen_notes, number_of
+from fedsim.report.table import Column, Row, Table, after, best_in_bold, closing_notes, number_of
 
 LEAST = 3  # kinds of what is wrong that make a comparison
 
@@ -83,7 +83,7 @@ def _table(grid: Grid) -> Table:
     kinds = ", ".join(wrong_name(*wrong) for wrong in grid.wrongs)
     title = f"{grid.measure.title}{grid.measure.unit} {after(grid.cells.values())}, worst of {len(grid.wrongs)}"
     subtitle = "the worst mean over seeds, and its deviation; best in bold"
-    notes = (f"Worst of: {kinds}.", *chosen_notes(grid.results, grid.data, grid.measure))
+    notes = (f"Worst of: {kinds}.", *closing_notes(grid.results, grid.data, grid.measure))
     table = Table(data_name(grid.data), title, subtitle, tuple(columns), tuple(rows), notes, digits=grid.measure.digits)
     return best_in_bold(table, grid.measure)
 

@@ -1,6 +1,8 @@
 """Files that are whole or not there: each is written under another name and then moved into place."""
 
 import os
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,5 +59,5 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as file:
             return dict(file)
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path}: cannot be read: {error}; {remedy}") from None
+    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        raise RunFolderError(f"{path}: cannot be read: {str(error).partition(chr(10))[0]}; {remedy}") from None

@@ -162,13 +162,15 @@ class RunFolder:
 
     def join(self, runs: Sequence[Mapping[str, Any]] = ()) -> None:
         """Joins the parts into one table of each kind, ordered by run, round and client, with what `runs` differ in."""
-        for kind, schema in SCHEMAS.items():
-            paths = sorted(self.parts.glob(f"*-{kind}.parquet"))
-            remedy = "delete it and run again, which makes its group again"
-            tables = [read_table(path, schema, remedy) for path in paths]
-            table = pa.concat_tables(tables or [schema.empty_table()])
-            keys = [(name, "ascending") for name in ("run", "round", "client_id", "name") if name in schema.names]
-            write_table(self.path / f"{kind}.parquet", with_swept(table.sort_by(keys), runs))
+        for kind in SCHEMAS:
+            write_table(self.path / f"{kind}.parquet", with_swept(self.so_far(kind), runs))
+
+    def so_far(self, kind: str) -> pa.Table:
+        """The rows of "rounds", "clients" or "info" that are in parts, ordered."""
+        schema, remedy = SCHEMAS[kind], "delete it and run again, which makes its group again"
+        tables = [read_table(path, schema, remedy) for path in sorted(self.parts.glob(f"*-{kind}.parquet"))]
+        keys = [(name, "ascending") for name in ("run", "round", "client_id", "name") if name in schema.names]
+        return pa.concat_tables(tables or [schema.empty_table()]).sort_by(keys)
 
     def is_joined(self) -> bool:
         """Whether the joined tables are there."""

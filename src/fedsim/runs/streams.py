@@ -45,7 +45,7 @@ class JsonLines:
         try:
             with path.open("a") as file:
                 for row in zip(*columns.values(), strict=True):
-                    file.write(json.dumps(dict(zip(columns, map(_plain, row), strict=True))) + "\n")
+                    file.write(json.dumps(dict(zip(columns, map(plain, row), strict=True))) + "\n")
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -89,7 +89,7 @@ class TensorBoard:
                 name = self._names[run] if self._names else f"{run:05}"
                 self._writers[run] = self._writer(self._folder / name, self._purge[group])
             for name in MEASURED:
-                if _plain(values[name]) is not None:
+                if plain(values[name]) is not None:
                     self._writers[run].add_scalar(name, float(values[name]), int(values["round"]))
             self._writers[run].flush()
 
@@ -99,7 +99,7 @@ class TensorBoard:
         return self._writer_of(str(folder), purge_step=purge_step, filename_suffix=f".{number:05}")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A JSON value; None where it is not a finite number."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -38,7 +38,7 @@ ROUNDS = pa.schema(
 CLIENTS = pa.schema(
     [
         ("run", pa.int32()),
-        ("round", pa.int32()),  # 1 is the first
+        ("round", pa.int32()),  # 1 is the first; 0: the weights alpha before it
         ("client_id", pa.int32()),
         ("count", pa.int32()),  # training examples
         ("loss", pa.float32()),  # as reported, at the parameters before the round; null: no report, or not recorded
@@ -171,6 +171,25 @@ def client_rows(
         "count": counts[run, client_id],
         "corrupted": corrupted[run, client_id],
         "test_accuracy": accuracy,
+    }
+
+
+def first_rows(
+    runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, counts: np.ndarray, corrupted: np.ndarray
+) -> Columns:
+    """One row a run [S] and client before the first round, with `alpha` [S, N]; the rest as in `client_rows`."""
+    slot, client_id = (index.ravel() for index in np.indices(alpha.shape))
+    nothing = np.full(alpha.size, np.nan)
+    return {
+        "run": np.asarray(runs)[slot],
+        "round": np.zeros(alpha.size, int),
+        "client_id": client_id,
+        "loss": nothing,
+        "alpha": alpha.ravel(),
+        "weight": nothing,
+        "count": counts.ravel(),
+        "corrupted": corrupted.ravel(),
+        "test_accuracy": _client_accuracy(metrics, corrupted.shape).ravel(),
     }
 
 

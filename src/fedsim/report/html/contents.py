@@ -36,6 +36,7 @@ def _about(results: Results) -> dict[str, Any]:
         "folders": [str(folder.path) for folder in results.folders],
         "num_runs": len(results.runs),
         "num_repeated": results.num_repeated,
+        "incomplete": " ".join(results.incomplete),
         "final": asdict(results.cells[0].final),
         "chosen": results.chosen.sentence if results.chosen else "",
     }

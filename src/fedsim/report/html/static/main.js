@@ -104,10 +104,10 @@ function mapRows() {
 }
 
 function describe() {
-  const { name, folders, versions, device, num_runs, num_repeated, chosen } = results.about;
+  const { name, folders, versions, device, num_runs, num_repeated, chosen, incomplete } = results.about;
   document.title = `${name}: fedsim report`;
   at("title").textContent = name;
   const repeated = num_repeated ? `; ${num_repeated} runs are in several folders, the first one's count` : "";
-  at("about").textContent = `${num_runs} runs, ${results.cells.length} cells (runs that differ in their seed alone)${repeated}. ${chosen}`;
+  at("about").textContent = `${num_runs} runs, ${results.cells.length} cells (runs that differ in their seed alone)${repeated}. ${chosen} ${incomplete}`;
   at("origin").textContent = [folders.join(", "), versions, device].filter(Boolean).join(" · ");
 }

@@ -1,0 +1,50 @@
+"""`fedsim completion`: what a shell needs to complete commands, options and keys."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from fedsim.errors import ConfigError
+
+SHELLS = ("bash", "zsh")
+EPILOG = """\
+examples:
+  source <(fedsim completion bash)                                        in ~/.bashrc
+  fedsim completion zsh > ~/.zfunc/_fedsim                                a folder of $fpath
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command to the parser's `commands`."""
+    parser = commands.add_parser(
+        "completion",
+        help="print a script that completes commands, options and keys in a shell",
+        description="Prints a script for a shell.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=SHELLS)
+
+
+def call(options: argparse.Namespace, parser: Callable[[], argparse.ArgumentParser]) -> int:
+    """Prints the script for the program of this `parser`."""
+    try:
+        import shtab
+    except ImportError:
+        raise ConfigError("fedsim completion: needs shtab; pip install 'fedsim[completion]'") from None
+    print(shtab.complete(parser(), options.shell))
+    return 0
+
+
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    """Adds every key of a configuration to the options of `fedsim run`."""
+    from fedsim.cli.overrides import SHORT, option_of
+    from fedsim.config.resolve import schema
+
+    fields = schema().fields
+    meanings = {key: field.meaning for key, field in fields.items()} | {
+        short: f"short for {key}" for short, key in SHORT.items()
+    }
+    for key, meaning in meanings.items():
+        for name in (key, f"sweep.{key}"):
+            parser.add_argument(option_of(name), metavar="VALUE", help=meaning.replace("%", "%%"))

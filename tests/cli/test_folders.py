@@ -1,0 +1,70 @@
+"""`fedsim show` and `fedsim diff`: what they say of complete, incomplete and broken folders."""
+
+import json
+import os
+import time
+
+import pytest
+
+from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from tests.cli.test_main import SMALL
+from tests.engine.test_resume import interrupt
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two that differ in their learning rate, and one that was interrupted."""
+    path = tmp_path_factory.mktemp("runs")
+    run_plan(make_plan(parse(SMALL)), path / "first")
+    plan = make_plan(parse(SMALL, {"client.learning_rate": "0.01", "sweep.seed": ["0", "1"]}))
+    run_plan(plan, path / "second")
+    plan = make_plan(parse(SMALL, {"sweep.server.aggregator": ["fedavg", "arfl"]}))
+    interrupt(plan, path / "cut", 2, checkpoint_seconds=0)
+    for age, name in enumerate(("second", "first", "cut")):
+        then = time.time() - 3600 * (age + 3)
+        os.utime(path / name / "manifest.json", (then, then))
+    return path
+
+
+def test_show_lists_folders(folders, monkeypatch, capsys):
+    monkeypatch.chdir(folders)
+    assert main(["show", "."]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
+    text = "".join("".join(row.split()) for row in rows)
+    assert text.index("second") < text.index("first") < text.index("cut")
+    assert "complete│3.0h│2│" in text
+    assert "stopped" in text
+    assert "ARFL,Shuffling50%" in text
+
+
+def test_show_tells_what_is_broken(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "manifest.json").write_text("{}")
+    assert main(["show", "."]) == 0
+    assert "broken: not a manifest of fedsim" in " ".join(capsys.readouterr().out.split())
+    (tmp_path / "empty").mkdir()
+    assert main(["show", "empty"]) == 2
+    assert "no run folder there; `fedsim run` makes one" in capsys.readouterr().err
+
+
+def test_diff(folders, monkeypatch, capsys):
+    monkeypatch.chdir(folders)
+    assert main(["diff", "first", "second"]) == 0
+    printed = "".join(capsys.readouterr().out.split())
+    assert "client.learning_rate│" in printed
+    assert "│0.1│0.01│" in printed
+    assert "ARFL,Shuffling50%│" in printed
+    assert main(["diff", "first", "first"]) == 0
+    assert capsys.readouterr().out == "No key differs.\nNo cell differs.\n"
+    assert main(["diff", "first", "nowhere"]) == 2
+
+
+def test_report_of_an_incomplete_folder(folders, capsys):
+    assert main(["report", str(folders / "cut")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Incomplete: of" in printed
+    assert "are complete" in printed
+    assert json.loads((folders / "cut" / "manifest.json").read_text())["status"] == "incomplete"

@@ -1,0 +1,138 @@
+"""Commands that help to begin: `fedsim init`, `doctor` and `completion`, and fedsim's own configurations by name."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsim.cli import completion
+from fedsim.cli.main import main
+from fedsim.config import bundled, toml
+from tests.datasets.made import write_leaf
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with data of one's own, in which no terminal asks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    rng = np.random.default_rng(0)
+    x, y, ids = rng.normal(size=(50, 3)).astype(np.float32), np.arange(50) % 3, np.arange(40) % 4
+    np.savez("mine.npz", x=x[:40], y=y[:40], client_ids=ids, x_test=x[40:], y_test=y[40:])
+    write_leaf(Path("leaf/train/a.json"), {"al": {"x": ["to be", "o be "], "y": [" ", "o"]}})
+    write_leaf(Path("leaf/test/a.json"), {"al": {"x": ["be or"], "y": [" "]}})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ("--data mine.npz --clients natural --suspect shuffling", ['path = "mine.npz"', "cohort_size = 4"]),
+        ("--data mine.npz --clients 6 --suspect alie", ["num_clients = 6", 'attack.kind = "alie"', "cohort_size = 6"]),
+        ("--data leaf --clients natural --suspect none", ['path = "leaf"', 'name = "char_lstm"', "cohort_size = 1"]),
+        ("--data digits --clients 30 --suspect flipping", ['name = "digits"', 'corruption.kind = "flipping"']),
+    ],
+)
+def test_init_writes_a_configuration(options, lines, here, capsys):
+    assert main(["init", "try.toml", *options.split()]) == 0
+    assert "try.toml; `fedsim run try.toml --dry-run`" in capsys.readouterr().out
+    text = Path("try.toml").read_text()
+    assert set(lines) <= {line.partition("  #")[0] for line in text.splitlines()}
+    runs = toml.read(Path("try.toml")).runs()
+    assert len(runs) == (9 if "none" in options else 18)
+    assert main(["init", "try.toml", *options.split()]) == 2
+    assert "is there already; add --force" in capsys.readouterr().err
+
+
+def test_the_configuration_runs(here, capsys):
+    assert main(["init", "try.toml", *["--data", "mine.npz", "--clients", "natural", "--suspect", "shuffling"]]) == 0
+    few = [
+        "--rounds",
+        "1",
+        "--aggregator",
+        "fedavg",
+        "--seed",
+        "0",
+        "--data.validation-fraction",
+        "0",
+        "--out",
+        "runs/try",
+    ]
+    assert main(["run", "try.toml", *few]) == 0
+    assert "Shuffling 30 %" in capsys.readouterr().out
+
+
+def test_init_asks(here, monkeypatch, capsys):
+    answers = iter(["mine.npz", "", ""])
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    assert main(["init"]) == 0
+    text = Path("experiment.toml").read_text()
+    assert 'partition = "natural"' in text
+    assert 'corruption.kind = "shuffling"' in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "--data: is not given, and there is no terminal to ask at"),
+        ("--data mine.npy", "mine.npy: no such file"),
+        ("--data digist", "--data: no file, folder or data set digist; did you mean digits?"),
+        ("--data digits --clients many --suspect none", "--clients: expected a number of 1 or more, or natural"),
+        ("--data digits --clients 9 --suspect lies", 'corruption.kind: no "lies"'),
+        ("other.txt --data digits", "other.txt: a configuration's name ends in .toml"),
+    ],
+)
+def test_wrong_answers(options, message, here, capsys):
+    assert main(["init", *options.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(here.glob("*.toml"))
+
+
+def test_doctor(data_dirs, capsys):
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for text in ("jax 0.", "cpu", "free of", "here: digits", "not prepared: cifar10"):
+        assert text in printed
+    assert str(data_dirs[0]) in "".join(printed.split())
+
+
+def test_doctor_names_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["doctor"]) == 0
+    assert "pip install 'fedsim[html]'" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_completion_knows_commands_and_keys(shell, capsys):
+    assert main(["completion", shell]) == 0
+    printed = capsys.readouterr().out
+    for text in ("--dry-run", "--client.learning-rate", "--sweep.arfl.lam", "doctor"):
+        assert text in printed
+
+
+def test_completion_in_bash(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "fedsim.bash"
+    script.write_text(capsys.readouterr().out)
+    ask = 'source "$0"; COMP_WORDS=(fedsim run --client.le); COMP_CWORD=2; _shtab_fedsim; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", ask, str(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["--client.learning-rate"]
+
+
+def test_own_configurations_by_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert {"quickstart", "paper/lambda", "robustness/lies"} <= set(bundled.names())
+    assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
+    assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
+    assert main(["run", "quikstart"]) == 2
+    assert "quikstart: no such file; did you mean quickstart?" in capsys.readouterr().err
+    Path("quickstart").write_text("name = 'mine'")  # a user's own wins
+    assert toml.read(Path("quickstart")).name == "mine"

@@ -1,0 +1,55 @@
+"""How far a run is, in a pipe: a line at the start, at the end, and every so often between."""
+
+import io
+import re
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedsim.cli.progress import Lines
+from fedsim.runs.events import Begun, Evaluated, Kept, Started, Status
+
+
+def lines_of(events, seconds=1000.0, error=None):
+    """What is written; a number among the events is a pause in seconds."""
+    file = io.StringIO()
+    lines = Lines(Console(file=file, width=200), Path("runs/x"), seconds)
+    with pytest.raises(error) if error else nullcontext(), lines:
+        for event in events:
+            time.sleep(event) if isinstance(event, float) else lines(event)
+        if error:
+            raise error
+    return [re.sub(r"^\[ *[0-9.]+ s\] ", "", line) for line in file.getvalue().splitlines()]
+
+
+def test_start_and_end():
+    events = [
+        Started(3, 30),
+        Status(0, 2, "fedavg, 1 run", "kept"),
+        Kept(0, 10),
+        Status(1, 2, "arfl, 2 runs", "running"),
+        Begun(1, 5, 10),
+        Evaluated(1, 10, {}, 10, None),
+    ]
+    first, kept, running, on, end = lines_of(events)
+    assert first == "runs/x: 3 runs, 30 rounds in all"
+    assert (kept, running) == ("group 1/2 fedavg, 1 run: kept", "group 2/2 arfl, 2 runs: running")
+    assert on == "goes on after round 5"
+    assert re.fullmatch(r"all rounds are done: 30 of 30 rounds, [0-9.e+]+ rounds/s", end)
+
+
+def test_a_line_comes_even_while_nothing_happens():
+    events = [Started(1, 1000), Status(0, 1, "arfl, 1 run", "running"), Evaluated(0, 5, {}, 5, None), 0.5]
+    between = lines_of(events, seconds=0.05)[2:-1]
+    assert between
+    assert all(
+        re.fullmatch(r"group 1/1 arfl, 1 run: running, 5 of 1,000 rounds, .* rounds/s, .* left", line)
+        for line in between
+    )
+
+
+def test_nothing_is_claimed_after_an_error():
+    assert lines_of([Started(1, 10)], error=KeyboardInterrupt) == ["runs/x: 1 run, 10 rounds in all"]

@@ -1,0 +1,37 @@
+"""Models of flax.nnx: refused with the way to make them linen, which works."""
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import fedsim
+
+
+class Net(nnx.Module):
+    def __init__(self, num_features, num_classes, *, rngs):
+        self.layer = nnx.Linear(num_features, num_classes, rngs=rngs)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+def test_an_nnx_module_is_told_how(dataset):
+    with pytest.raises(TypeError, match=r"expected a flax\.linen module, got Net; .*to_linen"):
+        fedsim.classification(Net(5, 3, rngs=nnx.Rngs(0)), dataset.train.x[0])
+
+
+def test_an_nnx_class_as_linen_trains(dataset):
+    task = fedsim.classification(nnx.bridge.to_linen(Net, 5, 3), dataset.train.x[0])
+    simulation = fedsim.Simulation(
+        task, lambda hparams: fedsim.aggregators.fedavg(), cohort_size=5, batch_size=4, max_count=dataset.max_count
+    )
+
+    @jax.jit
+    def train(key):
+        state = simulation.init(key, dataset.train, fedsim.HParams(0.1))
+        state, _ = simulation.run_rounds(state, dataset.train, fedsim.HParams(0.1), max_rounds=20)
+        return fedsim.evaluate(task, state.variables, dataset.x_test, dataset.y_test)
+
+    metrics = train(jax.random.key(0))
+    assert np.asarray(metrics.num_correct) / dataset.y_test.size > 0.8

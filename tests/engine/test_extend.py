@@ -1,0 +1,99 @@
+"""Folders that get more runs: what is there stays, and the new runs are those of an experiment of their own."""
+
+import pyarrow.compute as pc
+import pytest
+
+from fedsim.cli.main import main
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import RunFolderError
+from fedsim.runs.folder import RunFolder
+from tests.conftest import Stop
+from tests.engine.test_resume import interrupt
+
+SMALL = """
+[data]
+num_clients = 6
+num_train = 240
+[mlp]
+hidden_sizes = [8]
+[server]
+cohort_size = 4
+num_rounds = 4
+eval_every = 2
+aggregator = "fedavg"
+[engine]
+run_width = 1
+client_width = 4
+[[sweep]]
+seed = [0, 1]
+"""
+MORE = {"sweep.seed": ["3", "1", "0"], "sweep.server.aggregator": ["arfl", "fedavg"]}
+
+
+def plan_of(overrides=None):
+    return make_plan(parse(SMALL, overrides, "small"))
+
+
+def rows_of(folder, seed, rule):
+    table = folder.read("rounds")
+    rows = table.filter((pc.field("seed") == seed) & (pc.field("aggregator") == rule)).drop_columns("run")
+    return rows.to_pylist()
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory):
+    """All runs of the longer experiment, at once."""
+    return run_plan(plan_of(MORE), tmp_path_factory.mktemp("runs") / "more")
+
+
+def check(folder, more):
+    """The rows of the longer experiment, whatever their order."""
+    assert folder.read_manifest()["status"] == "complete"
+    for seed in (0, 1, 3):
+        for rule in ("fedavg", "arfl"):
+            expected = rows_of(more, seed, rule)
+            assert len(expected) == 3
+            assert rows_of(folder, seed, rule) == expected
+
+
+def test_more_seeds_and_rules_are_added(more, tmp_path):
+    first = run_plan(plan_of(), tmp_path / "first")
+    parts = {path.name: path.stat().st_mtime_ns for path in first.parts.iterdir()}
+    with pytest.raises(RunFolderError, match="add --extend to keep its 2 runs and make the other 4"):
+        run_plan(plan_of(MORE), first.path)
+    observer = Stop(-1)
+    run_plan(plan_of(MORE), first.path, [observer], extend=True)
+    assert observer.rounds[0] == 8  # kept
+    assert sum(observer.rounds) == 6 * 4
+    check(first, more)
+    assert {name: (first.parts / name).stat().st_mtime_ns for name in parts} == parts
+    run_plan(plan_of(MORE), first.path)  # complete: the same experiment, in another order
+    text = (first.path / "config.toml").read_text()
+    assert parse(text).runs() == plan_of(MORE).runs
+    with pytest.raises(RunFolderError, match="holds results of another config"):
+        run_plan(plan_of(), first.path)
+    with pytest.raises(RunFolderError, match="4 of its runs are not among these"):
+        run_plan(plan_of(), first.path, extend=True)
+
+
+def test_an_incomplete_folder_is_extended_and_interrupted(more, tmp_path):
+    cut = interrupt(plan_of(), tmp_path / "cut", 2, checkpoint_seconds=0)
+    again = interrupt(plan_of(MORE), cut.path, 4, checkpoint_seconds=0, extend=True)
+    assert again.read_manifest()["status"] == "incomplete"
+    check(run_plan(plan_of(MORE), cut.path), more)
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    config = tmp_path / "small.toml"
+    config.write_text(SMALL)
+    run = ["run", str(config), "--num-rounds", "1"]
+    assert main([*run, "--extend"]) == 2
+    assert "--extend: name the folder that gets more runs, with --out" in capsys.readouterr().err
+    out = ["--out", str(tmp_path / "out")]
+    assert main([*run, *out, "--extend"]) == 2
+    assert "no run folder to extend; leave out --extend" in capsys.readouterr().err
+    assert main([*run, *out]) == 0
+    assert main([*run, *out, "--sweep.seed", "0", "1", "2", "--extend"]) == 0
+    assert "3 seeds" in capsys.readouterr().out
+    assert set(RunFolder(tmp_path / "out").read("rounds")["seed"].to_pylist()) == {0, 1, 2}

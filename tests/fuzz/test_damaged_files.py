@@ -1,0 +1,214 @@
+"""Damaged files: each is told in one line, or what is read of it is what fedsim reads of whole files. 2,000 cases.
+
+Run with `pytest -m fuzz`: a minute or two.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedsim import report
+from fedsim.config import toml
+from fedsim.datasets import prepared
+from fedsim.datasets.arrays import read_npz
+from fedsim.datasets.builders import prepare
+from fedsim.datasets.leaf import read_folder
+from fedsim.datasets.raw import RawDataset
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import ConfigError, DataError, FedsimError
+from fedsim.runs.folder import RunFolder
+from tests.datasets.made import write_leaf
+from tests.fuzz.damage import damage, damaged, fresh
+
+pytestmark = pytest.mark.fuzz
+SMALL = """
+name = "small"
+
+[data]
+num_clients = 6
+num_train = 120
+partition = "dirichlet"
+
+[dirichlet]
+alpha = 0.5
+
+[mlp]
+hidden_sizes = [8, 4]
+
+[client]
+learning_rate = 0.1
+
+[server]
+cohort_size = 4
+num_rounds = 2
+eval_every = 1
+pre_aggregators = ["nnm"]
+
+[budget.small]
+server.num_rounds = 1
+
+[[sweep]]
+server.aggregator = ["fedavg", "arfl"]
+corruption.kind = "shuffling"
+corruption.fraction = [0.0, 0.5]
+seed = [0, 1]
+"""
+
+
+def cases(number):
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def check_line(error: FedsimError) -> None:
+    """One line, and not a long one."""
+    text = str(error)
+    assert text
+    assert "\n" not in text
+    assert len(text) < 1000
+
+
+@cases(700)
+@given(st.data())
+def test_configurations(data):
+    text = damaged(SMALL.encode(), data.draw).decode("utf-8", errors="replace")
+    budget = data.draw(st.sampled_from([None, "small"]))
+    try:
+        assert toml.parse(text, budget=budget).runs()
+    except ConfigError as error:
+        check_line(error)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return make_plan(toml.parse(SMALL, {"server.num_rounds": "2"}))
+
+
+@pytest.fixture(scope="module")
+def folder(plan, tmp_path_factory):
+    folder = run_plan(plan, tmp_path_factory.mktemp("runs") / "whole")
+    report.make(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch") / "it"
+
+
+@cases(400)
+@given(st.data())
+def test_run_folders(folder, plan, scratch, data):
+    """The report of a damaged folder, and going on with it where nothing is left to run."""
+    copy = RunFolder(fresh(folder.path, scratch))
+    damage(copy.path, data.draw)
+    try:
+        results = report.read(copy)
+        assert report.markdown(report.accuracy_tables(results))
+    except FedsimError as error:
+        check_line(error)
+    try:
+        if copy.read_manifest()["status"] == "complete" and copy.is_joined():
+            run_plan(plan, copy.path)
+    except FedsimError as error:
+        check_line(error)
+
+
+@cases(300)
+@given(st.data())
+def test_arrays(tmp_path_factory, scratch, data):
+    rng = np.random.default_rng(0)
+    scratch.mkdir(exist_ok=True)
+    path = scratch / "a.npz"
+    ids = {"client_ids": rng.integers(3, size=20), "num_classes": 3}
+    x, y = rng.normal(size=(25, 2)).astype(np.float32), np.arange(25) % 3
+    np.savez(path, x=x[:20], y=y[:20], x_test=x[20:], y_test=y[20:], **ids)
+    path.write_bytes(damaged(path.read_bytes(), data.draw))
+    try:
+        check_whole(read_npz(path))
+    except DataError as error:
+        check_line(error)
+
+
+@pytest.fixture(scope="module")
+def leaf_files(tmp_path_factory):
+    path = tmp_path_factory.mktemp("leaf")
+    pixels = [[0.0, 1.0, 0.2, 0.4], [1.0, 0.0, 0.6, 0.8]]
+    for part in ("train", "test"):
+        write_leaf(path / part / "a.json", {"al": {"x": pixels, "y": [0, 2]}, "zoe": {"x": pixels[:1], "y": [1]}})
+    write_leaf(path / "train" / "b.json.gz", {"bea": {"x": pixels, "y": [1, 1]}})
+    return path
+
+
+@cases(400)
+@given(st.data())
+def test_leaf_folders(leaf_files, scratch, data):
+    copy = fresh(leaf_files, scratch)
+    damage(copy, data.draw)
+    try:
+        check_whole(read_folder(copy))
+    except DataError as error:
+        check_line(error)
+
+
+@pytest.fixture(scope="module")
+def prepared_files(tmp_path_factory):
+    """FEMNIST's builder, from a few made writers: what it prepared, and the decoded cache."""
+    path = tmp_path_factory.mktemp("prepared")
+    image = lambda seed: (np.random.default_rng(seed).integers(0, 256, 784) / 255).tolist()
+    for seed, part in enumerate(("train", "test")):
+        write_leaf(path / "leaf" / part / "a.json", {"w1": {"x": [image(seed), image(2)], "y": [0, 61]}})
+    (path / "tfds").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(path / "tfds"))
+        patch.setenv("FEDSIM_CACHE_DIR", str(path / "cache"))
+        prepare("femnist", path / "leaf", path / "tfds", lambda *counted: None)
+        raw = prepared.decoded("femnist")
+    return path, raw
+
+
+@cases(100)
+@given(st.data())
+def test_prepared_sets(prepared_files, scratch, data):
+    """Of a damaged prepared set nothing is decoded but a line; one byte of its records changes their checksum."""
+    source, _ = prepared_files
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(fresh(source / "tfds", scratch)))
+        patch.setenv("FEDSIM_CACHE_DIR", str(scratch / "cache"))
+        damage(scratch / "femnist", data.draw)
+        try:
+            check_whole(prepared.decoded("femnist"))
+        except FedsimError as error:
+            check_line(error)
+
+
+@cases(100)
+@given(st.data())
+def test_caches(prepared_files, scratch, data):
+    """A damaged cache is made again: the same examples."""
+    source, raw = prepared_files
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(source / "tfds"))
+        patch.setenv("FEDSIM_CACHE_DIR", str(fresh(source / "cache", scratch)))
+        damage(scratch, data.draw)
+        found = prepared.decoded("femnist")
+        for name in ("x", "y", "x_test", "y_test", "client_ids", "test_client_ids", "client_names"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(raw, name))
+
+
+def check_whole(raw: RawDataset) -> None:
+    """Examples that fit together."""
+    assert len(raw.x) == len(raw.y) > 0
+    assert len(raw.x_test) == len(raw.y_test)
+    if raw.num_classes:
+        assert 0 <= raw.y.min() <= raw.y.max() < raw.num_classes
+    else:
+        assert np.isfinite(raw.y).all()
+    if raw.client_ids is not None:
+        assert len(raw.client_ids) == len(raw.y)

@@ -1,0 +1,85 @@
+"""Rows in Weights & Biases and in MLflow, by their own packages, offline."""
+
+import json
+
+import pytest
+
+from fedsim.cli.main import main
+from fedsim.runs.folder import RunFolder
+from tests.cli.test_main import SMALL
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return ["run", "small.toml", "--rounds", "2", "--out", "out"]
+
+
+def rows(path):
+    return RunFolder(path).read("rounds").to_pylist()
+
+
+def test_mlflow(run, tmp_path, monkeypatch):
+    """Every evaluation of every run, once; the same command again adds nothing."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    from mlflow import MlflowClient
+
+    assert main([*run, "--log", "mlflow"]) == 0
+    assert main([*run, "--log", "mlflow"]) == 0
+    client = MlflowClient()
+    found = client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])
+    assert len(found) == 2
+    for one in found:
+        assert one.info.status == "FINISHED"
+        assert one.data.params["client.learning_rate"] == "0.1"
+        number = int(one.data.tags["fedsim.run"])
+        history = client.get_metric_history(one.info.run_id, "test_accuracy")
+        expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
+        assert sorted((point.step, point.value) for point in history) == expected
+
+
+def records(data, block=32768):
+    """What a LevelDB log holds, behind a header of 7 bytes: pieces of 4 + 2 + 1 bytes of checksum, length and kind."""
+    place, whole = 7, b""
+    while place + 7 <= len(data):
+        if block - place % block < 7:
+            place += block - place % block
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        whole += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # in one piece, or the last one
+            yield whole
+            whole = b""
+
+
+def history(file):
+    """(round, accuracy) of each line of a run's file, as its package reads it."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    for data in records(file.read_bytes()):
+        record = Record()
+        record.ParseFromString(data)
+        values = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        if values:
+            yield values["_step"], values["test_accuracy"]
+
+
+def test_wandb(run, tmp_path, monkeypatch):
+    """Every evaluation of every run."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    assert main([*run, "--log", "wandb"]) == 0
+    for number in range(2):
+        (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-out-{number:05}.wandb")
+        expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
+        assert list(history(file)) == expected
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
+def test_without_the_package(tracker, run, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, tracker, None)
+    assert main([*run, "--log", tracker]) == 2
+    assert f"--log {tracker}: needs {tracker}; pip install 'fedsim[{tracker}]'" in capsys.readouterr().err
