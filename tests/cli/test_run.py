@@ -45,7 +45,8 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     assert "Shuffling 50 %" in printed.out
     assert "group 1/1 arfl, 2 runs: running" in printed.err
     assert printed.err.splitlines()[0].endswith("2 runs, 4 rounds in all")
-    assert "all rounds are done: 4 of 4 rounds" in printed.err.splitlines()[-1]
+    assert "all rounds are done: 4 of 4 rounds" in printed.err.splitlines()[-2]
+    assert printed.err.splitlines()[-1].startswith("next: look into runs/small-")
     (path,) = Path("runs").iterdir()
     assert path.name.startswith("small-")
     check_equal(RunFolder(path), folder)

@@ -36,6 +36,9 @@ share the work.
 """
 
 
+NEXT = "next: look into {path}/figures, vary a key (`fedsim config` has all), or take your own data (`fedsim init`)"
+
+
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Adds the command to the parser's `commands`; returns its own."""
     parser = commands.add_parser(
@@ -147,6 +150,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     results = report.make(folder)
     table = report.terminal(report.narrow(report.accuracy_tables(results), results))
     console.show_results([table, *cli_paper.pages(results, folder)], folder)
+    print(NEXT.format(path=path), file=sys.stderr)
     return 0
 
 
