@@ -19,7 +19,7 @@ INSIDE = {  # the same of the modules of a package
         "settings backend types onset flops trees networks sorting corrupt task client local waves root server reports "
         "evaluate simulation"
     ),
-    "config": "bundled registry schema fields told resolve expected toml unused",
+    "config": "bundled registry schema fields told resolve expected reader toml unused",
     "runs": "differences files locks swept tables events folder checkpoints streams trackers writer",
     "engine": (
         "devices source cache hlo targets memory layout build triggers limits estimate inputs programs compiling "

@@ -12,6 +12,10 @@ class ConfigError(FedsimError):
     """A configuration that cannot be run."""
 
 
+class OverrideError(ConfigError):
+    """A configuration in which the value of an override cannot be."""
+
+
 class DataError(FedsimError):
     """Data that cannot be used."""
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsim.report.cells import Results
     from fedsim.report.table import Number
 
 SAME = ("versions", "device", "source")
@@ -31,6 +30,7 @@ def call(options: argparse.Namespace) -> int:
 
     from fedsim import report
     from fedsim.cli import console
+    from fedsim.report.table import final_numbers
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in (options.first, options.second)]
@@ -38,8 +38,7 @@ def call(options: argparse.Namespace) -> int:
     keys = Table("key", *names)
     for key, *values in _keys(*(folder.read_manifest() for folder in folders)):
         keys.add_row(*map(Text, (key, *map(str, values))))
-    first, second = ([*_numbers(report.read(folder))] for folder in folders)
-    numbers = dict(first), dict(second)
+    numbers = [final_numbers(report.read(folder)) for folder in folders]
     cells = Table("cell", *names, "difference")
     every = list(numbers[0] | numbers[1])
     different = [cell for cell in every if numbers[0].get(cell) != numbers[1].get(cell)]
@@ -69,20 +68,6 @@ def _with_blocks(config: dict[str, Any]) -> dict[str, Any]:
     """The blocks of the sweep by number, so that each of their keys is compared."""
     blocks = config.pop("sweep", [])
     return config | {f"sweep {number}": block for number, block in enumerate(blocks, 1)}
-
-
-def _numbers(results: "Results") -> "list[tuple[tuple[str, ...], Number | None]]":
-    """(data set, row, scenario) of each cell, and its final number."""
-    from fedsim.report.measure import measures
-    from fedsim.report.names import data_name, scenario_name
-    from fedsim.report.rows import row_names
-    from fedsim.report.table import number_of
-
-    of_data = measures(results.cells)
-    return [
-        ((data_name(cell.data), name, scenario_name(cell.scenario)), number_of(cell, of_data[cell.data]))
-        for cell, name in zip(results.cells, row_names(results.cells), strict=True)
-    ]
 
 
 def _text(number: "Number | None") -> str:

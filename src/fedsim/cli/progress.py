@@ -49,8 +49,8 @@ class Bar:
         match event:
             case Started(num_runs, num_rounds):
                 self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds)
-            case Status(group, num_groups, title, status):
-                self._bar.update(self._task, description=f"group {group + 1}/{num_groups} {title}: {status}")
+            case Status():
+                self._bar.update(self._task, description=str(event))
             case Kept(num_rounds=done) | Begun(num_rounds=done) | Evaluated(num_rounds=done):
                 self._bar.advance(self._task, done)
 
@@ -80,8 +80,8 @@ class Lines:
             case Started(num_runs, num_rounds):
                 self._rounds = num_rounds
                 self._say(f"{self._path}: {count(num_runs, 'run')}, {count(num_rounds, 'round')} in all")
-            case Status(group, num_groups, title, status):
-                self._doing = f"group {group + 1}/{num_groups} {title}: {status}"
+            case Status():
+                self._doing = str(event)
                 self._say(self._doing)
             case Kept(num_rounds=done):
                 self._kept += done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim import start
 from fedsim.cli import paper as cli_paper
 from fedsim.cli.overrides import SLURM
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, OverrideError
 
 if TYPE_CHECKING:
     from fedsim.config.toml import Experiment
@@ -114,7 +114,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
         return 0
     cache.keep_programs(not options.no_compile_cache)
-    watching = sinks(path, options.tensorboard, options.log)
     if options.extend and options.out is None:
         raise ConfigError("--extend: name the folder that gets more runs, with --out")
     if options.extend and options.force:
@@ -134,6 +133,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     if options.dry_run:
         console.show_plan(plan, path)
         return 0
+    watching = sinks(path, options.tensorboard, options.log)
     again = "the same command without --force" if options.force else "the same command"
     start.say(f"fedsim: interrupted; {path} is incomplete, {again} continues it")
     with start.raising(), progress(path) as observer:
@@ -160,10 +160,8 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
 
     try:
         return toml.read(options.config, overrides, options.budget)
-    except ConfigError as error:
-        key = str(error).partition(": ")[0]
-        is_given = key in {name.removeprefix("sweep.") for name in overrides}
-        raise ConfigError(f"on the command line: {error}" if is_given else str(error)) from None
+    except OverrideError as error:
+        raise ConfigError(f"on the command line: {error}") from None
 
 
 def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:

@@ -85,20 +85,19 @@ def _best(folder: "RunFolder") -> str:
     """For example "95.32 ± 0.57 ARFL, Shuffling 30 %": the best of its first data set."""
     from fedsim import report
     from fedsim.report.measure import measures
-    from fedsim.report.names import scenario_name
-    from fedsim.report.rows import row_names
-    from fedsim.report.table import number_of
+    from fedsim.report.names import data_name
+    from fedsim.report.table import final_numbers
 
     try:
-        cells = report.read(folder).cells
+        results = report.read(folder)
     except FedsimError as error:
         return str(error).removeprefix(f"{folder.path}: ")
-    cells = [cell for cell in cells if cell.data == cells[0].data]
-    measure = measures(cells)[cells[0].data]
+    data = results.cells[0].data
+    measure = measures(results.cells)[data]
     found = {
-        f"{name}, {scenario_name(cell.scenario)}": number
-        for cell, name in zip(cells, row_names(cells), strict=True)
-        if (number := number_of(cell, measure)) is not None and math.isfinite(number.mean)
+        f"{row}, {scenario}": number
+        for (name, row, scenario), number in final_numbers(results).items()
+        if name == data_name(data) and number is not None and math.isfinite(number.mean)
     }
     best = measure.best(number.mean for number in found.values())
     for name, number in found.items():

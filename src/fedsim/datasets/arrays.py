@@ -1,8 +1,5 @@
 """A user's own arrays as a data set: an .npz file, or arrays in Python."""
 
-import tokenize
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +8,11 @@ import numpy as np
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.partition import natural_test, natural_train
-from fedsim.datasets.raw import Inputs, RawDataset, check, divide
+from fedsim.datasets.raw import BROKEN, Inputs, RawDataset, check, divide
 from fedsim.errors import ConfigError, DataError
 
 MANY, SPARSE = 100, 10  # classes, and how many times more than occur, from which labels are no numbers of classes
 MOST_CHARACTERS = 200  # of what NumPy says of a broken file
-BROKEN = (  # what NumPy raises of one
-    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 NEEDED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids", "inputs", "num_classes")
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import tempfile
-import tokenize
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import BROKEN, RawDataset
 
 VERSION = 2  # of what is cached
 SCALARS = ("name", "num_classes", "inputs")
@@ -60,7 +59,7 @@ def _read(folder: Path) -> RawDataset | None:
                 return None
             values[name] = array
         return RawDataset(**values)
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, SyntaxError, tokenize.TokenError):
+    except (*BROKEN, LookupError):
         return None
 
 

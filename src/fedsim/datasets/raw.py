@@ -1,5 +1,8 @@
 """Examples before they are divided among clients, and the checks that all data go through."""
 
+import tokenize
+import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -10,6 +13,10 @@ from fedsim.errors import DataError
 
 MOST_EXAMPLES = 2**31 - 1  # offsets, and sums of counts on a device, are int32
 LEAST_UNSEEN, MOST_SHOWN = 0.01, 5  # share of test labels that is told; classes
+BROKEN = (  # what NumPy raises of a file that is no array, or no longer one
+    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 Inputs: TypeAlias = Literal["image", "text", "vector"]  # what the inputs of a data set are
 
 

@@ -43,22 +43,28 @@ def open_folder(
         if folder.is_occupied():
             found = folder.read_manifest()
             if not force:
-                found = _with_later_keys(found)
-                longer = behind(plan, _begun(folder, found, plan, extend))
-                is_longer = bool(longer.groups)
-                manifest = _go_on(folder, found, new_manifest(longer), mix, is_longer)
-                groups = [read_group(entry) for entry in manifest["plan"]]
-                if is_longer:
-                    _nobody_else(folder, found)
-                    groups += fitted(longer).groups
-                    manifest = _lengthened(folder, manifest, replace(longer, groups=groups))
-                return manifest, replace(longer, groups=groups)
+                return _take_up(folder, _with_later_keys(found), plan, mix, extend)
             _nobody_else(folder, found)
         plan = fitted(plan)
         manifest = new_manifest(plan)
         folder.create(manifest)
         folder.write_text("config.toml", plan.experiment.dump())
         return manifest, plan
+
+
+def _take_up(
+    folder: RunFolder, found: dict[str, Any], plan: Plan, mix: bool, extend: bool
+) -> tuple[dict[str, Any], Plan]:
+    """The same of a folder that has the manifest `found`."""
+    longer = behind(plan, _begun(folder, found, plan, extend))
+    is_longer = bool(longer.groups)
+    manifest = _go_on(folder, found, new_manifest(longer), mix, is_longer)
+    groups = [read_group(entry) for entry in manifest["plan"]]
+    if not is_longer:
+        return manifest, replace(longer, groups=groups)
+    _nobody_else(folder, found)
+    plan = replace(longer, groups=groups + fitted(longer).groups)
+    return _lengthened(folder, manifest, plan), plan
 
 
 def _nobody_else(folder: RunFolder, found: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from fedsim.report.cells import Cell, Results, data_sets
 from fedsim.report.measure import Measure, measured_by
 from fedsim.report.names import section_of, wrong_name
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.summary import mean
+from fedsim.report.summary import final_mean
 from fedsim.report.swept import LEAST, value_of, values
 from fedsim.report.table import after
 from fedsim.report.worst import Grid, grids
@@ -77,10 +77,10 @@ def planes(results: Results, measure: Measure) -> dict[str, "Figure"]:
     For each number of the data or of a corruption that takes three values or more, beside as many shares.
     """
     cells = measured_by(measure, results.cells)
+    of_rules = {section_of(cell.aggregator) for cell in cells} | {"client", "server"}
     drawn = {}
     for key in dict.fromkeys(key for cell in cells for key, _ in cell.settings):
         with_key = [cell for cell in cells if value_of(cell, key) is not None]
-        of_rules = {section_of(cell.aggregator) for cell in cells} | {"client", "server"}
         every, fractions = values(with_key, key), sorted({cell.fraction for cell in with_key})
         if key.partition(".")[0] not in of_rules and len(every) >= LEAST and len(fractions) >= LEAST:
             drawn[f"{measure.name}_plane_{key.replace('.', '-')}"] = _plane(with_key, key, every, fractions, measure)
@@ -93,14 +93,13 @@ def _plane(
     names = dict(zip(cells, row_names(cells, without=(key,)), strict=True))
     every_rule = ordered_rows(cells, list(names.values()))
     rules = every_rule[: style.MAX_PANELS]
-    final = lambda cell: math.nan if (value := mean(measure.final(cell))) is None else value
     worst = np.min if measure.higher_is_better else np.max  # NaN, where all runs diverged, is the worst
     tables = []
     for rule in rules:
         found: dict[tuple[float, float], list[float]] = {}
         for cell in cells:
             if names[cell] == rule:
-                found.setdefault((value_of(cell, key) or 0.0, cell.fraction), []).append(final(cell))
+                found.setdefault((value_of(cell, key) or 0.0, cell.fraction), []).append(final_mean(cell, measure))
         places = [[found.get((value, fraction), [math.nan]) for fraction in fractions] for value in every]
         tables.append(np.asarray([[worst(place) for place in line] for line in places]))
     lines = [f"{key} = {value:g}" for value in every]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -70,6 +71,12 @@ def mean(values: np.ndarray) -> float | None:
     """The mean of the numbers among `values`; None where there is none."""
     numbers = values[np.isfinite(values)]
     return float(numbers.mean()) if len(numbers) else None
+
+
+def final_mean(cell: Cell, measure: Measure) -> float:
+    """The mean over seeds, in the unit that is shown; NaN where all runs have diverged."""
+    value = mean(measure.final(cell))
+    return math.nan if value is None else value
 
 
 def std(values: np.ndarray) -> float | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fedsim.report.cells import Cell, Results, Scenario, data_sets, scenarios
 from fedsim.report.choose import notes
 from fedsim.report.measure import BACKDOOR, Measure, measures, with_backdoor
-from fedsim.report.names import data_name, scenario_parts
+from fedsim.report.names import data_name, scenario_name, scenario_parts
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.summary import mean, std
 
@@ -144,6 +144,15 @@ def number_of(cell: Cell, measure: Measure) -> Number | None:
     if middle is None and not cell.num_diverged:
         return None
     return Number(math.nan if middle is None else middle, std(final), False, len(cell.runs), cell.num_diverged)
+
+
+def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]:
+    """What each cell shows, by its data set, row and scenario, as they are called."""
+    of_data, names = measures(results.cells), row_names(results.cells)
+    return {
+        (data_name(cell.data), name, scenario_name(cell.scenario)): number_of(cell, of_data[cell.data])
+        for cell, name in zip(results.cells, names, strict=True)
+    }
 
 
 def tabulate(title: str, subtitle: str, placed: Sequence[Placed]) -> Table:

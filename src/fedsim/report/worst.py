@@ -9,7 +9,7 @@ from fedsim.report.cells import Cell, Results, data_sets, is_clean
 from fedsim.report.measure import Measure, measures
 from fedsim.report.names import data_name, wrong_name
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.summary import mean
+from fedsim.report.summary import final_mean
 from fedsim.report.table import Column, Row, Table, after, best_in_bold, closing_notes, number_of
 
 LEAST = 3  # kinds of what is wrong that make a comparison
@@ -36,8 +36,7 @@ class Grid(NamedTuple):
 
     def final(self, cell: Cell | None) -> float:
         """The mean over seeds; NaN: no such runs, or all have diverged."""
-        value = None if cell is None else mean(self.measure.final(cell))
-        return math.nan if value is None else value
+        return math.nan if cell is None else final_mean(cell, self.measure)
 
     def worst(self, row: str, fraction: float) -> Cell | None:
         """The cell of the worst mean at this share; one whose runs have all diverged is worse than any."""

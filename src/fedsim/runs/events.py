@@ -27,6 +27,9 @@ class Status:
     title: str  # for example "arfl, 15 runs"
     text: str
 
+    def __str__(self) -> str:
+        return f"group {self.group + 1}/{self.num_groups} {self.title}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Kept:

@@ -1,8 +1,6 @@
 """Files that are whole or not there: each is written under another name and then moved into place."""
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedsim.datasets.raw import BROKEN
 from fedsim.errors import RunFolderError
 
 
@@ -59,5 +58,5 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path) as file:
             return dict(file)
-    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN as error:
         raise RunFolderError(f"{path}: cannot be read: {str(error).partition(chr(10))[0]}; {remedy}") from None

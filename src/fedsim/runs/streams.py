@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ class JsonLines:
         path = self._path(group)
         try:
             with path.open("a") as file:
-                for row in zip(*columns.values(), strict=True):
-                    file.write(json.dumps(dict(zip(columns, map(plain, row), strict=True))) + "\n")
+                for row in plain_rows(columns):
+                    file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -82,15 +83,14 @@ class TensorBoard:
 
     def _add_points(self, group: int, columns: Columns) -> None:
         """A point a run and curve."""
-        for row in zip(*columns.values(), strict=True):
-            values = dict(zip(columns, row, strict=True))
-            run = int(values["run"])
+        for values in plain_rows(columns):
+            run = values["run"]
             if run not in self._writers:
                 name = self._names[run] if self._names else f"{run:05}"
                 self._writers[run] = self._writer(self._folder / name, self._purge[group])
             for name in MEASURED:
-                if plain(values[name]) is not None:
-                    self._writers[run].add_scalar(name, float(values[name]), int(values["round"]))
+                if values[name] is not None:
+                    self._writers[run].add_scalar(name, float(values[name]), values["round"])
             self._writers[run].flush()
 
     def _writer(self, folder: Path, purge_step: int) -> Any:
@@ -99,7 +99,13 @@ class TensorBoard:
         return self._writer_of(str(folder), purge_step=purge_step, filename_suffix=f".{number:05}")
 
 
-def plain(value: Any) -> Any:
+def plain_rows(columns: Columns) -> Iterator[dict[str, Any]]:
+    """Each row by column, as JSON values; None where one is not a finite number."""
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, map(_plain, row), strict=True))
+
+
+def _plain(value: Any) -> Any:
     """A JSON value; None where it is not a finite number."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -162,34 +162,35 @@ def client_rows(
     if alpha is not None:
         others = _other_rows(last_round, np.asarray(records.client_ids)[:, -1], alpha)
         rows = {name: np.concatenate([column, others[name]]) for name, column in rows.items()}
-    run, client_id = rows.pop("slot"), rows["client_id"]
-    after_last = rows["round"] == last_round
-    accuracy = np.where(after_last, _client_accuracy(metrics, corrupted.shape)[run, client_id], np.nan)
-    return {
-        "run": np.asarray(runs)[run],
-        **rows,
-        "count": counts[run, client_id],
-        "corrupted": corrupted[run, client_id],
-        "test_accuracy": accuracy,
-    }
+    return _with_clients(rows, runs, last_round, metrics, counts, corrupted)
 
 
 def first_rows(
     runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, counts: np.ndarray, corrupted: np.ndarray
 ) -> Columns:
     """One row a run [S] and client before the first round, with `alpha` [S, N]; the rest as in `client_rows`."""
-    slot, client_id = (index.ravel() for index in np.indices(alpha.shape))
-    nothing = np.full(alpha.size, np.nan)
+    nobody = np.empty((len(alpha), 0), int)
+    return _with_clients(_other_rows(0, nobody, alpha), runs, 0, metrics, counts, corrupted)
+
+
+def _with_clients(
+    rows: Columns,
+    runs: Sequence[int],
+    last_round: int,
+    metrics: Metrics,
+    counts: np.ndarray,
+    corrupted: np.ndarray,
+) -> Columns:
+    """The `rows` of clients with their runs in place of slots, and with what is known of each client."""
+    run, client_id = rows["slot"], rows["client_id"]
+    after_last = rows["round"] == last_round
+    accuracy = np.where(after_last, _client_accuracy(metrics, corrupted.shape)[run, client_id], np.nan)
     return {
-        "run": np.asarray(runs)[slot],
-        "round": np.zeros(alpha.size, int),
-        "client_id": client_id,
-        "loss": nothing,
-        "alpha": alpha.ravel(),
-        "weight": nothing,
-        "count": counts.ravel(),
-        "corrupted": corrupted.ravel(),
-        "test_accuracy": _client_accuracy(metrics, corrupted.shape).ravel(),
+        "run": np.asarray(runs)[run],
+        **{name: column for name, column in rows.items() if name != "slot"},
+        "count": counts[run, client_id],
+        "corrupted": corrupted[run, client_id],
+        "test_accuracy": accuracy,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fedsim.errors import ConfigError
 from fedsim.runs.events import Ended, Evaluated, Event, Observer, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import MEASURED, TensorBoard, plain
+from fedsim.runs.streams import MEASURED, TensorBoard, plain_rows
 
 PROJECT = "fedsim"
 
@@ -35,20 +35,18 @@ class Tracker:
             case Started(names=names):
                 self._names, self._configs = names, self._folder.read_manifest()["runs"]
             case Evaluated(tables=tables):
-                columns = tables["rounds"]
-                for row in zip(*columns.values(), strict=True):
-                    self._add(dict(zip(columns, row, strict=True)))
+                for row in plain_rows(tables["rounds"]):
+                    self._add(row)
             case Ended():
                 for log in self._logs.values():
                     log.end()
                 self._logs.clear()
 
     def _add(self, row: dict[str, Any]) -> None:
-        run = int(row["run"])
+        run = row["run"]
         if run not in self._logs:
             self._logs[run] = self._opened(run, self._names[run], self._configs[run])
-        values = {name: value for name in MEASURED if (value := plain(row[name])) is not None}
-        self._logs[run].add(values, int(row["round"]))
+        self._logs[run].add({name: row[name] for name in MEASURED if row[name] is not None}, row["round"])
 
 
 def wandb(folder: Path) -> Tracker:
