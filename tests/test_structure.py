@@ -23,7 +23,7 @@ INSIDE = {  # the same of the modules of a package
     "runs": "differences files locks swept tables events folder checkpoints streams trackers writer",
     "engine": (
         "devices source cache hlo targets memory layout build triggers limits estimate inputs programs compiling "
-        "fitting plan forecast group manifest experiment slurm"
+        "fitting plan forecast group extension manifest experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

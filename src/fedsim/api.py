@@ -62,7 +62,7 @@ def run(
 
     `out` is runs/<name>-<hash> by default: what is there already is not run again, and what was interrupted goes on.
     `progress` shows a bar, or sees all events (`fedsim.runs.events`). `force` starts over; `mix` goes on with other
-    versions or devices; `extend` adds to `out` those runs that it has not. Compiled programs are kept for later
+    versions or devices; `extend` adds those runs and rounds that `out` has not. Compiled programs are kept for later
     starts, in JAX's own cache folder if it has one (JAX_COMPILATION_CACHE_DIR), else in fedsim's. Warns of keys that
     have no effect, and where a rule is told more corrupted clients than its authors promise anything for. Raises what
     is in `fedsim.errors`.

@@ -8,7 +8,7 @@ from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
-from tests.conftest import Stop
+from tests.conftest import Stop, check_equal
 from tests.engine.test_resume import interrupt
 
 SMALL = """
@@ -84,12 +84,59 @@ def test_an_incomplete_folder_is_extended_and_interrupted(more, tmp_path):
     check(run_plan(plan_of(MORE), cut.path), more)
 
 
+def longer(rounds, **overrides):
+    return plan_of({"record.states": "true", "server.num_rounds": rounds, **overrides})
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Two seeds with eight rounds, made at once."""
+    return run_plan(longer("8"), tmp_path_factory.mktemp("runs") / "straight")
+
+
+def test_more_rounds_go_on_from_the_states_at_the_end(straight, tmp_path):
+    folder = run_plan(longer("4"), tmp_path / "more-rounds")
+    with pytest.raises(RunFolderError, match="num_rounds 4 there, 8 here; add --extend to go on from the rounds"):
+        run_plan(longer("8"), folder.path)
+    parts = {path.name: path.stat().st_mtime_ns for path in folder.parts.iterdir()}
+    observer = Stop(-1)
+    run_plan(longer("8"), folder.path, [observer], extend=True)
+    assert observer.rounds == [8, 4, 4]  # the two runs of four rounds are done; two evaluations
+    check_equal(folder, straight)
+    assert {name: (folder.parts / name).stat().st_mtime_ns for name in parts} == parts
+    cut = run_plan(longer("4"), tmp_path / "cut")
+    interrupt(longer("8"), cut.path, 2, checkpoint_seconds=0, extend=True)
+    check_equal(run_plan(longer("8"), cut.path), straight)
+    seeds = {"sweep.seed": ["0", "1", "2"]}
+    both = run_plan(longer("12", **seeds), folder.path, extend=True).read("rounds")
+    assert set(zip(both["seed"].to_pylist(), both["round"].to_pylist(), strict=True)) == {
+        (seed, round_) for seed in (0, 1, 2) for round_ in range(0, 13, 2)
+    }
+
+
+def test_rounds_that_cannot_be_added(tmp_path):
+    unkept = run_plan(plan_of({"server.num_rounds": "2"}), tmp_path / "unkept")
+    with pytest.raises(RunFolderError, match=r"were not kept \(record.states = true keeps them\)"):
+        run_plan(plan_of(), unkept.path, extend=True)
+    with pytest.raises(RunFolderError, match="2 of its runs are not among these"):
+        run_plan(plan_of({"server.num_rounds": "1"}), unkept.path, extend=True)
+    cosine = {"client.schedule": "cosine"}
+    falling = run_plan(longer("2", **cosine), tmp_path / "falling")
+    with pytest.raises(RunFolderError, match="with 4 rounds the learning rates of the first 2 would have been others"):
+        run_plan(longer("4", **cosine), falling.path, extend=True)
+    odd = run_plan(longer("3"), tmp_path / "odd")
+    with pytest.raises(RunFolderError, match="last evaluation, after 3 rounds, is none of one every 2"):
+        run_plan(longer("6"), odd.path, extend=True)
+    apart = {"sweep.seed": ["0"], "sweep.server.num_rounds": ["2", "4"]}
+    assert run_plan(longer("2", **apart), tmp_path / "apart").read_manifest()["status"] == "complete"
+
+
 def test_on_the_command_line(tmp_path, capsys):
     config = tmp_path / "small.toml"
     config.write_text(SMALL)
     run = ["run", str(config), "--num-rounds", "1"]
     assert main([*run, "--extend"]) == 2
-    assert "--extend: name the folder that gets more runs, with --out" in capsys.readouterr().err
+    assert "--extend: name the folder that gets more runs or rounds, with --out" in capsys.readouterr().err
     out = ["--out", str(tmp_path / "out")]
     assert main([*run, *out, "--extend"]) == 2
     assert "no run folder to extend; leave out --extend" in capsys.readouterr().err

@@ -25,7 +25,7 @@ num_rounds = 6
 eval_every = 2
 [[sweep]]
 server.aggregator = ["fedavg", "arfl"]
-seed = [0, 1]
+client.learning_rate = [0.1, 0.2]
 """
 
 
@@ -46,6 +46,7 @@ def test_json_lines_are_the_rows_once_each(folder):
     assert sorted(map(key, lines)) == sorted(map(key, rows))
     for line, row in zip(sorted(lines, key=key), rows, strict=True):
         assert line == pytest.approx(row)
+    assert {line["client.learning_rate"] for line in lines} == {0.1, 0.2}
 
 
 def rows(round_):
@@ -54,7 +55,7 @@ def rows(round_):
 
 def test_lines_behind_a_checkpoint_and_half_a_line_go_when_a_group_goes_on(tmp_path):
     folder = RunFolder(tmp_path)
-    stream = JsonLines(folder)
+    stream = JsonLines(folder, [])
     path = tmp_path / "log" / "00007.jsonl"
     stream(Begun(7, -1, 0))
     for round_ in (0, 2, 4):
@@ -64,7 +65,7 @@ def test_lines_behind_a_checkpoint_and_half_a_line_go_when_a_group_goes_on(tmp_p
     assert json.loads(path.read_text().splitlines()[1]) == {
         "run": 3, "round": 2, "test_accuracy": 1.0, "test_loss": None
     }  # fmt: skip
-    JsonLines(folder)(Begun(7, 2, 2))
+    JsonLines(folder, [])(Begun(7, 2, 2))
     assert [json.loads(line)["round"] for line in path.open()] == [0, 2]
     stream(Begun(7, -1, 0))
     assert path.read_text() == ""

@@ -77,7 +77,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
     parser.add_argument(
-        "--extend", action="store_true", help="add runs, such as more seeds, to those that the folder of --out has"
+        "--extend", action="store_true", help="add runs, such as more seeds, or rounds to what the folder of --out has"
     )
     parser.add_argument("--strict", action="store_true", help="take a key that has no effect as a mistake")
     parser.add_argument("--force", action="store_true", help="start over where the folder holds results already")
@@ -115,7 +115,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         return 0
     cache.keep_programs(not options.no_compile_cache)
     if options.extend and options.out is None:
-        raise ConfigError("--extend: name the folder that gets more runs, with --out")
+        raise ConfigError("--extend: name the folder that gets more runs or rounds, with --out")
     if options.extend and options.force:
         raise ConfigError("--extend: keeps what is there, and --force deletes it; leave one of them out")
     if options.checkpoint_seconds < 0:

@@ -159,6 +159,7 @@ class RecordConfig:
     losses: Annotated[bool, "record the clients' losses, and judge clients by them; false can save a pass"] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
     models: Annotated[bool, "keep each run's model after its last round, as models/RUN.npz"] = False
+    states: Annotated[bool, "keep what all runs end with, so that --extend can add rounds"] = False
     data: Annotated[bool, "keep each run's training data, corruption included, as data/RUN.npz"] = False
 
 

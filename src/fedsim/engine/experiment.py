@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedsim.config.resolve import flatten
 from fedsim.core.types import ServerState
 from fedsim.engine.compiling import Ahead, GroupPrograms
 from fedsim.engine.group import GroupRun, Restore
@@ -35,10 +36,10 @@ def run_plan(
 
     Processes that are started on the same folder share its groups; with `wait` each returns when all is complete,
     otherwise when no group is left to begin. `force` starts over; `mix` goes on although versions or device are others
-    than before; `extend` adds those runs of the plan that the folder has not. At least `checkpoint_seconds` pass
-    between two checkpoints of a group. `observers` see all events, beside the folder's own. Raises `RunFolderError`
-    where the folder holds something else. The manifest's status is "complete" at the end and "incomplete" before,
-    whatever happens.
+    than before; `extend` adds the runs and rounds that the folder has not. At least `checkpoint_seconds` pass between
+    two checkpoints of a group. `observers` see all events, beside the folder's own. Raises `RunFolderError` where the
+    folder holds something else. The manifest's status is "complete" at the end and "incomplete" before, whatever
+    happens.
     """
     folder = RunFolder(path)
     manifest, plan = open_folder(folder, plan, force, mix, extend)
@@ -126,14 +127,15 @@ def _run_group(
         eval_every = configs[0].server.eval_every
         start = resume_round(folder.rounds_written(number), checkpoints.latest_round(), eval_every)
         # Logs may be ahead of the folder: what comes after the last checkpoint is void for both.
-        observer = _Watched(plan, (JsonLines(folder), *watched.observers, FolderWriter(folder, checkpoints)))
+        lines = JsonLines(folder, list(map(flatten, plan.runs)))
+        observer = _Watched(plan, (lines, *watched.observers, FolderWriter(folder, checkpoints)))
         status: Callable[[str], None] = lambda text: watched.status(number, text)
         run = GroupRun(number, group, configs, plan.dataset(group), observer, status, programs)
         try:
             seconds = run.run(_restore_from(checkpoints, start))
         finally:
             observer(Ended(number))
-    folder.finish(number, seconds | {RESUMED: start is not None})
+    folder.finish(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.states)
 
 
 def _restore_from(checkpoints: Checkpoints, start: int | None) -> Restore:

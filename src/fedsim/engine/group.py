@@ -14,7 +14,7 @@ from fedsim.engine.compiling import Compiled, GroupPrograms, Placed
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group
 from fedsim.errors import ConfigError
-from fedsim.runs.events import Begun, Evaluated, Observer, Prepared, Trained
+from fedsim.runs.events import Begun, Evaluated, Last, Observer, Prepared, Trained
 from fedsim.runs.folder import SECONDS
 from fedsim.runs.tables import Tables, client_rows, first_rows, info_rows, round_rows
 
@@ -60,6 +60,8 @@ class GroupRun:
         self._status("running")
         started = time.perf_counter()
         states = self._rounds(compiled, placed, restore(self._programs.states))
+        if self._config.record.states:
+            self._observer(Last(self._number, self._config.server.num_rounds, states))
         if self._config.record.models:
             models = jax.device_get(states.variables)
             for slot, run in enumerate(self._group.runs):

@@ -14,7 +14,8 @@ import numpy as np
 from fedsim import __version__
 from fedsim.config.resolve import defaults, flatten
 from fedsim.core.types import FederatedDataset
-from fedsim.engine import build, devices, source
+from fedsim.engine import build, devices, extension, source
+from fedsim.engine.extension import OR_ELSE
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group, Plan, behind, fitted
 from fedsim.errors import ConfigError, RunFolderError
@@ -24,7 +25,6 @@ from fedsim.runs.folder import RunFolder
 VERSIONED = ("jax", "jaxlib", "flax", "optax", "numpy")
 SAME = ("versions", "device", "source")  # else rows could differ
 MOST_SHOWN = 3  # differences
-OR_ELSE = "choose another --out, or add --force to start over"
 
 
 def open_folder(
@@ -56,50 +56,29 @@ def _take_up(
     folder: RunFolder, found: dict[str, Any], plan: Plan, mix: bool, extend: bool
 ) -> tuple[dict[str, Any], Plan]:
     """The same of a folder that has the manifest `found`."""
-    longer = behind(plan, _begun(folder, found, plan, extend))
-    is_longer = bool(longer.groups)
+    begun = extension.begun(found, plan, extend)
+    if isinstance(begun, str):
+        differences = _differences(tomllib.loads(found["config"]), tomllib.loads(plan.experiment.dump()))
+        raise RunFolderError(f"{folder.path}: holds results of another config: {differences}{begun}; {OR_ELSE}")
+    longer = behind(plan, begun)
+    further = extension.further(folder, found, longer)
+    is_longer = bool(longer.groups or further)
     manifest = _go_on(folder, found, new_manifest(longer), mix, is_longer)
     groups = [read_group(entry) for entry in manifest["plan"]]
     if not is_longer:
         return manifest, replace(longer, groups=groups)
     _nobody_else(folder, found)
     plan = replace(longer, groups=groups + fitted(longer).groups)
-    return _lengthened(folder, manifest, plan), plan
+    new = new_manifest(plan)
+    manifest = manifest | {key: new[key] for key in ("status", "config", "data", "files", "runs", "plan")}
+    extension.extend(folder, manifest, further)
+    return manifest, plan
 
 
 def _nobody_else(folder: RunFolder, found: dict[str, Any]) -> None:
     """Raises `RunFolderError` where a process works on a group of the manifest `found`."""
     if any(folder.is_locked(number) for number in range(len(found["plan"]))):
         raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
-
-
-def _begun(folder: RunFolder, found: dict[str, Any], plan: Plan, extend: bool) -> list[int]:
-    """The positions in the plan of the runs that the manifest `found` has: all of them, unless it is to be extended."""
-    here = {_key(flatten(config)): position for position, config in enumerate(plan.runs)}
-    begun = [here.get(_key(run)) for run in found["runs"]]
-    known = [position for position in begun if position is not None]
-    if len(known) < len(begun):
-        lost = f"; {len(begun) - len(known)} of its runs are not among these" if extend else ""
-    elif len(known) < len(here) and not extend:
-        lost = f"; add --extend to keep its {len(known)} runs and make the other {len(here) - len(known)}"
-    else:
-        return known
-    differences = _differences(tomllib.loads(found["config"]), tomllib.loads(plan.experiment.dump()))
-    raise RunFolderError(f"{folder.path}: holds results of another config: {differences}{lost}; {OR_ELSE}")
-
-
-def _key(run: dict[str, Any]) -> str:
-    """Equal for equal runs, from a manifest or not."""
-    return json.dumps(run, sort_keys=True)
-
-
-def _lengthened(folder: RunFolder, manifest: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The manifest of the plan, which has more runs than the folder's `manifest`."""
-    new = new_manifest(plan)
-    manifest = manifest | {key: new[key] for key in ("status", "config", "data", "files", "runs", "plan")}
-    folder.write_manifest(manifest)
-    folder.write_text("config.toml", manifest["config"])
-    return manifest
 
 
 def _go_on(

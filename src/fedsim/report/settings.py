@@ -13,7 +13,8 @@ Settings = tuple[tuple[str, Any], ...]  # (key, value)
 
 # Columns of their own, with `lam_key`.
 AXES = ("server.aggregator", "corruption.kind", "corruption.fraction", "attack.kind", "seed")
-IGNORED = ("name", "record.clients", "record.models", "record.data")  # change nothing that a table or figure shows
+# They change nothing that a table or figure shows.
+IGNORED = ("name", "record.clients", "record.models", "record.states", "record.data")
 SHARED_F = "server.num_byzantine"  # told to everything that takes an f
 OF_CORRUPTED = ("corruption", "attack")  # sections that say something about runs with corrupted clients only
 DATA_OF_A_PATH = ("leaf", "arrays")  # data sets that are called as their file or folder

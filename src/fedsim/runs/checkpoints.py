@@ -57,9 +57,10 @@ class Checkpoints:
             raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
         return found._replace(key=jax.random.wrap_key_data(found.key))
 
-    def save(self, round_: int, states: ServerState) -> None:
-        """Starts to write `states`, unless the last checkpoint is too young."""
-        if time.monotonic() - self._last < self._seconds:
+    def save(self, round_: int, states: ServerState, now: bool = False) -> None:
+        """Starts to write `states`, unless the last checkpoint is too young and it need not be `now`, or has them."""
+        is_young = time.monotonic() - self._last < self._seconds
+        if (is_young and not now) or self.latest_round() == round_:
             return
         plain = states._replace(key=jax.random.key_data(states.key))
         try:

@@ -60,6 +60,15 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
+class Last:
+    """The states after the last round, to be kept for more rounds."""
+
+    group: int
+    round: int
+    states: ServerState  # [S]
+
+
+@dataclass(frozen=True)
 class Trained:
     """A run's model after its last round."""
 
@@ -82,7 +91,7 @@ class Ended:
     group: int
 
 
-Event: TypeAlias = Started | Status | Kept | Begun | Evaluated | Trained | Prepared | Ended
+Event: TypeAlias = Started | Status | Kept | Begun | Evaluated | Last | Trained | Prepared | Ended
 
 
 class Observer(Protocol):

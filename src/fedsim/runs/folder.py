@@ -3,7 +3,7 @@
 config.toml       the experiment with every key resolved; running it gives the same results
 manifest.json     status, plan (groups, widths), versions, device, seconds; the plan is there before the first row
 parts/            rows of one group between two evaluations; written once, never changed
-checkpoints/      the states of groups that are not complete
+checkpoints/      the states of groups that are not complete; at the end of all, if `record.states` asks for them
 groups/           a file for each complete group
 locks/            which process works on which group
 log/              the rows as JSON lines, a file a group, to be tailed while it runs
@@ -117,16 +117,29 @@ class RunFolder:
         """Where the checkpoints of a group lie."""
         return self.path / "checkpoints" / f"{group:05}"
 
-    def finish(self, group: int, seconds: dict[str, float]) -> None:
-        """Notes that a group is complete; its checkpoints go."""
+    def has_checkpoint(self, group: int) -> bool:
+        """Whether there are states to go on from."""
+        return any(path.name.isdigit() for path in self.checkpoints(group).glob("*"))
+
+    def finish(self, group: int, seconds: dict[str, float], keep_states: bool = False) -> None:
+        """Notes that a group is complete; its checkpoints go, unless it may get more rounds."""
         entry = seconds | {"num_parts": self._count_parts(group)}
-        self.write_text(f"groups/{group:05}.json", json.dumps(entry, indent=2) + "\n")
-        shutil.rmtree(self.checkpoints(group), ignore_errors=True)
+        self.write_text(self._note(group), json.dumps(entry, indent=2) + "\n")
+        if not keep_states:
+            shutil.rmtree(self.checkpoints(group), ignore_errors=True)
+
+    def reopen(self, group: int) -> None:
+        """Takes back that a group is complete."""
+        (self.path / self._note(group)).unlink(missing_ok=True)
+
+    def _note(self, group: int) -> str:
+        """The file that says that a group is complete."""
+        return f"groups/{group:05}.json"
 
     def finished(self, group: int) -> dict[str, float] | None:
         """The seconds of a complete group; None where it is not complete, or parts of it are missing."""
         try:
-            entry: dict[str, float] = json.loads((self.path / "groups" / f"{group:05}.json").read_text())
+            entry: dict[str, float] = json.loads((self.path / self._note(group)).read_text())
         except (OSError, ValueError):
             return None
         return entry if entry.get("num_parts") == self._count_parts(group) else None

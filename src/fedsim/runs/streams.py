@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedsim.errors import ConfigError, RunFolderError
+from fedsim.runs import swept
 from fedsim.runs.events import Begun, Ended, Evaluated, Event, Started
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.swept import Run
 from fedsim.runs.tables import Columns
 
 MEASURED = (
@@ -24,8 +26,9 @@ MEASURED = (
 class JsonLines:
     """A file a group, log/<group>.jsonl in the run folder, a line a row of rounds.parquet; null: not a number."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, runs: Sequence[Run]) -> None:
         self._folder = folder
+        self._swept = {key: column.to_pylist() for key, column in swept.columns(runs).items()}
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -43,9 +46,10 @@ class JsonLines:
 
     def _append(self, group: int, columns: Columns) -> None:
         path = self._path(group)
+        of_runs = {key: [values[run] for run in columns["run"]] for key, values in self._swept.items()}
         try:
             with path.open("a") as file:
-                for row in plain_rows(columns):
+                for row in plain_rows({**columns, **of_runs}):
                     file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None

@@ -22,10 +22,15 @@ def swept(runs: Sequence[Run]) -> list[str]:
 
 
 def with_swept(table: pa.Table, runs: Sequence[Run]) -> pa.Table:
-    """The table, which has a column "run", with a column for each swept key; null: it says nothing of the run."""
-    for key in swept(runs):
-        table = table.append_column(key, _column([run.get(key) for run in runs]).take(table["run"]))
+    """The table, which has a column "run", with a column for each swept key."""
+    for key, column in columns(runs).items():
+        table = table.append_column(key, column.take(table["run"]))
     return table
+
+
+def columns(runs: Sequence[Run]) -> dict[str, pa.Array]:
+    """The value of each swept key in each of the runs; null: it says nothing of the run."""
+    return {key: _column([run.get(key) for run in runs]) for key in swept(runs)}
 
 
 def _column(values: Sequence[Any]) -> pa.Array:

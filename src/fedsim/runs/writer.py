@@ -1,7 +1,7 @@
 """The observer that writes a run folder: rows, checkpoints, models and data."""
 
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Begun, Evaluated, Event, Prepared, Trained
+from fedsim.runs.events import Begun, Evaluated, Event, Last, Prepared, Trained
 from fedsim.runs.folder import RunFolder
 
 
@@ -19,6 +19,8 @@ class FolderWriter:
                 self._folder.write_part(group, round_, tables)
                 if states is not None and round_ > 0:
                     self._checkpoints.save(round_, states)
+            case Last(_, round_, states):
+                self._checkpoints.save(round_, states, now=True)
             case Trained(run, variables):
                 self._folder.write_model(run, variables)
             case Prepared(run, arrays):
