@@ -91,6 +91,13 @@ def check_equal(got: RunFolder, wanted: RunFolder):
         assert got.read(kind).equals(wanted.read(kind))
 
 
+def pytest_runtest_setup(item):
+    """libtpu reads XLA's flags when it is loaded, long after XLA has, and does not know them all."""
+    if item.get_closest_marker("targets"):
+        jax.devices()
+        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+
+
 @pytest.fixture(scope="session")
 def dataset() -> fedsim.FederatedDataset:
     return make_dataset()

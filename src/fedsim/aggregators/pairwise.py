@@ -22,15 +22,16 @@ def distances_around(report: CohortReport, weights: Array) -> Array:
     """Squared distances [K, K] of the updates, right to some digits for all valid pairs.
 
     From inner products around the mean with `weights` [K]; where two updates are so near beside their own size that
-    float32 would lose their distance that way (a tight group beside a large outlier), all directly, in K passes.
+    float32 would lose it that way (liars that say the same, a tight group beside a large outlier), directly.
     """
     inner = gram(centred(report.updates, weights))
     norms, distances = jnp.diagonal(inner), squared_distances(inner)
     pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
-    is_lost = jnp.any(pairs & (distances < LOST * (norms[:, None] + norms[None, :])))
+    lost = pairs & (distances < LOST * (norms[:, None] + norms[None, :]))
+    lost = lost | lost.T
     return jax.lax.cond(
-        lockstep_max(is_lost),  # of all runs in lockstep: a condition of each run would compute both, always
-        lambda: jnp.where(is_lost, direct_distances(report.updates), distances),
+        lockstep_max(jnp.any(lost)),  # of all runs in lockstep: a condition of each run would compute both, always
+        lambda: jnp.where(lost, direct_distances(report.updates, lost), distances),
         lambda: distances,
     )
 

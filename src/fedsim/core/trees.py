@@ -88,14 +88,38 @@ def squared_distances(inner: Array) -> Array:
     return jnp.maximum(norms[:, None] + norms[None, :] - 2 * inner, 0.0)
 
 
-def direct_distances(updates: PyTree) -> Array:
+@jax.custom_jvp
+def direct_distances(updates: PyTree, pairs: Array) -> Array:
     """Squared distances [K, K] of updates [K, ...] as sums of squared differences, where inner products lose them.
 
-    Nothing cancels, however near two updates are beside their own size; but it is K passes over all updates.
+    Nothing cancels, however near two updates are beside their own size. Of the symmetric `pairs` [K, K] alone, one
+    after another; 0 of the others.
     """
-    num_clients = jax.tree.leaves(updates)[0].shape[0]
-    to_all = lambda k: squared_norms(jax.tree.map(lambda u: u - u[k][None], updates))
-    return jax.lax.map(to_all, jnp.arange(num_clients))
+    num_clients = len(pairs)
+    upper = jnp.triu(pairs, 1).ravel()
+    places = jnp.nonzero(upper, size=max(1, num_clients * (num_clients - 1) // 2), fill_value=0)[0]
+
+    def measure(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        number, distances = carry
+        i, j = jnp.divmod(places[number], num_clients)
+        apart = squared_norms(jax.tree.map(lambda u: (u[i] - u[j])[None], updates))[0]
+        return number + 1, distances.at[i, j].set(apart).at[j, i].set(apart)
+
+    start = jnp.zeros((), jnp.int32), jnp.zeros(pairs.shape)
+    return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
+
+
+@direct_distances.defjvp
+def _direct_distances_jvp(primals: tuple[PyTree, Array], tangents: tuple[PyTree, Array]) -> tuple[Array, Array]:
+    """For attacks that follow the gradient of a rule, which cannot be taken through the loop: K passes instead."""
+    (updates, pairs), (moves, _) = primals, tangents
+
+    def to_all(k: Array) -> Array:
+        leaf = lambda u, v: jnp.sum((u - u[k][None]) * (v - v[k][None]), axis=tuple(range(1, u.ndim)))
+        return 2 * jnp.sum(jnp.stack(jax.tree.leaves(jax.tree.map(leaf, updates, moves))), axis=0)
+
+    moved = jax.lax.map(to_all, jnp.arange(len(pairs)))
+    return direct_distances(updates, pairs), jnp.where(pairs, moved, 0.0)
 
 
 def sums_to_nearest(distances: Array, among: Array, number: Array) -> Array:
