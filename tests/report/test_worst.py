@@ -10,6 +10,7 @@ from fedsim import report
 from fedsim.report import style
 from fedsim.report.heatmap import heat_maps, planes
 from fedsim.report.measure import ACCURACY
+from fedsim.report.regions import regions
 from fedsim.report.worst import grids, narrow, worst_tables
 from tests.report.made import make_folder, run
 
@@ -125,3 +126,46 @@ def test_planes_of_a_swept_number(tmp_path):
     for panel in panels:
         assert [text.get_text() for text in panel.texts] == expected
     assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"
+
+
+def test_regions_name_the_rule_that_is_ahead(tmp_path):
+    """ARFL to 20 %, FedAvg beyond, by a point; at 10 % seeds part them by more than that, so it is not told."""
+    alphas, shares = (0.1, 1.0, 10.0), (0.0, 0.1, 0.2, 0.4)
+    one = lambda rule, alpha, share, seed: run(
+        rule,
+        share,
+        seed,
+        "none" if not share else "shuffling",
+        **{"data.partition": "dirichlet", "dirichlet.alpha": alpha},
+    )
+    runs = [one(rule, *place) for rule in ("arfl", "fedavg") for place in itertools.product(alphas, shares, range(4))]
+
+    def value(run, t):
+        share, is_arfl = run["corruption.fraction"], run["server.aggregator"] == "arfl"
+        noise = 0.1 if share == 0.1 else 0.001
+        lead = (0.01 if share <= 0.2 else -0.01) + noise * (-1) ** run["seed"]
+        return 0.8 - share - run["dirichlet.alpha"] / 50 + lead * is_arfl
+
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    with style.context():
+        drawn = regions(results, ACCURACY)
+        assert regions(report.read(make_folder(tmp_path / "b", runs[: len(runs) // 2], value)), ACCURACY) == {}
+    (figure,) = drawn.values()
+    assert set(drawn) == {"accuracy_regions_dirichlet-alpha"}
+    (panel,) = figure.axes
+    assert panel.get_title() == "Shuffling"
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["10 %", "20 %", "40 %"]
+    legend = figure.legends[0]
+    patches = zip(legend.get_texts(), legend.get_patches(), strict=True)
+    by_name = {text.get_text(): patch.get_facecolor() for text, patch in patches}
+    colours = panel.images[0].get_array()
+    assert len(by_name) == 2
+    for row in range(3):
+        assert tuple(colours[row, 0]) == (*by_name["ARFL"][:3], 0.4)
+        assert tuple(colours[row, 1]) == (*by_name["ARFL"][:3], 1.0)
+        assert tuple(colours[row, 2]) == (*by_name["FedAvg"][:3], 1.0)
+    numbers = [float(text.get_text()) for text in panel.texts]
+    expected = [
+        100 * (0.8 - share - alpha / 50 + (0.01 if share <= 0.2 else 0.0)) for alpha in alphas for share in shares[1:]
+    ]
+    assert numbers == pytest.approx(expected, abs=0.06)

@@ -8,6 +8,7 @@ from fedsim.report.heatmap import heat_maps, planes
 from fedsim.report.measure import ACCURACY, LOSS, measured_by, with_backdoor
 from fedsim.report.rank_figure import rank_figure
 from fedsim.report.ranks import ranks
+from fedsim.report.regions import regions
 from fedsim.report.swept import final_over_numbers
 from fedsim.report.weights import client_weights, weights_over_lam
 
@@ -31,6 +32,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
         for measure in (ACCURACY, LOSS):
             drawn |= final_over_numbers(measured_by(measure, cells), measure)
             drawn |= planes(results, measure)
+            drawn |= regions(results, measure)
         drawn |= heat_maps(results)
         if (over_lam := weights_over_lam(results)) is not None:
             drawn["weights_over_lam"] = over_lam

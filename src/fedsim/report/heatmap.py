@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedsim.report import style
-from fedsim.report.cells import Cell, Results, data_sets
+from fedsim.report.cells import Results, data_sets
 from fedsim.report.measure import Measure, measured_by
-from fedsim.report.names import section_of, wrong_name
+from fedsim.report.names import wrong_name
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.summary import final_mean
-from fedsim.report.swept import LEAST, value_of, values
+from fedsim.report.swept import Span, spans, value_of
 from fedsim.report.table import after
 from fedsim.report.worst import Grid, grids
 
@@ -76,20 +76,12 @@ def planes(results: Results, measure: Measure) -> dict[str, "Figure"]:
 
     For each number of the data or of a corruption that takes three values or more, beside as many shares.
     """
-    cells = measured_by(measure, results.cells)
-    of_rules = {section_of(cell.aggregator) for cell in cells} | {"client", "server"}
-    drawn = {}
-    for key in dict.fromkeys(key for cell in cells for key, _ in cell.settings):
-        with_key = [cell for cell in cells if value_of(cell, key) is not None]
-        every, fractions = values(with_key, key), sorted({cell.fraction for cell in with_key})
-        if key.partition(".")[0] not in of_rules and len(every) >= LEAST and len(fractions) >= LEAST:
-            drawn[f"{measure.name}_plane_{key.replace('.', '-')}"] = _plane(with_key, key, every, fractions, measure)
-    return drawn
+    found = spans(measured_by(measure, results.cells))
+    return {f"{measure.name}_plane_{span.key.replace('.', '-')}": _plane(span, measure) for span in found}
 
 
-def _plane(
-    cells: Sequence[Cell], key: str, every: Sequence[float], fractions: Sequence[float], measure: Measure
-) -> "Figure":
+def _plane(span: Span, measure: Measure) -> "Figure":
+    key, cells, every, fractions = span
     names = dict(zip(cells, row_names(cells, without=(key,)), strict=True))
     every_rule = ordered_rows(cells, list(names.values()))
     rules = every_rule[: style.MAX_PANELS]

@@ -69,7 +69,7 @@ def differences(results: Results, to: str = REFERENCE) -> list[Difference]:
     references = [cell for cell in results.cells if cell.aggregator == rule]
     measure_of = measures(results.cells)
     pairs = [
-        _difference(cell, reference, measure_of[cell.data])
+        difference(cell, reference, measure_of[cell.data])
         for cell in results.cells
         for reference in references
         if cell.aggregator != rule and _circumstances(cell) == _circumstances(reference)
@@ -82,8 +82,8 @@ def _circumstances(cell: Cell) -> Circumstances:
     return Circumstances(cell.place, tuple((key, value) for key, value in cell.settings if section(key) != of_rule))
 
 
-def _difference(cell: Cell, reference: Cell, measure: Measure) -> Difference | None:
-    """None where no seed has both numbers."""
+def difference(cell: Cell, reference: Cell, measure: Measure) -> Difference | None:
+    """A cell minus another, seed by seed; None where no seed has both numbers."""
     values, common, num_diverged = [], [], 0
     mine, others = measure.final_raw(cell), measure.final_raw(reference)
     for position, seed in enumerate(cell.seeds):

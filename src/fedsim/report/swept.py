@@ -1,7 +1,7 @@
 """The final test accuracy (or loss) over a swept number: a line a rule, bands from the least to the greatest seed."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from fedsim.report import style
 from fedsim.report.cells import Cell, data_sets, places
 from fedsim.report.curves import place_name
 from fedsim.report.measure import Measure
-from fedsim.report.names import data_name, wrong_name
+from fedsim.report.names import data_name, section_of, wrong_name
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
+from fedsim.report.settings import section
 from fedsim.report.table import after
 
 if TYPE_CHECKING:
@@ -33,6 +34,27 @@ def final_over_numbers(cells: Sequence[Cell], measure: Measure) -> dict[str, "Fi
             name = FILE_NAMES.get(key, key.replace(".", "-"))
             drawn[f"{measure.name}_over_{name}"] = _figure(cells, key, groups, measure)
     return drawn
+
+
+class Span(NamedTuple):
+    """A swept number of the data or of a corruption, beside the share of corrupted clients: the axes of a plane."""
+
+    key: str
+    cells: list[Cell]
+    values: list[float]
+    fractions: list[float]
+
+
+def spans(cells: Sequence[Cell]) -> list[Span]:
+    """One for each such number that takes three values or more, beside as many shares."""
+    of_rules = {section_of(cell.aggregator) for cell in cells} | {"client", "server"}
+    found = []
+    for key in dict.fromkeys(key for cell in cells for key, _ in cell.settings):
+        with_key = [cell for cell in cells if value_of(cell, key) is not None]
+        span = Span(key, with_key, values(with_key, key), sorted({cell.fraction for cell in with_key}))
+        if section(key) not in of_rules and min(len(span.values), len(span.fractions)) >= LEAST:
+            found.append(span)
+    return found
 
 
 def value_of(cell: Cell, key: str) -> float | None:
