@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedsim.config.resolve import flatten
 from fedsim.core.types import ServerState
 from fedsim.engine.compiling import Ahead, GroupPrograms
 from fedsim.engine.group import GroupRun, Restore
@@ -43,7 +42,7 @@ def run_plan(
     """
     folder = RunFolder(path)
     manifest, plan = open_folder(folder, plan, force, mix, extend)
-    watched = _Watched(plan, observers)
+    watched = _Watched(plan, (JsonLines(folder, manifest["runs"]), *observers))
     names = run_names(manifest["runs"])
     watched(Started(len(plan.runs), sum(config.server.num_rounds for config in plan.runs), names))
     if manifest["status"] == "complete":
@@ -127,8 +126,7 @@ def _run_group(
         eval_every = configs[0].server.eval_every
         start = resume_round(folder.rounds_written(number), checkpoints.latest_round(), eval_every)
         # Logs may be ahead of the folder: what comes after the last checkpoint is void for both.
-        lines = JsonLines(folder, list(map(flatten, plan.runs)))
-        observer = _Watched(plan, (lines, *watched.observers, FolderWriter(folder, checkpoints)))
+        observer = _Watched(plan, (*watched.observers, FolderWriter(folder, checkpoints)))
         status: Callable[[str], None] = lambda text: watched.status(number, text)
         run = GroupRun(number, group, configs, plan.dataset(group), observer, status, programs)
         try:
