@@ -91,30 +91,14 @@ def check_equal(got: RunFolder, wanted: RunFolder):
         assert got.read(kind).equals(wanted.read(kind))
 
 
-def pytest_runtest_setup(item):
-    """libtpu reads XLA's flags when it is loaded, long after XLA has, and does not know them all."""
-    if item.get_closest_marker("targets"):
-        jax.devices()
-        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """libtpu reads XLA's flags when it is loaded, long after XLA has, and does not know them all.
 
-
-@pytest.fixture(scope="session")
-def dataset() -> fedsim.FederatedDataset:
-    return make_dataset()
-
-
-@pytest.fixture(scope="session")
-def data(dataset) -> fedsim.ClientData:
-    return jax.tree.map(jax.numpy.asarray, dataset.train)
-
-
-@pytest.fixture(autouse=True)
-def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
-    """Tests see none of the user's own settings and data: where prepared and decoded data sets go instead."""
-    for name in list(os.environ):
-        if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
-            monkeypatch.delenv(name)
-    prepared, cache = tmp_path / "tfds", tmp_path / "cache"
-    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
-    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(cache))
-    return prepared, cache
+    They are put back for the processes that later tests start: other flags, other last digits.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("targets"):
+            jax.devices()
+            patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+        return (yield)

@@ -1,6 +1,7 @@
 """A user's own things, all from one file outside the package, named by path: run, swept, killed, gone on with."""
 
 import shutil
+import time
 from pathlib import Path
 
 import jax
@@ -104,7 +105,10 @@ def test_as_jobs_of_a_cluster(undisturbed, experiment, place):
     path = place / "jobs"
     jobs = submit(experiment, path, {"cluster": "local", "jobs": "2"})
     assert len(jobs) == 2
-    check_equal(run_plan(make_plan(experiment), path), undisturbed)  # waits for what the jobs have begun
+    deadline = time.monotonic() + 120
+    while len(list(path.glob("slurm/*_result.pkl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)  # else this process would do the work before they have started
+    check_equal(run_plan(make_plan(experiment), path), undisturbed)
 
 
 def test_a_changed_file_stops_a_run_that_goes_on(experiment, place):
