@@ -16,7 +16,7 @@ from fedsim.engine import devices
 Value = TypeVar("Value")
 
 MOST_BYTES = 2**30  # what has not been used for longest goes
-LEAST_SECONDS = 0.2  # that compiling took
+LEAST_SECONDS = 0.1  # that compiling took
 
 
 def keep_programs(wanted: bool = True) -> None:

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, Examples, FederatedDataset, PyTree, ServerState
 from fedsim.engine import build, memory
+from fedsim.engine.devices import compiler_options
 from fedsim.engine.inputs import RunInputs, Shared, prepare
 from fedsim.engine.layout import RUNS, Layout
 from fedsim.engine.programs import Programs, make_mesh
@@ -68,6 +69,7 @@ class GroupPrograms:
         self._everywhere, self._by_run = (
             SingleDeviceSharding(devices[0]) if mesh is None else NamedSharding(mesh, spec) for spec in (P(), P(RUNS))
         )
+        self._options = compiler_options(devices[0])
         self.layout = layout
         self._configs, self._dataset = [*configs, *padding], dataset
         self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
@@ -132,12 +134,12 @@ class GroupPrograms:
     def start(self, executor: Executor) -> None:
         """Traces now, in this thread with its settings of JAX, and compiles in the background, for `compiled`."""
         if self._begun is None:
-            self._begun = executor.submit(_compile, *self._traced())
+            self._begun = executor.submit(_compile, *self._traced(), self._options)
 
     def compiled(self) -> tuple[Compiled, float]:
         """The programs, and the seconds that it took to make them; what failed in the background is tried again."""
         if self._begun is None or self._begun.exception() is not None:
-            found = _compile(*self._traced())
+            found = _compile(*self._traced(), self._options)
             self._begun = Future()
             self._begun.set_result(found)
         return self._begun.result()
@@ -169,9 +171,11 @@ class GroupPrograms:
         return lowered
 
 
-def _compile(lowered: Sequence[jax.stages.Lowered], tracing: float) -> tuple[Compiled, float]:
+def _compile(
+    lowered: Sequence[jax.stages.Lowered], tracing: float, options: dict[str, int]
+) -> tuple[Compiled, float]:
     started = time.perf_counter()
-    return Compiled(*(one.compile() for one in lowered)), tracing + time.perf_counter() - started
+    return Compiled(*(one.compile(options) for one in lowered)), tracing + time.perf_counter() - started
 
 
 def refused(error: jax.errors.JaxRuntimeError) -> bool:

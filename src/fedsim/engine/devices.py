@@ -11,6 +11,7 @@ from fedsim.errors import ConfigError
 
 MOST = 8  # each device has a copy of the data
 CHOSEN_BY = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
+LLVM_LEVEL = "xla_backend_optimization_level"
 VECTORS = re.compile("avx|fma|amx|asimd|sve")  # instructions that XLA chooses by
 
 
@@ -40,6 +41,14 @@ def backend() -> str:
             f"JAX finds no {asked} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs, such as "
             "'fedsim[cuda]' for cuda"
         ) from None
+
+
+def compiler_options(device: jax.Device) -> dict[str, int]:
+    """XLA's options for the programs of `device`; XLA_FLAGS may choose another level for LLVM.
+
+    On a CPU level 1 takes two thirds of the time of level 3, XLA's own, and the programs are as fast; level 0 is not.
+    """
+    return {LLVM_LEVEL: 1} if device.platform == "cpu" and LLVM_LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
 
 def describe() -> dict[str, Any]:
