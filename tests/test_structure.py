@@ -20,7 +20,7 @@ INSIDE = {  # the same of the modules of a package
         "evaluate simulation"
     ),
     "config": "bundled registry schema fields told resolve expected reader toml unused",
-    "runs": "differences files locks swept tables events folder checkpoints streams trackers writer",
+    "runs": "differences files locks swept schemas tables events folder checkpoints streams trackers writer",
     "engine": (
         "devices source cache hlo targets memory layout build triggers limits estimate inputs programs compiling "
         "fitting plan forecast group extension manifest experiment slurm"

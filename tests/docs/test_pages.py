@@ -12,7 +12,7 @@ from fedsim.cli import main as cli
 from fedsim.cli.overrides import SLURM, split_overrides
 from fedsim.config import toml
 from fedsim.config.registry import BUILT_IN
-from fedsim.runs.tables import SCHEMAS
+from fedsim.runs.schemas import SCHEMAS
 from tests.docs.pages import OWN_TESTS, PAGES, ROOT, Block, blocks, commands, inline_commands, text_of
 
 HOW = {"not run", "read, not run", "tested with"}

@@ -1,11 +1,15 @@
 """Programs that are compiled ahead."""
 
+from types import SimpleNamespace
+
 import jax
+import numpy as np
 import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.compiling import Ahead, GroupPrograms
+from fedsim.engine.devices import compiler_options
 from tests.conftest import check_equal
 
 TWO_GROUPS = """
@@ -62,11 +66,11 @@ def test_what_fails_in_the_background_is_tried_again(made, monkeypatch):
     make, _ = made
     right, calls = compiling._compile, []
 
-    def once(lowered, tracing):
+    def once(*args):
         calls.append(1)
         if len(calls) == 1:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return right(lowered, tracing)
+        return right(*args)
 
     monkeypatch.setattr(compiling, "_compile", once)
     with Ahead(make) as ahead:
@@ -79,3 +83,22 @@ def test_rows_do_not_depend_on_it(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(Ahead, "start", lambda self, number: None)
     monkeypatch.setattr(Ahead, "take", lambda self, number: self._make(number))
     check_equal(run_plan(plan, tmp_path / "alone"), ahead)
+
+
+def test_llvm_does_less_unless_told_otherwise(made, monkeypatch):
+    device = jax.devices("cpu")[0]
+    assert compiler_options(device) == {}  # tests have chosen a level
+    monkeypatch.delenv("XLA_FLAGS")
+    assert compiler_options(device) == {"xla_backend_optimization_level": "1"}
+    assert compiler_options(SimpleNamespace(platform="gpu")) == {}
+    given = []
+    compile_ = jax.stages.Lowered.compile
+    patched = lambda self, options=None: given.append(options) or compile_(self, options)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", patched)
+    programs = made[0](0)
+    placed = programs.place()
+    compiled, _ = programs.compiled()
+    assert given == [{"xla_backend_optimization_level": "1"}] * 3
+    states = compiled.init(placed.shared, placed.inputs)
+    states, _ = compiled.chunk(states, placed.shared, placed.inputs, programs.number_of_rounds(1))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states.variables))

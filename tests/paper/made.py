@@ -13,7 +13,7 @@ from fedsim.config.resolve import flatten, schema
 from fedsim.paper.claims import Claim
 from fedsim.report.cells import Results
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.tables import CLIENTS, ROUNDS
+from fedsim.runs.schemas import CLIENTS, ROUNDS
 
 COUNTS, CORRUPTED = np.asarray([10, 20, 30, 40]), np.asarray([False, False, False, True])
 ROW = dict[str, Any]

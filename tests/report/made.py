@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from fedsim.config.resolve import flatten, schema
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.tables import CLIENTS, ROUNDS
+from fedsim.runs.schemas import CLIENTS, ROUNDS
 
 Run = dict[str, Any]
 

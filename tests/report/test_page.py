@@ -19,7 +19,7 @@ from fedsim.config.toml import parse, read
 from fedsim.report.html import clients
 from fedsim.report.html.page import MODULES, program
 from fedsim.report.html.page import page as make_page
-from fedsim.runs.tables import CLIENTS
+from fedsim.runs.schemas import CLIENTS
 from tests.report.made import make_folder, run
 from tests.report.pages import make_sweep, packed, unpacked
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedsim import report
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.tables import CLIENTS, ROUNDS
+from fedsim.runs.schemas import CLIENTS, ROUNDS
 from tests.report.made import run
 
 ROUND_NUMBERS = [0, 10, 20, 30, 40, 50]

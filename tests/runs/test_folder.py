@@ -14,7 +14,8 @@ from fedsim.runs.events import Begun, Ended, Evaluated, Prepared, Started, Statu
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.locks import lock
-from fedsim.runs.tables import CLIENTS, INFO, ROUNDS, client_rows, info_rows
+from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS
+from fedsim.runs.tables import client_rows, info_rows
 from fedsim.runs.writer import FolderWriter
 
 MANIFEST = {"status": "incomplete", "config": "", "runs": [{}], "plan": [], "versions": {}, "device": {}}

@@ -172,7 +172,7 @@ class GroupPrograms:
 
 
 def _compile(
-    lowered: Sequence[jax.stages.Lowered], tracing: float, options: dict[str, int]
+    lowered: Sequence[jax.stages.Lowered], tracing: float, options: dict[str, str | bool]
 ) -> tuple[Compiled, float]:
     started = time.perf_counter()
     return Compiled(*(one.compile(options) for one in lowered)), tracing + time.perf_counter() - started

@@ -26,12 +26,14 @@ def begun(found: dict[str, Any], plan: Plan, extend: bool) -> list[int] | str:
     Those are all runs of the plan, with the same rounds, unless the folder is to be extended. Else a text that says
     what is missing, to come behind how the two differ.
     """
-    exact = {_key(flatten(config)): position for position, config in enumerate(plan.runs)}
-    but_rounds = {_key(flatten(config), but_rounds=True): position for position, config in enumerate(plan.runs)}
+    here: dict[str, dict[int, int]] = {}  # positions by the rounds, of runs that are alike but for these
+    for position, config in enumerate(plan.runs):
+        here.setdefault(_key(flatten(config)), {})[config.server.num_rounds] = position
 
     def position_of(run: dict[str, Any]) -> int | None:
-        position = exact.get(_key(run), but_rounds.get(_key(run, but_rounds=True)))
-        return None if position is None or _rounds(plan, position) < run[ROUNDS] else position
+        alike = here.get(_key(run), {})
+        rounds = run[ROUNDS] if run[ROUNDS] in alike else max(alike, default=-1)
+        return alike[rounds] if rounds >= run[ROUNDS] else None
 
     positions = [position_of(run) for run in found["runs"]]
     known = [position for position in positions if position is not None]
@@ -46,9 +48,9 @@ def begun(found: dict[str, Any], plan: Plan, extend: bool) -> list[int] | str:
     return known
 
 
-def _key(run: dict[str, Any], but_rounds: bool = False) -> str:
-    """Equal for equal runs, from a manifest or not."""
-    return json.dumps(run | ({ROUNDS: None} if but_rounds else {}), sort_keys=True)
+def _key(run: dict[str, Any]) -> str:
+    """Equal for runs that are alike but for their rounds, from a manifest or not."""
+    return json.dumps(run | {ROUNDS: None}, sort_keys=True)
 
 
 def _rounds(plan: Plan, position: int) -> int:

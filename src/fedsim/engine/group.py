@@ -16,7 +16,8 @@ from fedsim.engine.plan import Group
 from fedsim.errors import ConfigError
 from fedsim.runs.events import Begun, Evaluated, Last, Observer, Prepared, Trained
 from fedsim.runs.folder import SECONDS
-from fedsim.runs.tables import Tables, client_rows, first_rows, info_rows, round_rows
+from fedsim.runs.schemas import Tables
+from fedsim.runs.tables import client_rows, first_rows, info_rows, round_rows
 
 Restore = Callable[[ServerState], tuple[int, ServerState] | None]  # shapes [S] -> rounds done and states; None: start
 

@@ -63,14 +63,14 @@ def _take_up(
     longer = behind(plan, begun)
     further = extension.further(folder, found, longer)
     is_longer = bool(longer.groups or further)
-    manifest = _go_on(folder, found, new_manifest(longer), mix, is_longer)
+    new = new_manifest(longer)
+    manifest = _go_on(folder, found, new, mix, is_longer)
     groups = [read_group(entry) for entry in manifest["plan"]]
     if not is_longer:
         return manifest, replace(longer, groups=groups)
     _nobody_else(folder, found)
     plan = replace(longer, groups=groups + fitted(longer).groups)
-    new = new_manifest(plan)
-    manifest = manifest | {key: new[key] for key in ("status", "config", "data", "files", "runs", "plan")}
+    manifest |= {key: new[key] for key in ("status", "config", "data", "files", "runs")} | {"plan": _groups(plan)}
     extension.extend(folder, manifest, further)
     return manifest, plan
 

@@ -12,7 +12,7 @@ from fedsim.report.cells import PERCENTILES, Cell, Results, Setup
 from fedsim.report.final import LAST, Final
 from fedsim.report.settings import Run, configuration, data_set, identity, settings, with_labels
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.tables import CLIENTS, ROUNDS
+from fedsim.runs.schemas import CLIENTS, ROUNDS
 
 Rows = dict[str, np.ndarray]  # the columns of rounds.parquet, sorted by run and round
 

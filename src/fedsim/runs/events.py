@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from fedsim.core.types import ServerState, Variables
-from fedsim.runs.tables import Tables
+from fedsim.runs.schemas import Tables
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.files import read_arrays, read_table, write_arrays, write_atomically, write_table
 from fedsim.runs.locks import lock
+from fedsim.runs.schemas import SCHEMAS, Tables
 from fedsim.runs.swept import with_swept
-from fedsim.runs.tables import SCHEMAS, Tables
 
 MANIFEST_KEYS = {"status", "config", "runs", "plan", "versions", "device"}
 SECONDS = ("seconds_compiling", "seconds_running")  # of a group, and in the manifest of all

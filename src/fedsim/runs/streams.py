@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs import swept
 from fedsim.runs.events import Begun, Ended, Evaluated, Event, Started
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import Columns
 from fedsim.runs.swept import Run
-from fedsim.runs.tables import Columns
 
 MEASURED = (
     "test_accuracy",
@@ -27,8 +28,12 @@ class JsonLines:
     """A file a group, log/<group>.jsonl in the run folder, a line a row of rounds.parquet; null: not a number."""
 
     def __init__(self, folder: RunFolder, runs: Sequence[Run]) -> None:
-        self._folder = folder
-        self._swept = {key: column.to_pylist() for key, column in swept.columns(runs).items()}
+        self._folder, self._runs = folder, runs
+
+    @cached_property
+    def _swept(self) -> dict[str, list[Any]]:
+        """Of each run, by column."""
+        return {key: column.to_pylist() for key, column in swept.columns(self._runs).items()}
 
     def __call__(self, event: Event) -> None:
         match event:

@@ -1,64 +1,16 @@
-"""The tables of a run folder: their columns, and how a chunk's arrays become these. NaN stands for null."""
+"""How a chunk's arrays become rows of a run folder's tables. NaN stands for null."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-import pyarrow as pa
 
 from fedsim.config.expected import expected
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles
 from fedsim.core.types import Metrics, RoundRecord
-
-ROUNDS = pa.schema(
-    [
-        ("run", pa.int32()),  # position in the manifest's list of runs
-        ("aggregator", pa.string()),
-        ("corruption", pa.string()),  # its kind; "none" for clean data
-        ("fraction", pa.float64()),  # share of the clients that is corrupted, as configured
-        ("lam", pa.float64()),  # null: the rule has no lambda
-        ("seed", pa.int64()),
-        ("round", pa.int32()),  # rounds done; 0 is the initial model
-        ("test_accuracy", pa.float64()),  # 0 to 1
-        ("test_loss", pa.float64()),  # mean loss (cross-entropy: in nats); null: not a number
-        ("validation_accuracy", pa.float64()),  # the same on the validation data; null: there are none
-        ("validation_loss", pa.float64()),
-        ("corrupted_weight", pa.float64()),  # share of the weight, since the row before, of corrupted clients; or null
-        ("above_f", pa.float64()),  # share of the rounds since the row before in which more of the cohort's valid
-        # clients were corrupted than the rule's f; null: it takes none
-        ("backdoor_success", pa.float64()),  # share of triggered test examples that the model falls for; null: none
-        ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
-        ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
-        ("accuracy_p90", pa.float64()),
-        ("diverged", pa.bool_()),  # the test loss is not finite, or nobody had a weight since the row before
-    ]
-)
-CLIENTS = pa.schema(
-    [
-        ("run", pa.int32()),
-        ("round", pa.int32()),  # 1 is the first; 0: the weights alpha before it
-        ("client_id", pa.int32()),
-        ("count", pa.int32()),  # training examples
-        ("loss", pa.float32()),  # as reported, at the parameters before the round; null: no report, or not recorded
-        ("alpha", pa.float32()),  # weight among all clients after the round; null: not kept, or round not evaluated
-        ("weight", pa.float32()),  # share in the round; null: not in the cohort, or no valid report
-        ("corrupted", pa.bool_()),
-        ("test_accuracy", pa.float32()),  # on its own test examples; null: has none, or round not evaluated
-    ]
-)
-INFO = pa.schema(
-    [
-        ("run", pa.int32()),
-        ("round", pa.int32()),  # 1 is the first
-        ("name", pa.string()),
-        ("value", pa.float64()),  # what the rule showed of itself in that round; null: not a number
-    ]
-)
-SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS, "info": INFO}
-Columns = dict[str, Any]
-Tables = dict[str, Columns]  # by the table's name
+from fedsim.runs.schemas import Columns
 
 
 def round_rows(
