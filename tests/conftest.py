@@ -102,3 +102,25 @@ def pytest_runtest_protocol(item):
             jax.devices()
             patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
         return (yield)
+
+
+@pytest.fixture(scope="session")
+def dataset() -> fedsim.FederatedDataset:
+    return make_dataset()
+
+
+@pytest.fixture(scope="session")
+def data(dataset) -> fedsim.ClientData:
+    return jax.tree.map(jax.numpy.asarray, dataset.train)
+
+
+@pytest.fixture(autouse=True)
+def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
+    """Tests see none of the user's own settings and data: where prepared and decoded data sets go instead."""
+    for name in list(os.environ):
+        if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
+            monkeypatch.delenv(name)
+    prepared, cache = tmp_path / "tfds", tmp_path / "cache"
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(cache))
+    return prepared, cache
