@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.tables import SCHEMAS
+from fedsim.runs.schemas import SCHEMAS
 
 
 def main() -> None:
