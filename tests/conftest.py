@@ -1,6 +1,8 @@
 """Shared by all tests: the persistent compile cache, strict rank promotion, a tiny federation, run folders compared."""
 
 import os
+import time
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -89,6 +91,18 @@ def check_equal(got: RunFolder, wanted: RunFolder):
     assert got.read_manifest()["status"] == "complete"
     for kind in ("rounds", "clients", "info"):
         assert got.read(kind).equals(wanted.read(kind))
+
+
+def finish_jobs(jobs: Iterable[str], path: Path) -> None:
+    """Waits for `jobs` of the run folder `path` that are processes of this machine; raises what one raised."""
+    import submitit
+
+    results = [path / "slurm" / f"{job}_0_result.pkl" for job in jobs]
+    deadline = time.monotonic() + 300
+    while not all(result.exists() for result in results) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for job in jobs:
+        submitit.LocalJob(path / "slurm", job).result()
 
 
 @pytest.hookimpl(wrapper=True)

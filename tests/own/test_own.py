@@ -1,7 +1,6 @@
 """A user's own things, all from one file outside the package, named by path: run, swept, killed, gone on with."""
 
 import shutil
-import time
 from pathlib import Path
 
 import jax
@@ -14,7 +13,7 @@ from fedsim.engine import make_plan, run_plan
 from fedsim.engine.compiling import GroupPrograms
 from fedsim.engine.slurm import submit
 from fedsim.errors import RunFolderError
-from tests.conftest import Stop, check_equal
+from tests.conftest import Stop, check_equal, finish_jobs
 from tests.own import things
 
 HERE = Path(__file__).parent
@@ -105,9 +104,7 @@ def test_as_jobs_of_a_cluster(undisturbed, experiment, place):
     path = place / "jobs"
     jobs = submit(experiment, path, {"cluster": "local", "jobs": "2"})
     assert len(jobs) == 2
-    deadline = time.monotonic() + 120
-    while len(list(path.glob("slurm/*_result.pkl"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)  # else this process would do the work before they have started
+    finish_jobs(jobs, path)  # else this process would do the work before they have started
     check_equal(run_plan(make_plan(experiment), path), undisturbed)
 
 

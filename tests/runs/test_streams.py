@@ -2,7 +2,6 @@
 
 import json
 import struct
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from fedsim.errors import ConfigError
 from fedsim.runs.events import Begun, Ended, Evaluated
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import JsonLines, TensorBoard
-from tests.conftest import Stop, check_equal
+from tests.conftest import Stop, check_equal, finish_jobs
 
 TINY = """
 [data]
@@ -117,17 +116,10 @@ def test_tensorboard_has_each_run_and_round(folder):
 @pytest.mark.slow
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes by submitit's local executor, as jobs of a cluster would."""
-    import submitit
-
     out = tmp_path / "out"
     jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"tensorboard": True, "checkpoint_seconds": 0.0})
     assert len(jobs) == 2  # a job a group
-    results = [out / "slurm" / f"{job}_0_result.pkl" for job in jobs]
-    deadline = time.monotonic() + 300
-    while not all(path.exists() for path in results) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    for job in jobs:
-        submitit.LocalJob(out / "slurm", job).result()  # raises what the job did
+    finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)
     assert len(list((out / "tensorboard").iterdir())) == 4
 

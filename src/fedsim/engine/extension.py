@@ -41,7 +41,8 @@ def begun(found: dict[str, Any], plan: Plan, extend: bool) -> list[int] | str:
         return f"; {len(positions) - len(set(known))} of its runs are not among these" if extend else ""
     if extend:
         return known
-    if any(_rounds(plan, position) > run[ROUNDS] for position, run in zip(known, found["runs"], strict=True)):
+    rounds = [plan.runs[position].server.num_rounds for position in known]
+    if any(more > run[ROUNDS] for more, run in zip(rounds, found["runs"], strict=True)):
         return "; add --extend to go on from the rounds that it has"
     if len(known) < len(plan.runs):
         return f"; add --extend to keep its {len(known)} runs and make the other {len(plan.runs) - len(known)}"
@@ -51,10 +52,6 @@ def begun(found: dict[str, Any], plan: Plan, extend: bool) -> list[int] | str:
 def _key(run: dict[str, Any]) -> str:
     """Equal for runs that are alike but for their rounds, from a manifest or not."""
     return json.dumps(run | {ROUNDS: None}, sort_keys=True)
-
-
-def _rounds(plan: Plan, position: int) -> int:
-    return plan.runs[position].server.num_rounds
 
 
 def further(folder: RunFolder, found: dict[str, Any], plan: Plan) -> list[int]:

@@ -70,7 +70,8 @@ def _take_up(
         return manifest, replace(longer, groups=groups)
     _nobody_else(folder, found)
     plan = replace(longer, groups=groups + fitted(longer).groups)
-    manifest |= {key: new[key] for key in ("status", "config", "data", "files", "runs")} | {"plan": _groups(plan)}
+    of_all = {key: new[key] for key in ("status", "config", "data", "files", "runs")}
+    manifest = manifest | of_all | {"plan": _groups(plan)}
     extension.extend(folder, manifest, further)
     return manifest, plan
 
