@@ -1,101 +1,196 @@
-"""Everything worth measuring on an accelerator that is there for half an hour, in order of worth.
+"""Checks and measures fedsim on a GPU or TPU, and writes one JSON file.
 
-    python benchmarks/accelerator.py prepare DIR                      where the data sets are prepared
-    python benchmarks/accelerator.py --data DIR --minutes 25          where the accelerator is
+    python benchmarks/accelerator.py
 
-- a: it computes what the CPU does: the quickstart's runs of five rules, and a gradient in each form of the layers
-- b: rounds of W1 to W5 by clients in lockstep, precision and form of the layers; the peak of matrix products
-- c: 64 and 512 runs in one program, against one after another
-- d: W1 in PyTorch on the same device
-- e: the paper's Table 2 on CIFAR-10 at full protocol: ARFL and FedAvg under shuffling of 50 %, then the rest
+- check: rounds of several rules and gradients of several networks, against the CPU, up to float32 rounding
+- rounds: seconds of a round of W1 to W3, by precision, form of the layers and clients in lockstep
+- sweep: many runs in lockstep against one after another; memory that was forecast against memory in use
+- torch: W1 to W3 in PyTorch on the same device, side by side with fedsim
 
-Each piece appends its lines to `--out` as it ends, and is skipped at the next start; so after Ctrl-C, or with little
-time at once, the same command goes on. A piece that does not fit into the time left is skipped, one that fails writes
-its error in a line. Every part has a share of the time, and what it leaves is for those behind it. Needs JAX, flax,
-optax and chex alone. `--tiny` tries all of it on small work, on a CPU, too.
+Each measurement runs in a process of its own, so that the device's peak memory is its own and a crash ends nothing
+else. The file is rewritten after each one: after Ctrl-C, or once `--minutes` are over, the same command resumes.
+Measurements that failed run again with `--retry`. Needs JAX, flax, optax, chex and msgspec; PyTorch, where it is
+missing, is skipped. `--tiny` tries everything on small workloads, also on a CPU.
 """
 
 import argparse
-import importlib.util
+import json
 import os
-import re
-import signal
+import shlex
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SOURCE = Path(__file__).resolve().parents[1] / "src"
-PARTS = "abcde"
+CHECKED_RULES = ("fedavg", "arfl", "multi_krum", "rfa", "cfl", "trimmed_mean")
+CHECKED_NETWORKS = ("Cifar10CNN", "FemnistCNN", "CharLSTM")
+ROUNDS = [  # workload, layers, precision, clients in lockstep (0: all)
+    ("W1", "fedsim", "float32", 0),
+    ("W1", "flax", "float32", 0),
+    ("W1", "patches", "float32", 0),
+    ("W1", "fedsim", "bfloat16", 0),
+    ("W1", "flax", "bfloat16", 0),
+    ("W1", "fedsim", "float32", 5),
+    ("W1", "fedsim", "float32", 1),
+    ("W2", "fedsim", "float32", 0),
+    ("W2", "flax", "float32", 0),
+    ("W2", "fedsim", "bfloat16", 0),
+    ("W3", "fedsim", "float32", 0),
+    ("W3", "fedsim", "float32", 4),
+]
+SWEEPS = [("W3", 64, 50), ("W3", 512, 50), ("W1", 4, 2)]  # workload, runs, rounds
+TINY_SWEEPS = [("W3", 4, 2)]
+TORCH = ("W1", "W2", "W3")
+IDENTITY = ("device", "platform", "num_devices", "versions", "tiny")  # equal in all results of a file
 
 
 def main() -> int:
-    """Parses the arguments and measures; 1 if a piece failed, 130 if it was interrupted."""
-    if sys.argv[1:2] == ["prepare"]:
-        from accelerator_parts import prepare
-
-        return prepare.main(sys.argv[2:])
+    """Parses the arguments and measures; 1 if a check or a measurement failed, 130 after Ctrl-C."""
     options = _parse()
-    if importlib.util.find_spec("fedsim") is None:
-        sys.path.insert(1, str(SOURCE))  # not installed
-    started = time.monotonic()
-    if (platforms := os.environ.get("JAX_PLATFORMS")) and "cpu" not in platforms:
-        os.environ["JAX_PLATFORMS"] = f"{platforms},cpu"  # part a compares with it
-    if options.tiny:
-        os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiling is most of it
-    import jax
-    from accelerator_parts import ledger, timing
-    from accelerator_parts.session import Session
-
-    platform = jax.devices()[0].platform
-    if platform == "cpu" and not options.tiny:
-        print("accelerator.py: JAX has no accelerator here; --tiny tries all parts without one", file=sys.stderr)
+    if options.measurement:
+        return _measure_here(options)
+    measurements = list(_measurements(options))
+    deadline = time.monotonic() + 60 * options.minutes
+    environment = _run("environment", options, 120)
+    if "error" in environment:
+        print(f"accelerator.py: {environment['error']}", file=sys.stderr)
+        return 1
+    if environment["platform"] == "cpu" and not options.tiny:
+        print("accelerator.py: JAX finds no accelerator; --tiny runs on a CPU", file=sys.stderr)
         return 2
-    if options.out is None:
-        device = re.sub(r"[^a-z0-9]+", "-", jax.devices()[0].device_kind.lower())
-        options.out = RESULTS / f"accelerator-{'tiny-' if options.tiny else ''}{device}.jsonl"
-    parts = [part for part in PARTS if part in options.parts]
-    clock = ledger.Clock(60 * options.minutes, parts, started)
-    written = ledger.Ledger(options.out, timing.environment(options.tiny), options.retry)
-    session = Session(written, clock, options.data, options.only, options.tiny)
-    signal.signal(signal.SIGINT, _interrupt)  # a process in the background of a script has none of its own
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, max(1.0, clock.left()))
-    code = session.run()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    session.summarise()
-    return code
+    command = shlex.join(["python", "benchmarks/accelerator.py", *sys.argv[1:]])
+    report = _load(options.out, environment | {"tiny": options.tiny, "command": command})
+    results = report["results"]
+    try:
+        for name in measurements:
+            seconds_left = deadline - time.monotonic()
+            if not any(text in name for text in options.only):
+                continue
+            if name in results and not (options.retry and has_failed(results[name])):
+                print(f"{name}: measured before", flush=True)
+                continue
+            if seconds_left < 10:
+                print(f"{name}: no time is left", flush=True)
+                continue
+            results[name] = _run(name, options, min(options.limit, seconds_left))
+            _save(options.out, report)
+            print(f"{name}: {json.dumps(results[name])[:300]}", flush=True)
+    except KeyboardInterrupt:
+        return 130
+    failed = [name for name, result in results.items() if has_failed(result)]
+    print(f"{len(results)} of {len(measurements)} measurements in {options.out}")
+    for name in failed:
+        print(f"failed: {name}")
+    return 1 if failed else 0
+
+
+def has_failed(result: dict[str, Any]) -> bool:
+    """Whether a measurement ended in an error, or a check did not pass."""
+    return "error" in result or not result.get("passed", True)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
-    parser.add_argument("--minutes", type=float, default=25, help="time for all (default %(default)s)")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        nargs="+",
-        default=[Path("accelerator-data")],
-        metavar="DIR",
-        help="folders with the .npz parts that `prepare` wrote (default accelerator-data); what is missing is skipped",
-    )
-    parser.add_argument("--out", type=Path, help="JSON lines (default benchmarks/results/accelerator-<device>.jsonl)")
-    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="pieces with one of these in the name")
-    parser.add_argument("--retry", action="store_true", help="run pieces that failed once more")
-    parser.add_argument("--tiny", action="store_true", help="small work, to try everything in a few minutes")
+    default = Path(__file__).resolve().parent / "results" / "accelerator.json"
+    parser.add_argument("--out", type=Path, default=default, help="default benchmarks/results/accelerator.json")
+    parser.add_argument("--minutes", type=float, default=25, help="time for everything (default %(default)s)")
+    parser.add_argument("--limit", type=float, default=300, help="seconds for one measurement (default %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="TEXT", help="names that contain one of these")
+    parser.add_argument("--retry", action="store_true", help="run failed measurements again")
+    parser.add_argument("--torch-python", default=sys.executable, metavar="FILE", help="the Python that has PyTorch")
+    parser.add_argument("--tiny", action="store_true", help="small workloads, also on a CPU")
+    parser.add_argument("--measurement", help=argparse.SUPPRESS)  # in a child process
     return parser.parse_args()
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _measurements(options: argparse.Namespace) -> dict[str, Callable[[], dict[str, Any]]]:
+    """All measurements by name, the most important first. The functions import JAX."""
+    tiny = options.tiny
+
+    def check(kind: str, name: str) -> dict[str, Any]:
+        from accelerator_parts import correctness
+
+        return getattr(correctness, f"compare_{kind}")(name, tiny)
+
+    def measure(kind: str, *args: Any) -> dict[str, Any]:
+        from accelerator_parts import timing
+
+        return getattr(timing, f"time_{kind}")(*args, tiny)
+
+    def peers(name: str) -> dict[str, Any]:
+        from accelerator_parts import torch_peer
+
+        return torch_peer.time_peers(name, options.torch_python, tiny)
+
+    functions: dict[str, Callable[[], dict[str, Any]]] = {}
+    functions |= {f"check gradient {name}": partial(check, "gradient", name) for name in CHECKED_NETWORKS}
+    functions |= {f"check round {name}": partial(check, "round", name) for name in CHECKED_RULES}
+    for name, layers, precision, width in ROUNDS:
+        title = f"rounds {name} {layers} {precision}, {width or 'all'} clients"
+        functions[title] = partial(measure, "rounds", name, layers, precision, width)
+    for name, num_runs, num_rounds in TINY_SWEEPS if tiny else SWEEPS:
+        for in_lockstep in (True, False):
+            title = f"sweep {name}, {num_runs} runs {'in lockstep' if in_lockstep else 'one after another'}"
+            functions[title] = partial(measure, "sweep", name, num_runs, num_rounds, in_lockstep)
+    return functions | {f"torch {name}": partial(peers, name) for name in TORCH}
 
 
-def _out_of_time(number: int, frame: FrameType | None) -> None:
-    from accelerator_parts.ledger import OutOfTime
+def _measure_here(options: argparse.Namespace) -> int:
+    """Runs one measurement in this process, and prints its result as the last line."""
+    if find_spec("fedsim") is None:
+        sys.path.insert(1, str(SOURCE))
+    import measure
 
-    raise OutOfTime
+    if options.measurement == "environment":
+        result = measure.environment()
+    else:
+        result = _measurements(options)[options.measurement]()
+    print(json.dumps(measure.short(result)), flush=True)
+    return 0
+
+
+def _run(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any]:
+    """The result of a measurement in a process of its own, or {"error": the last line of its stderr}."""
+    arguments = ["--measurement", name, "--torch-python", options.torch_python, *(["--tiny"] if options.tiny else [])]
+    environment = dict(os.environ)
+    if (platforms := environment.get("JAX_PLATFORMS")) and "cpu" not in platforms:
+        environment["JAX_PLATFORMS"] = f"{platforms},cpu"  # checks compare with it
+    if options.tiny:
+        environment.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiling takes most of the time
+    if name.startswith("torch"):
+        environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several processes share the device
+    command = [sys.executable, __file__, *arguments]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {limit:.0f} s"}
+    lines = process.stdout.splitlines()
+    if process.returncode or not lines:
+        return {"error": (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1][:300]}
+    return json.loads(lines[-1])
+
+
+def _load(path: Path, environment: dict[str, Any]) -> dict[str, Any]:
+    """The report in the file, or an empty one. Exits if it is of another device or other versions."""
+    if not path.is_file():
+        return environment | {"results": {}}
+    report = json.loads(path.read_text())
+    if different := [key for key in IDENTITY if report.get(key) != environment[key]]:
+        raise SystemExit(f"accelerator.py: {path} differs in {', '.join(different)}; give another --out")
+    return report
+
+
+def _save(path: Path, report: dict[str, Any]) -> None:
+    """Replaces the file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial_path = path.with_suffix(".partial")
+    partial_path.write_text(json.dumps(report, indent=1) + "\n")
+    partial_path.replace(path)
 
 
 if __name__ == "__main__":

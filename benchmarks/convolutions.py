@@ -1,4 +1,4 @@
-"""Convolution, 2x2 max pool and relu in four ways, compared on W1's client step: SGD on the CIFAR-10 CNN.
+"""Convolution, 2x2 max pool and relu in four ways, compared on W1's client step: SGD with the CIFAR-10 CNN.
 
 - `lax`: flax's `Conv` and `max_pool`, which are `lax.conv_general_dilated` and `lax.reduce_window`.
 - `slices`: k x k shifted slices, concatenated, times a matrix; pool by reshape and max; JAX's own gradients.
@@ -20,9 +20,10 @@ from jax.nn.initializers import glorot_uniform, zeros
 from workloads import Workload
 
 import fedsim
-from fedsim.core.types import Array, PyTree, Task
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, PyTree
+from fedsim.models.im2col import matmul, pool_relu
 from fedsim.models.layers import ConvRelu
-from fedsim.models.patches import pool_relu, product
 
 TOLERANCE = 1e-4  # of a gradient, relative to its largest element
 
@@ -51,7 +52,7 @@ class SlicesConv(nn.Module):
     def __call__(self, x: Array) -> Array:
         k, channels = self.size, x.shape[-1]
         kernel, bias = _parameters(self, k, channels)
-        height, width = _sides(self, x)
+        height, width = _output_size(self, x)
         shifted = [x[:, i : i + height, j : j + width] for i in range(k) for j in range(k)]
         z = jnp.concatenate(shifted, axis=-1) @ kernel.reshape(k * k * channels, self.features) + bias
         if self.pool:
@@ -70,9 +71,9 @@ class RowsConv(nn.Module):
     def __call__(self, x: Array) -> Array:
         k, channels = self.size, x.shape[-1]
         kernel, bias = _parameters(self, k, channels)
-        height, width = _sides(self, x)
+        height, width = _output_size(self, x)
         rows = jnp.concatenate([x[:, :, j : j + width] for j in range(k)], axis=-1)  # [B, H, W', k * C]
-        parts = [product(rows[:, i : i + height], kernel[i].reshape(k * channels, self.features)) for i in range(k)]
+        parts = [matmul(rows[:, i : i + height], kernel[i].reshape(k * channels, self.features)) for i in range(k)]
         z = sum(parts[1:], parts[0])
         return pool_relu(z, bias) if self.pool else nn.relu(z + bias)
 
@@ -82,8 +83,8 @@ def _parameters(layer: SlicesConv | RowsConv, k: int, channels: int) -> tuple[Ar
     return kernel, layer.param("bias", zeros, (layer.features,))
 
 
-def _sides(layer: SlicesConv | RowsConv, x: Array) -> tuple[int, int]:
-    """Height and width of what is computed: with a pool, even."""
+def _output_size(layer: SlicesConv | RowsConv, x: Array) -> tuple[int, int]:
+    """Height and width of the convolution's output, even before a pool."""
     multiple = 2 if layer.pool else 1
     height, width = ((side - layer.size + 1) // multiple * multiple for side in x.shape[1:3])
     return height, width
@@ -111,7 +112,7 @@ VARIANTS: dict[str, Callable[..., nn.Module]] = {
 
 
 def compare(widths: Sequence[int], batches: Sequence[int], repeats: int, out: Path | None) -> None:
-    """Checks that all variants have the same gradients, and prints a line for each with each width and batch size."""
+    """Checks that all variants have the same gradients, and prints a line for each variant, width and batch size."""
     workload = workloads.load("W1")
     example = workload.dataset.train.x[0]
     tasks = {name: fedsim.classification(CNN(layer), example) for name, layer in VARIANTS.items()}
@@ -130,11 +131,11 @@ def check_gradients(tasks: dict[str, Task], workload: Workload) -> None:
     for name in ["fedsim", *tasks]:
         structure = jax.tree.structure(jax.eval_shape(tasks[name].init, key))
         params = jax.tree.unflatten(structure, leaves).params
-        found = jax.tree.leaves(jax.jit(measure.gradient(tasks[name]))(params, x, y, jnp.ones(64, bool), key))
-        expected = expected or found
-        for ours, theirs in zip(expected, found, strict=True):
-            difference = float(jnp.max(jnp.abs(ours - theirs)) / jnp.max(jnp.abs(ours)))
-            assert difference < TOLERANCE, f"{name}: a gradient is off by {difference:.1e} of its largest element"
+        gradients = jax.tree.leaves(jax.jit(measure.gradient(tasks[name]))(params, x, y, jnp.ones(64, bool), key))
+        expected = expected or gradients
+        for reference, gradient in zip(expected, gradients, strict=True):
+            difference = float(jnp.max(jnp.abs(reference - gradient)) / jnp.max(jnp.abs(reference)))
+            assert difference < TOLERANCE, f"{name}: a gradient differs by {difference:.1e} of its largest element"
 
 
 def _compare_one(
@@ -157,7 +158,7 @@ def _compare_one(
         programs.append(program)
         numbers.append(steps)
         calls.append(lambda p=program, a=args, n=steps: measure.seconds_of(p, *a, jnp.int32(n)))
-    product, *timings = measure.time_in_turn([measure.large_product(), *calls], repeats)
+    product, *timings = measure.time_interleaved([measure.large_product(), *calls], repeats)
     for name, program, steps, timing in zip(tasks, programs, numbers, timings, strict=True):
         samples = width * batch_size * steps / timing.median
         measure.line(
@@ -175,9 +176,9 @@ def _compare_one(
 
 
 def _client_steps(task: Task, batch_size: int, learning_rate: float) -> Callable[..., PyTree]:
-    """`num_steps` steps of SGD of clients in lockstep, in a loop as in a round: batch after batch of their examples."""
+    """A function of `num_steps` steps of SGD of clients in lockstep, in a loop as in a round."""
 
-    def one(params: PyTree, x: Array, y: Array, offset: Array, num_steps: Array) -> PyTree:
+    def train(params: PyTree, x: Array, y: Array, offset: Array, num_steps: Array) -> PyTree:
         def step(i: Array, params: PyTree) -> PyTree:
             index = (offset + i * batch_size + jnp.arange(batch_size)) % x.shape[0]
             batch = x[index], y[index], jnp.ones(batch_size, bool)
@@ -186,4 +187,4 @@ def _client_steps(task: Task, batch_size: int, learning_rate: float) -> Callable
 
         return jax.lax.fori_loop(0, num_steps, step, params)
 
-    return jax.vmap(one, in_axes=(0, None, None, 0, None))
+    return jax.vmap(train, in_axes=(0, None, None, 0, None))

@@ -1,8 +1,8 @@
-"""Where the time of a round goes: the compiled operations of a workload's round, by their share of the time.
+"""Profiles a round: the compiled operations of a workload's round, by their share of the time.
 
-Traces one compiled call of a few rounds with `jax.profiler` and prints a Markdown table. An operation's seconds are
-those of all its executions; where cores or devices work side by side, they add up to more than the call took. Loops are
-left out, their operations counted.
+Traces one compiled call of a few rounds with `jax.profiler` and prints a Markdown table. An operation's seconds are the
+sum of its executions, so with several cores or devices they add up to more than the duration of the call. Loops are
+left out; their operations are counted.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import gzip
 import json
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -31,14 +30,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=measure.positive, default=1, help="rounds of the call (default 1)")
     parser.add_argument("--top", type=measure.positive, default=15, help="operations to show (default 15)")
     options = parser.parse_args()
-    devices.one_per_core()
+    devices.use_one_per_core()
     try:
         workload = workloads.load(options.workload)
     except FedsimError as error:
         parser.error(str(error))
     layout = workload.layout()
-    simulation = workload.simulation(layout.client_width, layout.micro_batch)
-    simulation = replace(simulation, client_axis=layout.client_axis)
+    simulation = workload.simulation(layout.client_width, layout.micro_batch, axis=layout.client_axis)
     rounds = measure.compile_rounds(simulation, workload.dataset.train, workload.learning_rate, options.rounds)
     rounds(options.rounds)
     with tempfile.TemporaryDirectory() as folder:
@@ -51,13 +49,13 @@ def main() -> None:
 
 
 def shapes(program: str) -> dict[str, str]:
-    """The shape of each operation's result, by its name, from the text of a compiled program."""
-    found = (OPERATION.match(line) for line in program.splitlines())
-    return {match[1]: match[2] for match in found if match}
+    """The shape of each operation's result by its name, from the text of a compiled program."""
+    matches = (OPERATION.match(line) for line in program.splitlines())
+    return {match[1]: match[2] for match in matches if match}
 
 
 def show(events: list[dict], results: dict[str, str], seconds: float, top: int) -> None:
-    """Prints the `top` operations of a trace's `events`, those with a name in `results`."""
+    """Prints the `top` operations of a trace's `events` whose names are in `results`."""
     total: collections.Counter[str] = collections.Counter()
     calls: collections.Counter[str] = collections.Counter()
     for event in events:
@@ -65,11 +63,11 @@ def show(events: list[dict], results: dict[str, str], seconds: float, top: int) 
         if event.get("ph") == "X" and name in results and not name.startswith(("while", "call", "conditional")):
             total[name] += event["dur"] / 1e6
             calls[name] += 1
-    everything = sum(total.values())
-    print(f"A call of {seconds:.2f} s under the profiler; {everything:.2f} s in operations.\n")
+    total_seconds = sum(total.values())
+    print(f"A call of {seconds:.2f} s under the profiler; {total_seconds:.2f} s in operations.\n")
     print("| operation | result | executions | seconds | share |\n| :--- | :--- | ---: | ---: | ---: |")
     for name, spent in total.most_common(top):
-        print(f"| {name} | {results[name]} | {calls[name]} | {spent:.3f} | {spent / everything:.0%} |")
+        print(f"| {name} | {results[name]} | {calls[name]} | {spent:.3f} | {spent / total_seconds:.0%} |")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What the benchmarks measure with: compiled calls timed apart from compiling, memory, FLOPs, and one JSON line each.
+"""Tools of the benchmarks: compile times and steady times, memory, FLOP/s, and one line of JSON for each measurement.
 
-FLOPs are those of matrix products and convolutions on real examples: padding, and clients that wait for others, count
-as nothing done. A share is that of a large float32 matrix product that is timed in turn with what it is compared with,
-at JAX's default precision (on some accelerators less than float32, for both).
+FLOPs count matrix products and convolutions on real examples; padding and idle clients count as zero. The share of peak
+is relative to a large float32 matrix product at JAX's default precision (on some accelerators less than float32 for
+both), interleaved with the timed calls.
 """
 
 import argparse
@@ -30,7 +30,8 @@ from workloads import Workload, hparams
 
 import fedsim
 from fedsim.core import flops
-from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, ServerState, Task, Variables
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState, Variables
 from fedsim.engine.layout import CLIENTS
 
 VERSIONED = ("jax", "jaxlib", "flax")
@@ -41,84 +42,85 @@ LARGE_PRODUCT = 8192
 
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """A parser with the options of every benchmark: `--repeats` and `--out`."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--repeats", type=positive, default=repeats, help="measured calls of each (default %(default)s)")
-    made.add_argument("--out", type=_file, help="file to which the printed lines are appended")
-    return made
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--repeats", type=positive, default=repeats, help="timed calls of each (default %(default)s)")
+    result.add_argument("--out", type=_file, help="file to which the printed lines are appended")
+    return result
 
 
 def add_micro_batches(parser: argparse.ArgumentParser) -> None:
-    """Gives `parser` the option `--micro-batches`."""
+    """Adds the option `--micro-batches` to `parser`."""
     parser.add_argument(
         "--micro-batches",
-        type=not_negative,
+        type=nonnegative,
         nargs="+",
         default=[0, 8],
-        help="examples at a time; 0, or no fewer than a batch has: the whole batch (default 0 8)",
+        help="examples at a time; 0, or at least the batch size: the whole batch (default 0 8)",
     )
 
 
 def positive(text: str) -> int:
-    """An argument that is a whole number of at least 1."""
-    return _at_least(1, text)
+    """Parses an integer >= 1."""
+    return _integer(1, text)
 
 
-def not_negative(text: str) -> int:
-    """An argument that is a whole number of at least 0."""
-    return _at_least(0, text)
+def nonnegative(text: str) -> int:
+    """Parses an integer >= 0."""
+    return _integer(0, text)
 
 
 def width(text: str) -> int:
-    """An argument that is a number of clients, or "K" for the whole cohort (0)."""
+    """Parses a number of clients, or "K" for the whole cohort (0)."""
     return 0 if text == "K" else positive(text)
 
 
 def _file(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file in an existing folder")
+        raise argparse.ArgumentTypeError(f"must be a file in an existing folder, got {text!r}")
     return path
 
 
-def _at_least(least: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+def _integer(minimum: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < minimum:
+        raise argparse.ArgumentTypeError(f"must be an integer >= {minimum}, got {text!r}")
     return int(text)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled function, with the seconds that tracing and compiling took."""
+    """A compiled function, with the seconds of tracing and compiling it."""
 
     call: Callable[..., Any]
     trace_seconds: float
     compile_seconds: float
-    program_bytes: int  # arguments, results (a donated argument and its result count once) and temporaries
+    program_bytes: int
+    """Arguments, results (a donated argument and its result count once) and temporaries."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of the same call, several times."""
+    """Seconds of repetitions of one call."""
 
     seconds: list[float]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median."""
         return statistics.median(self.seconds)
 
     @property
     def minimum(self) -> float:
-        """The shortest."""
+        """The minimum."""
         return min(self.seconds)
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Rounds of a simulation as one compiled call that always starts from the same state: repeats do the same."""
+    """Rounds of a simulation as one compiled call, always from the same state, so that repetitions do the same work."""
 
     program: Program
-    state: ServerState
+    state: SimulationState
     data: ClientData
     hparams: HParams
     sharding: NamedSharding | None  # None: a single device
@@ -133,7 +135,7 @@ class Rounds:
 
 
 def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = None) -> Program:
-    """`fn` compiled for `args` (arrays or their shapes); argument number `donate` is given away at each call."""
+    """Compiles `fn` for `args` (arrays or their shapes); each call donates argument number `donate`."""
     started = time.perf_counter()
     lowered = jax.jit(fn, donate_argnums=() if donate is None else donate).lower(*args)
     traced = time.perf_counter()
@@ -147,15 +149,17 @@ def compile_program(fn: Callable[..., Any], *args: Any, donate: int | None = Non
 def compile_rounds(
     simulation: fedsim.Simulation, data: ClientData, learning_rate: float, max_rounds: int = MAX_ROUNDS
 ) -> Rounds:
-    """Up to `max_rounds` rounds of `simulation` on `data` as one call. The initial state is not part of what is timed.
+    """Compiles up to `max_rounds` rounds of `simulation` on `data` as one call, without the initial state.
 
-    With the simulation's `client_axis` all devices share its cohorts.
+    With `cohort.axis` all devices share the cohorts.
     """
     numbers = hparams(learning_rate)
-    state = jax.jit(replace(simulation, client_axis=None).init)(jax.random.key(0), data, numbers)
+    state = jax.jit(replace(simulation, cohort=replace(simulation.cohort, axis=None)).init)(
+        jax.random.key(0), data, numbers
+    )
     run = lambda s, d, h, n: simulation.run_rounds(s, d, h, max_rounds, n)
     sharding = None
-    if simulation.client_axis is not None:
+    if simulation.cohort.axis is not None:
         mesh = jax.make_mesh((jax.device_count(),), (CLIENTS,), axis_types=(jax.sharding.AxisType.Auto,))
         run = jax.shard_map(run, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
         sharding = NamedSharding(mesh, P())
@@ -164,35 +168,35 @@ def compile_rounds(
 
 
 def seconds_of(program: Program, *args: Any) -> float:
-    """The seconds of one call."""
+    """Seconds of one call."""
     started = time.perf_counter()
     jax.block_until_ready(program.call(*args))
     return time.perf_counter() - started
 
 
-def time_in_turn(calls: Sequence[Callable[[], float]], repeats: int) -> list[Timing]:
-    """`repeats` times each of `calls`, which return seconds; in turn, so that a slow moment hits all alike."""
+def time_interleaved(calls: Sequence[Callable[[], float]], repeats: int) -> list[Timing]:
+    """Times each of `calls`, which return seconds, `repeats` times, interleaved so that slow moments affect all."""
     seconds = [[call() for call in calls] for _ in range(repeats)]
-    return [Timing(list(of_one)) for of_one in zip(*seconds, strict=True)]
+    return [Timing(list(column)) for column in zip(*seconds, strict=True)]
 
 
-def repetitions(seconds: float, at_least: float, most: int = MAX_ROUNDS) -> int:
-    """How many pieces of work of `seconds` each fill `at_least` seconds."""
-    return max(1, min(most, math.ceil(at_least / seconds)))
+def repetitions(seconds: float, min_seconds: float, limit: int = MAX_ROUNDS) -> int:
+    """The number of repetitions of work of `seconds` that take `min_seconds`, at most `limit`."""
+    return max(1, min(limit, math.ceil(min_seconds / seconds)))
 
 
-def enough_rounds(programs: Sequence[Rounds], at_least: float = 0.5) -> int:
-    """Rounds in which the fastest of `programs` takes `at_least` seconds; each has then run once or more."""
+def enough_rounds(programs: Sequence[Rounds], min_seconds: float = 0.5) -> int:
+    """The number of rounds that take the fastest of `programs` `min_seconds`. Warms all of them up."""
     fastest = min(program(1)[0] for program in programs)
-    if fastest < at_least / 10:
+    if fastest < min_seconds / 10:
         fastest = min(program(10)[0] for program in programs) / 10
-    return repetitions(fastest, at_least)
+    return repetitions(fastest, min_seconds)
 
 
 def engine_settings(workload: Workload, widths: Sequence[int], micro_batches: Sequence[int]) -> list[tuple[int, int]]:
-    """Clients in lockstep (asked as 0: all) with examples at a time (0: the batch), each pair once.
+    """All distinct pairs of clients in lockstep and examples at a time; 0 stands for the whole cohort or batch.
 
-    More clients than the cohort has are the cohort; no fewer examples than a batch has are the batch.
+    Widths are clipped to the cohort size; micro-batches of at least the batch size become 0.
     """
     clients = {min(width, workload.cohort_size) or workload.cohort_size: None for width in widths}
     examples = {size if size < workload.batch_size else 0: None for size in micro_batches}
@@ -202,64 +206,63 @@ def engine_settings(workload: Workload, widths: Sequence[int], micro_batches: Se
 def time_rounds(
     workload: Workload, simulations: Sequence[fedsim.Simulation], num_rounds: int | None, repeats: int
 ) -> list[dict[str, Any]]:
-    """What a line tells of time, FLOPs and memory, for each of `simulations`, which do the same rounds, in turn.
+    """Time, FLOP/s and memory of each of `simulations`, which run the same rounds, interleaved.
 
-    Without `num_rounds`, as many as the fastest does in half a second. Losses count as work where they are recorded.
+    `num_rounds` defaults to what the fastest runs in half a second. Recorded losses count as work.
     """
     data = jax.tree.map(jnp.asarray, workload.dataset.train)
-    most = num_rounds or MAX_ROUNDS
-    programs = [compile_rounds(simulation, data, workload.learning_rate, most) for simulation in simulations]
-    enough = enough_rounds(programs)
-    pieces = num_rounds or enough
-    client_ids = np.asarray(programs[0](pieces)[1].client_ids)[:pieces]
-    examples = int(workload.dataset.train.counts[client_ids].sum())
+    max_rounds = num_rounds or MAX_ROUNDS
+    programs = [compile_rounds(simulation, data, workload.learning_rate, max_rounds) for simulation in simulations]
+    num_rounds = num_rounds or enough_rounds(programs)
+    client_ids = np.asarray(programs[0](num_rounds)[1].client_ids)[:num_rounds]
+    examples = int(workload.dataset.train.num_examples[client_ids].sum())
     training, loss = example_flops(workload)
-    calls = [lambda p=program: p(pieces)[0] for program in programs]
-    product, *timings = time_in_turn([large_product(), *calls], repeats)
+    calls = [lambda p=program: p(num_rounds)[0] for program in programs]
+    product, *timings = time_interleaved([large_product(), *calls], repeats)
     lines = []
     for simulation, rounds, timing in zip(simulations, programs, timings, strict=True):
-        flops_a_second = examples * (workload.epochs * training + simulation.record_losses * loss) / timing.median
+        flops_a_second = examples * (workload.epochs * training + simulation.losses.recorded * loss) / timing.median
         samples = {"samples_per_second": examples * workload.epochs / timing.median}
-        timed = speed(rounds.program, timing, pieces) | samples | rate(flops_a_second, product)
-        lines.append(timed | memory(rounds.program))
+        line = speed(rounds.program, timing, num_rounds) | samples | rate(flops_a_second, product)
+        lines.append(line | memory(rounds.program))
     return lines
 
 
 def process_peak_bytes() -> int:
-    """The most memory that this process ever had in use on the host, whatever for."""
+    """Peak resident memory of this process on the host."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def memory(program: Program) -> dict[str, int]:
-    """What one program needs by its compiler's account, and what the whole process has had so far."""
-    found = {"program_bytes": program.program_bytes, "process_peak_bytes_so_far": process_peak_bytes()}
+    """Memory of one program as its compiler reports it, and the peak of the whole process so far."""
+    result = {"program_bytes": program.program_bytes, "process_peak_bytes_so_far": process_peak_bytes()}
     stats = jax.devices()[0].memory_stats() or {}
     if "peak_bytes_in_use" in stats:
-        found["device_peak_bytes_so_far"] = stats["peak_bytes_in_use"]
-    return found
+        result["device_peak_bytes_so_far"] = stats["peak_bytes_in_use"]
+    return result
 
 
-def speed(program: Program, timing: Timing, pieces: int, of: str = "round") -> dict[str, Any]:
-    """Seconds of compiling, and of one of the `pieces` (rounds, or what `of` says) of a call."""
+def speed(program: Program, timing: Timing, count: int, unit: str = "round") -> dict[str, Any]:
+    """Seconds of compiling, and of one `unit` of the `count` in a call."""
     return {
         "trace_seconds": program.trace_seconds,
         "compile_seconds": program.compile_seconds,
-        f"{of}s_a_call": pieces,
-        f"median_seconds_a_{of}": timing.median / pieces,
-        f"minimum_seconds_a_{of}": timing.minimum / pieces,
+        f"{unit}s_a_call": count,
+        f"median_seconds_a_{unit}": timing.median / count,
+        f"minimum_seconds_a_{unit}": timing.minimum / count,
     }
 
 
 def rate(flops_per_second: float, product: Timing) -> dict[str, float]:
-    """FLOP/s, and their share of the device's peak: the median of the large `product`'s."""
+    """FLOP/s, and their share of the device's peak, which is the median of the large `product`."""
     peak = 2 * _product_size() ** 3 / product.median
     share = flops_per_second / peak
     return {"flops_per_second": flops_per_second, "peak_flops_per_second": peak, "share_of_peak": share}
 
 
 def large_product() -> Callable[[], float]:
-    """The seconds of one large float32 matrix product, to be timed in turn with what its speed is compared with."""
+    """Times one large float32 matrix product; to be interleaved with the calls that are compared with it."""
     size = _product_size()
     a = jax.random.normal(jax.random.key(0), (size, size))
     program = compile_program(jnp.matmul, a, a)
@@ -272,17 +275,17 @@ def _product_size() -> int:
 
 
 def example_flops(workload: Workload) -> tuple[float, float]:
-    """FLOPs of one of the workload's examples in training (forward and backward), and in the loss alone."""
+    """FLOPs of one example in training (forward and backward), and in the loss alone."""
     task, train = workload.simulation().task, workload.dataset.train
     batch = jnp.asarray(train.x[: workload.batch_size]), jnp.asarray(train.y[: workload.batch_size])
     size = len(batch[0])
     variables, mask = jax.eval_shape(task.init, jax.random.key(0)), jnp.ones(size, bool)
-    training = flops.count(gradient(task), variables.params, *batch, mask, jax.random.key(0))
-    return training / size, flops.count(task.metrics, variables, *batch, mask) / size
+    training = flops.count_flops(gradient(task), variables.params, *batch, mask, jax.random.key(0))
+    return training / size, flops.count_flops(task.metrics, variables, *batch, mask) / size
 
 
 def gradient(task: Task) -> Callable[..., PyTree]:
-    """The gradient of the training loss of `task`, which has no statistics: params, x, y, mask, key -> like params."""
+    """The gradient of the training loss of a `task` without statistics: (params, x, y, mask, key) -> like params."""
 
     def loss(params: PyTree, *args: Array) -> Array:
         return task.loss(Variables(params), *args)[0]
@@ -291,23 +294,27 @@ def gradient(task: Task) -> Callable[..., PyTree]:
 
 
 def line(out: Path | None, **measured: Any) -> None:
-    """Prints `measured`, with device, versions and command, as one line of JSON; appends it to the file `out` if given.
-
-    Numbers keep four significant digits.
-    """
-    text = json.dumps({name: _short(value) for name, value in measured.items()} | environment())
+    """Prints `measured`, with device, versions and command, as a line of JSON; appends it to `out` if given."""
+    text = json.dumps(short(measured) | environment())
     print(text, flush=True)
     if out is not None:
         with out.open("a") as file:
             file.write(text + "\n")
 
 
-def _short(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+def short(value: Any) -> Any:
+    """`value` with all its floats rounded to four significant digits; NaN and infinity become None."""
+    if isinstance(value, dict):
+        return {key: short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [short(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else None
+    return value
 
 
 def environment() -> dict[str, Any]:
-    """Device, versions and command, without the place of the output."""
+    """Device, versions and command."""
     device = jax.devices()[0]
     versions = {"fedsim": fedsim.__version__, "python": platform.python_version()}
     return {
@@ -321,12 +328,12 @@ def environment() -> dict[str, Any]:
 
 
 def cpus() -> list[int]:
-    """The CPUs that this process may use; none where the system does not tell."""
+    """The CPUs that this process may use; empty if the system does not say."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def command() -> str:
-    """The command line, without the place of the benchmarks, of a peer's Python, and of the output."""
+    """The command line relative to the repository, without `--out` and `--python`."""
     words, kept = iter(sys.argv[1:]), []
     for word in words:
         if word in ("--out", "--python"):

@@ -1,13 +1,13 @@
-"""The useful share of the example slots that clients of different sizes train in lockstep, and seconds a round.
+"""The useful share of the example slots when clients of different sizes train in lockstep, and seconds a round.
 
 A client's slot in a step is computed whether it holds an example or not. A wave of w clients makes as many steps of B
-slots as its largest client needs; with micro-batches of b examples, as many steps of b. The share is the examples of
-the cohorts of `--cohorts` rounds over the slots in which they are trained. Cohorts are sorted by size, as fedsim does.
-Width K is one `vmap` over the whole cohort.
+slots as its largest client needs; with micro-batches of b examples, as many steps of b. The share is the number of
+examples in the cohorts of `--cohorts` rounds over the number of slots. Cohorts are sorted by size, as in fedsim. Width
+K is one `vmap` over the whole cohort.
 
-Prints one JSON line for each set of clients, width and micro-batch. Sets: W4 and W5 of `workloads.py`, which are timed
-as well; and, for their sizes alone, `shakespeare_71` (the paper's protocol: 71 roles drawn, 80 % of their examples) and
-`shakespeare_all` (all roles that are long enough to be split so). Needs the prepared FEMNIST and Shakespeare (`fedsim
+Prints one JSON line for each set of clients, width and micro-batch. Sets: W4 and W5 of `workloads.py`, which are also
+timed; and, for their sizes only, `shakespeare_71` (the paper's protocol: 71 random roles, 80 % of their examples) and
+`shakespeare_all` (all roles that are long enough for this split). Needs the prepared FEMNIST and Shakespeare (`fedsim
 data prepare`).
 """
 
@@ -26,7 +26,7 @@ from fedsim.config.schema import Config, DataConfig
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.core.waves import sample_cohort
 from fedsim.engine import build
-from fedsim.engine.layout import num_slots
+from fedsim.engine.slots import num_slots
 from fedsim.errors import FedsimError
 
 
@@ -42,9 +42,9 @@ def main() -> None:
         "--cohorts", type=measure.positive, default=1000, help="rounds whose cohorts are counted (default %(default)s)"
     )
     parser.add_argument(
-        "--rounds", type=measure.positive, default=2, help="rounds of a measured call (default %(default)s)"
+        "--rounds", type=measure.positive, default=2, help="rounds of a timed call (default %(default)s)"
     )
-    parser.add_argument("--no-training", action="store_true", help="the shares only; nothing is timed")
+    parser.add_argument("--no-training", action="store_true", help="only the shares, without timing")
     options = parser.parse_args()
     for name in options.sets:
         try:
@@ -55,24 +55,24 @@ def main() -> None:
 
 
 def measure_set(workload: Workload, is_timed: bool, options: argparse.Namespace) -> None:
-    """Prints the shares of one set of clients for each width and micro-batch, and times its rounds if asked."""
+    """Prints the share of one set of clients for each width and micro-batch, with times if `is_timed`."""
     cohorts = cohort_sizes(workload.dataset.train, workload.cohort_size, options.cohorts)
-    counts = workload.dataset.train.counts
+    num_examples = workload.dataset.train.num_examples
     settings = measure.engine_settings(workload, options.widths, options.micro_batches)
-    timed: list[dict] = [{}] * len(settings)
+    timings: list[dict] = [{}] * len(settings)
     if is_timed:
         simulations = [workload.simulation(*setting) for setting in settings]
-        timed = measure.time_rounds(workload, simulations, options.rounds, options.repeats)
-    for (width, micro_batch), found in zip(settings, timed, strict=True):
+        timings = measure.time_rounds(workload, simulations, options.rounds, options.repeats)
+    for (width, micro_batch), timing in zip(settings, timings, strict=True):
         slots = num_slots(cohorts, width, workload.batch_size, micro_batch)
         measure.line(
             options.out,
             benchmark="ragged",
             workload=workload.name,
-            clients=len(counts),
-            smallest=int(counts.min()),
-            median=float(np.median(counts)),
-            largest=int(counts.max()),
+            clients=len(num_examples),
+            smallest=int(num_examples.min()),
+            median=float(np.median(num_examples)),
+            largest=int(num_examples.max()),
             cohort_size=workload.cohort_size,
             batch_size=workload.batch_size,
             width=width,
@@ -80,14 +80,16 @@ def measure_set(workload: Workload, is_timed: bool, options: argparse.Namespace)
             cohorts=options.cohorts,
             useful_share=float(cohorts.sum() / slots.sum()),
             slots_a_round=float(slots.mean()),
-            **found,
+            **timing,
         )
 
 
 def cohort_sizes(data: ClientData, cohort_size: int, num_cohorts: int) -> np.ndarray:
     """The numbers of examples [num_cohorts, K] of cohorts that fedsim draws, largest first."""
-    counts = jnp.asarray(data.counts)
-    sizes_alone = ClientData(counts, counts, jnp.asarray(data.offsets), counts, counts > 0)  # no need for the examples
+    num_examples = jnp.asarray(data.num_examples)
+    sizes_alone = ClientData(
+        num_examples, num_examples, jnp.asarray(data.offsets), num_examples, num_examples > 0
+    )  # examples are not needed
     draw = lambda key: sample_cohort(key, sizes_alone, cohort_size).num_examples
     return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), num_cohorts)))
 
@@ -97,7 +99,7 @@ def _shakespeare(sample_clients: int | None) -> FederatedDataset:
     return build.dataset(Config(data=config))
 
 
-def _of_size(name: str, dataset: FederatedDataset) -> Workload:
+def _make_w5(name: str, dataset: FederatedDataset) -> Workload:
     return replace(workloads.load("W5"), name=name, dataset=dataset)
 
 
@@ -105,8 +107,8 @@ TRAINED = ("W4", "W5")
 SETS: dict[str, Callable[[], Workload]] = {
     "W4": lambda: workloads.load("W4"),
     "W5": lambda: workloads.load("W5"),
-    "shakespeare_71": lambda: _of_size("shakespeare_71", _shakespeare(71)),
-    "shakespeare_all": lambda: _of_size("shakespeare_all", _shakespeare(None)),
+    "shakespeare_71": lambda: _make_w5("shakespeare_71", _shakespeare(71)),
+    "shakespeare_all": lambda: _make_w5("shakespeare_all", _shakespeare(None)),
 }
 
 

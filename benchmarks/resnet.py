@@ -1,7 +1,7 @@
-"""ResNet-18 for images of 32 x 32 pixels, with group normalisation: a network that is larger than the paper's.
+"""ResNet-18 for images of 32 x 32 pixels, with group normalization: larger than the paper's networks.
 
 He, Zhang, Ren, Sun: "Deep Residual Learning for Image Recognition", CVPR 2016; the first layer is 3 x 3 without a pool,
-as is usual for CIFAR-10, and normalisation is by groups, as is usual in federated learning (Hsieh et al., ICML 2020).
+as is usual for CIFAR-10, and normalization is by groups, as is usual in federated learning (Hsieh et al., ICML 2020).
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ class ResNet18(nn.Module):
         return nn.Dense(self.num_classes)(x.mean(axis=(1, 2)))
 
     def convolve(self, x: Array, features: int, size: int, stride: int = 1) -> Array:
-        """A convolution of the kind that was asked for."""
+        """A convolution by `layers`."""
         if self.layers == "fedsim":
             return Conv(features, size, stride, use_bias=False)(x)
         kernel = glorot_uniform()

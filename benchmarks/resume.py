@@ -1,4 +1,4 @@
-"""A sweep that is killed at random moments and started again, beside one that is left alone: are the rows the same?
+"""Checks that a sweep which is killed at random moments and resumed has the same rows as an uninterrupted one.
 
 python benchmarks/resume.py > benchmarks/results/resume-cpu.json
 """
@@ -22,16 +22,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="configs/quickstart.toml")
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="of the random moments")
     options = parser.parse_args()
     draw = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as directory:
-        alone, killed = RunFolder(Path(directory) / "alone"), RunFolder(Path(directory) / "killed")
+        uninterrupted, killed = (RunFolder(Path(directory) / name) for name in ("uninterrupted", "killed"))
         started = time.perf_counter()
-        start(options.config, alone).wait()
+        start(options.config, uninterrupted).wait()
         seconds = time.perf_counter() - started
-        num_parts = count_parts(alone)
-        found = []
+        num_parts = count_parts(uninterrupted)
+        kills = []
         for target in sorted(draw.uniform(0, 1) * num_parts for _ in range(options.kills)):
             process = start(options.config, killed)
             while count_parts(killed) < target and process.poll() is None:
@@ -40,19 +40,19 @@ def main() -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
             complete = sum(killed.finished(group) is not None for group in range(len(plan(killed))))
-            found.append({"parts": count_parts(killed), "of": num_parts, "complete_groups": complete})
+            kills.append({"parts": count_parts(killed), "of": num_parts, "complete_groups": complete})
         start(options.config, killed).wait()
-        equal = {kind: killed.read(kind).equals(alone.read(kind)) for kind in SCHEMAS}
-        rows = {kind: alone.read(kind).num_rows for kind in SCHEMAS}
-        about = alone.read_manifest()
+        equal = {kind: killed.read(kind).equals(uninterrupted.read(kind)) for kind in SCHEMAS}
+        rows = {kind: uninterrupted.read(kind).num_rows for kind in SCHEMAS}
+        manifest = uninterrupted.read_manifest()
     result = {
         "command": "python " + " ".join(sys.argv),
-        "device": about["device"],
-        "versions": about["versions"],
-        "runs": len(about["runs"]),
-        "groups": len(about["plan"]),
+        "device": manifest["device"],
+        "versions": manifest["versions"],
+        "runs": len(manifest["runs"]),
+        "groups": len(manifest["plan"]),
         "seconds_alone": round(seconds, 1),
-        "kills": found,
+        "kills": kills,
         "rows": rows,
         "equal": equal,
     }
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def start(config: str, folder: RunFolder) -> subprocess.Popen[bytes]:
-    """`fedsim run` as a process of its own."""
+    """Starts `fedsim run`."""
     command = [
         sys.executable,
         "-m",
@@ -76,12 +76,12 @@ def start(config: str, folder: RunFolder) -> subprocess.Popen[bytes]:
 
 
 def count_parts(folder: RunFolder) -> int:
-    """The files of rows that are there."""
+    """The number of files with rows."""
     return len(list(folder.parts.glob("*.parquet")))
 
 
 def plan(folder: RunFolder) -> list[dict]:
-    """The groups, if the folder has a manifest yet."""
+    """The groups; none before there is a manifest."""
     return folder.read_manifest()["plan"] if folder.is_occupied() else []
 
 

@@ -1,18 +1,17 @@
 """Seconds a round of each workload, for several numbers of clients in lockstep and sizes of micro-batches.
 
-Prints one JSON line for each workload, width and micro-batch. All of a workload's programs do the same rounds, in turn,
-so that a slow moment hits all alike. With `--rule arfl` each client's loss is computed before it trains, as ARFL needs
-it: the difference to `fedavg` is what that costs. `flops_per_second` counts the products of real examples only, for
+Prints one JSON line for each workload, width and micro-batch. All programs of a workload run the same rounds,
+interleaved, so that slow moments affect all alike. With `--rule arfl` each client's loss is computed before it trains,
+as ARFL needs it; the difference to `fedavg` is its cost. `flops_per_second` counts products of real examples only, for
 training and, with arfl, for the losses.
 
-`--convolutions` measures instead W1's client step with other convolutions and pools than fedsim's.
+`--convolutions` compares other convolutions and pools with fedsim's on W1's client step instead.
 
-Memory: `program_bytes` is one program's arguments, results and temporaries by the compiler's account;
-`process_peak_bytes_so_far` is the most that the process had in use until then, earlier lines included.
+Memory: `program_bytes` are one program's arguments, results and temporaries as the compiler reports them;
+`process_peak_bytes_so_far` is the peak of the process until then, earlier lines included.
 """
 
 import argparse
-from dataclasses import replace
 
 import convolutions
 import jax
@@ -38,7 +37,7 @@ def main() -> None:
         choices=SHORT + LONG,
         default=SHORT,
         metavar="NAME",
-        help=f"of {', '.join(SHORT)} (default: these) and the paper's, which take long: {', '.join(LONG)}",
+        help=f"{', '.join(SHORT)} (default: these), or the paper's, which take long: {', '.join(LONG)}",
     )
     parser.add_argument(
         "--widths",
@@ -52,18 +51,18 @@ def main() -> None:
         nargs="+",
         choices=["one", "all"],
         default=["one", "all"],
-        help="one device spreads each operation over the cores; all: each trains clients of its own (default: both)",
+        help="one: a single device spreads each operation over the cores; all: a device for each core (default: both)",
     )
     parser.add_argument("--rule", choices=["fedavg", "arfl"], default="fedavg")
     parser.add_argument(
-        "--rounds", type=measure.positive, help="rounds a call (default: what the fastest does in half a second)"
+        "--rounds", type=measure.positive, help="rounds of a call (default: half a second of the fastest)"
     )
     parser.add_argument("--convolutions", action="store_true", help="compare convolutions on W1's client step")
     parser.add_argument(
         "--batches", type=measure.positive, nargs="+", default=[16, 64], help="with --convolutions: batch sizes"
     )
     options = parser.parse_args()
-    devices.one_per_core()
+    devices.use_one_per_core()
     if options.convolutions:
         convolutions.compare(options.widths or CONVOLUTION_WIDTHS, options.batches, options.repeats, options.out)
         return
@@ -79,13 +78,14 @@ def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
     """Prints a line for each width and micro-batch."""
     engine = measure.engine_settings(workload, options.widths or WIDTHS, options.micro_batches)
     axes = [CLIENTS if which == "all" else None for which in options.devices]
-    settings = [(*one, axis) for one in engine for axis in axes]
+    settings = [(*widths, axis) for widths in engine for axis in axes]
+    rule = workloads.RULES[options.rule]
     simulations = [
-        replace(workload.simulation(width, micro_batch, options.rule, options.rule == "arfl"), client_axis=axis)
+        workload.simulation(width, micro_batch, rule, record_losses=options.rule == "arfl", axis=axis)
         for width, micro_batch, axis in settings
     ]
     timed = measure.time_rounds(workload, simulations, options.rounds, options.repeats)
-    for (width, micro_batch, axis), found in zip(settings, timed, strict=True):
+    for (width, micro_batch, axis), timing in zip(settings, timed, strict=True):
         measure.line(
             options.out,
             benchmark="round",
@@ -97,7 +97,7 @@ def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
             cohort_size=workload.cohort_size,
             batch_size=workload.batch_size,
             epochs=workload.epochs,
-            **found,
+            **timing,
         )
 
 

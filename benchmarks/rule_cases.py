@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 from fedsim import aggregators
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
-from rules_peer import made_up, radius
+from rules_peer import radius, random_updates
 
-__all__ = ["ALL", "CASES", "made_up"]
+__all__ = ["ALL", "CASES", "random_updates"]
 
 ALL = ("byzfl", "byzfl_numpy", "byzpy")
 BYZFL = ("byzfl", "byzfl_numpy")
-ALONE: tuple[str, ...] = ()
+NONE: tuple[str, ...] = ()
 
 
 class Case(NamedTuple):
-    """A rule, or what stands before one."""
+    """A rule or a pre-aggregator."""
 
     make: Callable[[Any, int], Any]  # f, d -> Aggregator or PreAggregator
     is_rule: bool = True
-    is_random: bool = False  # here or there: results cannot be compared
-    enumerates: bool = False  # subsets of K - f clients, with an f that is no data of the program
+    is_random: bool = False  # in fedsim or in the peer: results cannot be compared
+    enumerates: bool = False  # subsets of K - f clients, with a static f
     peers: tuple[str, ...] = ALL
 
 
@@ -32,21 +32,21 @@ CASES = {
     "median": Case(lambda f, d: aggregators.median(), peers=BYZFL),  # ByzPy takes the lower of the middle two
     "trimmed_mean": Case(lambda f, d: aggregators.trimmed_mean(num_byzantine=f)),
     "meamed": Case(lambda f, d: aggregators.meamed(num_byzantine=f), peers=BYZFL),
-    "krum": Case(lambda f, d: aggregators.krum(num_byzantine=f, neighbours="n-f-1")),
-    "multi_krum": Case(lambda f, d: aggregators.multi_krum(num_byzantine=f, neighbours="n-f-1")),
-    "bulyan": Case(lambda f, d: aggregators.bulyan(num_byzantine=f), peers=ALONE),
+    "krum": Case(lambda f, d: aggregators.krum(num_byzantine=f, neighbors="n-f-1")),
+    "multi_krum": Case(lambda f, d: aggregators.multi_krum(num_byzantine=f, neighbors="n-f-1")),
+    "bulyan": Case(lambda f, d: aggregators.bulyan(num_byzantine=f), peers=NONE),
     "rfa": Case(lambda f, d: aggregators.rfa(), peers=BYZFL),
-    "dnc": Case(lambda f, d: aggregators.dnc(num_byzantine=f), peers=ALONE),
-    "cfl": Case(lambda f, d: aggregators.cfl(), peers=ALONE),
+    "dnc": Case(lambda f, d: aggregators.dnc(num_byzantine=f), peers=NONE),
+    "cfl": Case(lambda f, d: aggregators.cfl(), peers=NONE),
     "centered_clipping": Case(lambda f, d: aggregators.centered_clipping(tau=radius(d))),
-    "norm_clipping": Case(lambda f, d: aggregators.norm_clipping(threshold=radius(d)), peers=ALONE),
+    "norm_clipping": Case(lambda f, d: aggregators.norm_clipping(threshold=radius(d)), peers=NONE),
     "caf": Case(lambda f, d: aggregators.caf(num_byzantine=f), is_random=True),
     "mda": Case(lambda f, d: aggregators.mda(num_byzantine=f), enumerates=True),
     "smea": Case(lambda f, d: aggregators.smea(num_byzantine=f), is_random=True, enumerates=True),
-    "autogm": Case(lambda f, d: aggregators.autogm(), peers=ALONE),
-    "signguard": Case(lambda f, d: aggregators.signguard(), peers=ALONE),
-    "foolsgold": Case(lambda f, d: aggregators.foolsgold(), peers=ALONE),
-    "flame": Case(lambda f, d: aggregators.flame(), peers=ALONE),
+    "autogm": Case(lambda f, d: aggregators.autogm(), peers=NONE),
+    "signguard": Case(lambda f, d: aggregators.signguard(), peers=NONE),
+    "foolsgold": Case(lambda f, d: aggregators.foolsgold(), peers=NONE),
+    "flame": Case(lambda f, d: aggregators.flame(), peers=NONE),
     "nnm": Case(lambda f, d: aggregators.nnm(num_byzantine=f), is_rule=False),
     "bucketing": Case(lambda f, d: aggregators.bucketing(size=2), is_rule=False, is_random=True),
     "clipping": Case(lambda f, d: aggregators.clipping(threshold=radius(d)), is_rule=False),

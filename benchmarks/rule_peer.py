@@ -1,4 +1,4 @@
-"""The process in which a peer's rules run, watched: a call that takes too long, or too much memory, ends."""
+"""A process that runs a peer's rules, with limits of time and memory for each call."""
 
 import json
 import os
@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).resolve().parent / "peers" / "rules_peer.py"
 
 
 class PeerError(Exception):
-    """A call that came to nothing, and why."""
+    """A call that failed."""
 
 
 class TooLongError(PeerError):
@@ -23,7 +23,7 @@ class TooLongError(PeerError):
 
 
 class Peer:
-    """Commands to `peers/rules_peer.py`; a process that had to be stopped is started anew with the same updates."""
+    """Commands to `peers/rules_peer.py`; a process that had to be stopped is started again with the same updates."""
 
     def __init__(self, python: str, threads: int, memory: int, limit: float) -> None:
         self.command = [python, str(SCRIPT), "--threads", str(threads), "--memory", str(memory)]
@@ -32,16 +32,16 @@ class Peer:
         self.versions: dict[str, str] = self._start()
 
     def data(self, num_clients: int, size: int) -> None:
-        """The updates to be used from now on."""
+        """Sets the updates for later calls."""
         self.shape = (num_clients, size)
         self._ask(["data", *self.shape], limit=600.0)
 
     def use(self, library: str, rule: str, f: int, file: Path) -> float:
-        """The seconds of a first call, whose result goes to `file`."""
+        """Seconds of the first call of a rule; saves its result in `file`."""
         return self._ask(["use", library, rule, f, str(file)], self.limit)
 
     def time(self, library: str, number: int) -> float:
-        """The seconds of one of `number` calls of the rule that is in use."""
+        """Mean seconds of `number` calls of the rule of the last `use`."""
         return self._ask(["time", library, number], self.limit * (number + 1))
 
     def _start(self) -> dict[str, str]:
@@ -69,7 +69,7 @@ class Peer:
         self.process.wait()
         shape, self.shape = self.shape, None
         if shape is None:
-            raise RuntimeError(f"{' '.join(self.command)} does not start")
+            raise RuntimeError(f"{' '.join(self.command)} failed to start")
         self._start()
         self.data(*shape)
         raise PeerError("the process died") if ready else TooLongError(limit)

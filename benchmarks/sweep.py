@@ -1,13 +1,12 @@
-"""A sweep of S runs, which differ in seed and learning rate, in three ways, with and without start and compiling.
+"""Three ways to train S runs that differ in seed and learning rate, with and without startup and compiling.
 
 - `together`: one process and one program, as `fedsim run` compiles a sweep.
 - `in_turn`: one process; a run is compiled once and called S times.
-- `processes`: a process for each run, as many at a time as there are CPUs, each on its own; nothing compiled is kept.
+- `processes`: a process for each run, one at a time on each CPU; compiled programs are not kept.
 
-Total seconds go from the start of the first process to the end of the last, imports, data and compiling included.
-Steady seconds are those in which compiled code ran; for `processes`, their sum over the number of processes at a time.
-Prints one JSON line for each workload, S and way. `total_ratio` and `steady_ratio` are a way's seconds over those of
-`together`.
+Total seconds are from the start of the first process to the end of the last, with imports, data and compiling. Steady
+seconds are the time in compiled code; for `processes`, their sum over the number of processes at a time. Prints one
+JSON line for each workload, S and way. `total_ratio` and `steady_ratio` are relative to `together`.
 
 Workloads: `W3` of `workloads.py` with 200 rounds a run, and `cnn`, the CIFAR-10 CNN on 20 clients x 50 images, K 5,
 B 10, with 10 rounds. The layout (lockstep, devices) is what fedsim chooses for S runs and, in the other ways, for one.
@@ -34,12 +33,12 @@ from workloads import Workload
 
 from fedsim.core.types import PyTree
 from fedsim.engine import devices
-from fedsim.engine.inputs import RunInputs, Shared
+from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
 from fedsim.models import Cifar10CNN
 
 WAYS = ("together", "in_turn", "processes")
-REPEATED = 4  # up to so many processes are measured more than once
+MAX_REPEATED = 4  # more processes than this are measured once
 
 
 class Settings(NamedTuple):
@@ -50,7 +49,7 @@ class Settings(NamedTuple):
 
 
 class Seconds(NamedTuple):
-    """What one way took."""
+    """The time that one way took."""
 
     total: float
     steady: float
@@ -80,20 +79,20 @@ def main() -> None:
         help="processes, on equal shares of the CPUs (default: CPUs)",
     )
     parser.add_argument(
-        "--most-seconds",
+        "--max-seconds",
         type=measure.positive,
         default=360,
-        help="leave S processes out if fewer of them show that they will take longer (default %(default)s)",
+        help="skip S processes if fewer of them show that they would take longer (default %(default)s)",
     )
     parser.add_argument(
         "--alone",
         choices=["together", "in_turn"],
         help="train S runs of one workload in this process, and print the seconds compiling and running",
     )
-    parser.add_argument("--first-run", type=measure.not_negative, default=0, help="with --alone: number of the first")
+    parser.add_argument("--first-run", type=measure.nonnegative, default=0, help="with --alone: number of the first")
     options = parser.parse_args()
     if options.alone and (len(options.workloads) != 1 or len(options.runs) != 1):
-        parser.error("--alone: give one of --workloads and one of --runs")
+        parser.error("--alone: must have one of --workloads and one of --runs")
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share an accelerator
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     for name in options.workloads:
@@ -107,17 +106,17 @@ def measure_workload(name: str, options: argparse.Namespace) -> None:
     """Prints a line for each number of runs and way."""
     seconds_a_process = 0.0
     for num_runs in options.runs:
-        found: dict[str, list[Seconds]] = {way: [] for way in options.ways}
+        seconds: dict[str, list[Seconds]] = {way: [] for way in options.ways}
         for repeat in range(options.repeats):
             for way in options.ways:
                 if way != "processes":
-                    found[way].append(in_one_process(name, way, num_runs, options))
-                elif (repeat == 0 or num_runs <= REPEATED) and seconds_a_process * num_runs <= options.most_seconds:
-                    found[way].append(in_processes(name, num_runs, options))
-                    seconds_a_process = found[way][-1].total / num_runs
-        medians = {way: _median(calls) if calls else None for way, calls in found.items()}
+                    seconds[way].append(in_one_process(name, way, num_runs, options))
+                elif (repeat == 0 or num_runs <= MAX_REPEATED) and seconds_a_process * num_runs <= options.max_seconds:
+                    seconds[way].append(in_processes(name, num_runs, options))
+                    seconds_a_process = seconds[way][-1].total / num_runs
+        medians = {way: _median(calls) if calls else None for way, calls in seconds.items()}
         for way in options.ways:
-            _print(name, num_runs, way, medians, len(found[way]), options)
+            _print(name, num_runs, way, medians, len(seconds[way]), options)
 
 
 def _median(calls: list[Seconds]) -> Seconds:
@@ -133,20 +132,20 @@ def _print(
     num_calls: int,
     options: argparse.Namespace,
 ) -> None:
-    settings, mine, together = SETTINGS[name], medians[way], medians.get("together")
-    found: dict[str, Any] = {"not_measured": f"would have taken more than {options.most_seconds} s"}
-    if mine is not None:
-        found = {
+    settings, median, together = SETTINGS[name], medians[way], medians.get("together")
+    result: dict[str, Any] = {"not_measured": f"would have taken more than {options.max_seconds} s"}
+    if median is not None:
+        result = {
             "calls": num_calls,
-            "total_seconds": mine.total,
-            "compile_seconds": mine.compiling,
-            "steady_seconds": mine.steady,
-            "layout": mine.layout,
+            "total_seconds": median.total,
+            "compile_seconds": median.compiling,
+            "steady_seconds": median.steady,
+            "layout": median.layout,
         }
         if together is not None:
-            found |= {"total_ratio": mine.total / together.total, "steady_ratio": mine.steady / together.steady}
+            result |= {"total_ratio": median.total / together.total, "steady_ratio": median.steady / together.steady}
     if way == "processes":
-        found["processes_at_a_time"] = min(options.at_a_time, num_runs)
+        result["processes_at_a_time"] = min(options.at_a_time, num_runs)
     measure.line(
         options.out,
         benchmark="sweep",
@@ -154,19 +153,19 @@ def _print(
         runs=num_runs,
         rounds=options.rounds or settings.num_rounds,
         way=way,
-        **found,
+        **result,
     )
 
 
 def in_one_process(name: str, way: str, num_runs: int, options: argparse.Namespace) -> Seconds:
-    """All runs in a process of their own."""
+    """All runs in one process."""
     started = time.perf_counter()
     compiling, running, layout = _result(_start(name, way, num_runs, 0, options))
     return Seconds(time.perf_counter() - started, running, compiling, layout)
 
 
 def in_processes(name: str, num_runs: int, options: argparse.Namespace) -> Seconds:
-    """Each run in a process of its own, `options.at_a_time` at a time; the compiling is that of the median process."""
+    """Each run in a separate process, `options.at_a_time` at a time; `compiling` is the median of the processes."""
     started = time.perf_counter()
     places, cpus = range(min(options.at_a_time, num_runs)), measure.cpus()
     waiting = iter(range(num_runs))
@@ -199,17 +198,17 @@ def _start(
 
 
 def _result(process: subprocess.Popen[str]) -> tuple[float, float, dict[str, int]]:
-    """The seconds compiling and running of a process of `--alone`, and its layout, when it has ended."""
+    """Waits for a process of `--alone`; its seconds compiling and running, and its layout."""
     text, _ = process.communicate()
     if process.returncode:
-        raise SystemExit(f"a process ended with {process.returncode}")
+        raise SystemExit(f"a process ended with status {process.returncode}")
     result = json.loads(text)
     return result["compile_seconds"], result["steady_seconds"], result["layout"]
 
 
 def alone(settings: Settings, options: argparse.Namespace) -> None:
-    """Trains the runs of this process and prints its seconds."""
-    devices.one_per_core()
+    """Trains the runs of this process and prints the seconds."""
+    devices.use_one_per_core()
     workload, (num_runs,), together = settings.load(), options.runs, options.alone == "together"
     num_rounds = options.rounds or settings.num_rounds
     layout = workload.layout(num_runs if together else 1)
@@ -222,7 +221,7 @@ def alone(settings: Settings, options: argparse.Namespace) -> None:
     calls = [runs] if together else [jax.tree.map(lambda a, i=i: a[i : i + 1], runs) for i in range(num_runs)]
     calls, shared = [place(call, P(RUNS)) for call in calls], place(workload.shared(), P())
 
-    def train(inputs: RunInputs, shared: Shared) -> PyTree:
+    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
         return programs.chunk(programs.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
 
     program = measure.compile_program(train, calls[0], shared)

@@ -5,10 +5,10 @@
 - W3: 200 clients x 50 vectors of 64, K 20, B 10, an MLP 64-32-10.
 - W4: the FEMNIST CNN on the writers of the prepared FEMNIST, K 32, B 64.
 - W5: the Shakespeare LSTM (dropout 0) on 16 roles drawn at random, every 40th window of each, K 16, B 10.
-- cifar10, femnist, shakespeare: the paper's Table 1 in one round each: K, E, B and models as in configs/paper, on W1's,
-  W4's and W5's data.
+- cifar10, femnist, shakespeare: one round of the paper's Table 1 each: K, E, B and models as in configs/paper, on the
+  data of W1, W4 and W5.
 
-W1 to W3 are made from a seed; W4 and W5 need the prepared data sets (`fedsim data prepare`).
+W1 to W3 are generated from a seed; W4 and W5 need the prepared data sets (`fedsim data prepare`).
 """
 
 from collections.abc import Callable
@@ -25,17 +25,19 @@ from synthetic import images, vectors
 
 import fedsim
 from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
+from fedsim.core.contracts import Aggregator, Attack, Task
 from fedsim.core.settings import Scalar
-from fedsim.core.types import Aggregator, Array, HParams, PyTree
+from fedsim.core.types import Array, HParams, PyTree
 from fedsim.engine import build, memory
-from fedsim.engine.inputs import RunInputs, Shared
+from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout
-from fedsim.engine.programs import Programs, make_mesh
+from fedsim.engine.programs import RunFunctions, make_mesh
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
-Placement = Callable[[PyTree, P], PyTree]  # a tree of arrays with a leading axis as the spec says, on the devices
+Placement = Callable[[PyTree, P], PyTree]  # puts a tree of arrays on the devices, sharded as the spec says
 NUM_ROLES, EVERY = 16, 40
-RULES: dict[str, Callable[[HParams], Aggregator]] = {
+Rule = Callable[[HParams], Aggregator]
+RULES: dict[str, Rule] = {
     "fedavg": lambda hparams: fedsim.aggregators.fedavg(),
     "arfl": lambda hparams: fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]),
 }
@@ -43,7 +45,7 @@ RULES: dict[str, Callable[[HParams], Aggregator]] = {
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """What is trained in a round, and on what."""
+    """A model, its data, and the settings of a round."""
 
     name: str
     dataset: fedsim.FederatedDataset
@@ -54,69 +56,77 @@ class Workload:
     epochs: int = 1
 
     def layout(self, num_runs: int = 1) -> Layout:
-        """What fedsim chooses by itself for `num_runs` runs of the workload on the devices at hand."""
+        """The layout that fedsim chooses for `num_runs` runs of the workload on the current devices."""
         task = self.simulation().task
         variables = jax.eval_shape(task.init, jax.random.key(0))
         return choose_layout(
             Config(server=ServerConfig(cohort_size=self.cohort_size), client=ClientConfig(batch_size=self.batch_size)),
             num_runs,
             sum(leaf.size for leaf in jax.tree.leaves(variables.params)),
-            np.asarray(self.dataset.train.counts),
+            np.asarray(self.dataset.train.num_examples),
             partial(memory.step_bytes, task, self.dataset),
-            Machine(jax.default_backend(), jax.device_count(), memory.available()),
+            Machine.current(),
         )
 
-    def programs(self, layout: Layout, max_rounds: int) -> tuple[Programs, Placement]:
-        """The workload's runs as `fedsim run` compiles them, and what puts arrays on the layout's devices."""
+    def programs(self, layout: Layout, max_rounds: int) -> tuple[RunFunctions, Placement]:
+        """The functions that `fedsim run` compiles, and a function that puts arrays on the layout's devices."""
         mesh = make_mesh(layout)
-        simulation = replace(self.simulation(layout.client_width, layout.micro_batch), client_axis=layout.client_axis)
+        simulation = self.simulation(layout.client_width, layout.micro_batch, axis=layout.client_axis)
         place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
-        return Programs(simulation, layout.run_width, max_rounds, mesh=mesh), place
+        return RunFunctions(simulation, layout.run_width, max_rounds, mesh=mesh), place
 
-    def shared(self) -> Shared:
-        """What all runs read."""
-        return Shared(self.dataset.train, self.simulation().task.frozen)
+    def shared(self) -> SharedInputs:
+        """The data that all runs share."""
+        return SharedInputs(self.dataset.train, self.simulation().task.frozen)
 
     def simulation(
-        self, width: int = 0, micro_batch: int = 0, rule: str = "fedavg", record_losses: bool = False
+        self,
+        width: int = 0,
+        micro_batch: int = 0,
+        rule: Rule = RULES["fedavg"],
+        record_losses: bool = False,
+        axis: str | None = None,
+        task: Task | None = None,
+        attack: Attack = fedsim.Attack(),  # noqa: B008
     ) -> fedsim.Simulation:
-        """The workload with `width` clients in lockstep (0: the whole cohort), `micro_batch` examples at a time."""
+        """The workload with `width` clients in lockstep (0: the whole cohort), `micro_batch` examples at a time.
+
+        With an `axis` of a mesh its devices share the cohort. `task` defaults to the module in float32.
+        """
         return fedsim.Simulation(
-            task=fedsim.classification(self.module, self.dataset.train.x[0]),
-            aggregator=RULES[rule],
-            cohort_size=self.cohort_size,
-            batch_size=self.batch_size,
-            max_count=self.dataset.max_count,
-            epochs=self.epochs,
-            client_width=width,
-            micro_batch=micro_batch,
-            record_losses=record_losses,
+            task=task or fedsim.classification(self.module, self.dataset.train.x[0]),
+            method=lambda hparams, round: fedsim.Method(rule(hparams), fedsim.client_sgd(hparams), attack=attack),
+            cohort=fedsim.CohortOptions(self.cohort_size, width=width, axis=axis),
+            training=fedsim.TrainingOptions(
+                self.batch_size, self.dataset.max_num_examples, self.epochs, micro_batch=micro_batch
+            ),
+            losses=fedsim.LossOptions(recorded=record_losses),
         )
 
 
 def hparams(learning_rate: Scalar) -> HParams:
-    """What any of the rules reads, [] or [S] as the learning rate; ARFL's lambda is M."""
+    """The numbers that `RULES` read, shaped like the learning rate, [] or [S]; ARFL's lambda is M."""
     learning_rate = jnp.asarray(learning_rate, jnp.float32)
     one = jnp.ones_like(learning_rate)
     return HParams(learning_rate, one, {"arfl.lam": one})
 
 
 def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
-    """Runs [S] that differ in key and learning rate, all on clean data."""
+    """Runs [S] that differ in key and learning rate, on clean data."""
     return RunInputs(keys, hparams(learning_rates), {})
 
 
 def load(name: str) -> Workload:
-    """The workload called `name`."""
+    """The workload `name`."""
     return WORKLOADS[name]()
 
 
 def roles() -> fedsim.FederatedDataset:
-    """16 roles of the prepared Shakespeare with the sizes' real ratios: every 40th training window of each."""
+    """16 roles of the prepared Shakespeare with realistic ratios of sizes: every 40th training window of each."""
     config = DataConfig(name="shakespeare", partition="natural", sample_clients=NUM_ROLES, test_fraction=0.2)
     dataset = build.dataset(Config(data=config))
     train = dataset.train
-    kept = [np.arange(o, o + c, EVERY) for o, c in zip(train.offsets, train.counts, strict=True)]
+    kept = [np.arange(o, o + c, EVERY) for o, c in zip(train.offsets, train.num_examples, strict=True)]
     owners = np.repeat(np.arange(len(kept)), [len(k) for k in kept])
     index = np.concatenate(kept)
     return fedsim.from_arrays(train.x[index], train.y[index], owners, dataset.x_test[:100], dataset.y_test[:100])

@@ -12,10 +12,10 @@
 # %% [markdown]
 # # ARFL in ten minutes
 #
-# Federated learning averages what its clients learn. Where some clients' labels are wrong, the average learns the
-# errors with the rest. *Auto-weighted Robust Federated Learning* (ARFL; Li, Ngai, Ye, Voigt,
-# <https://arxiv.org/abs/2101.05880>) learns how much each client counts together with the model. All that the server
-# needs for it is one more number from each client: its training loss.
+# Federated learning averages the models of its clients. If some clients' labels are wrong, the average learns the
+# errors too. *Auto-weighted Robust Federated Learning* (ARFL; Li, Ngai, Ye, Voigt, <https://arxiv.org/abs/2101.05880>)
+# learns the clients' weights together with the model. The only additional number that the server needs from each client
+# is its training loss.
 #
 # This notebook states the problem, solves it in a few lines, and trains ten clients, three of them with shuffled
 # labels.
@@ -32,27 +32,28 @@ BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, corrupted
 # %% [markdown]
 # ## The objective
 #
-# Client $i$ has $m_i$ examples and the mean training loss $L_i(w)$; there are $M = \sum_i m_i$ examples. ARFL looks for
-# parameters $w$ and weights $\alpha$ at once (Eq. 6 of the paper):
+# Client $i$ has $m_i$ examples and the mean training loss $L_i(w)$; there are $M = \sum_i m_i$ examples. ARFL minimizes
+# over parameters $w$ and weights $\alpha$ jointly (Eq. 6 of the paper):
 #
 # $$\min_{w,\,\alpha}\; \sum_i \alpha_i L_i(w) + \frac{\lambda}{2} \sum_i \frac{\alpha_i^2}{m_i}
 # \qquad \alpha_i \ge 0, \quad \sum_i \alpha_i = 1$$
 #
-# The first term wants all weight on the client with the lowest loss. The second one is least for $\alpha_i = m_i / M$,
-# which is FedAvg. $\lambda$ sets the balance; here, as everywhere in fedsim, `lam` is $\lambda / M$.
+# The first term is smallest with all weight on the client with the lowest loss. The second one is smallest for
+# $\alpha_i = m_i / M$, which is FedAvg. $\lambda$ sets the balance; here, as everywhere in fedsim, `lam` is
+# $\lambda / M$.
 #
-# Ten clients to try it on: the last three have high losses, as clients with wrong labels do once the model has learnt
-# something from the others.
+# Ten clients as an example: the last three have high losses, like clients with wrong labels once the model has learned
+# something from the rest.
 
 # %%
-counts = np.array([120, 80, 100, 60, 140, 90, 110, 70, 100, 130])
+num_examples = np.array([120, 80, 100, 60, 140, 90, 110, 70, 100, 130])
 losses = np.array([0.31, 0.42, 0.27, 0.55, 0.38, 0.47, 0.35, 1.60, 1.90, 1.75])
 corrupted = np.arange(10) >= 7
 
 
 def objective(alpha, lam):
     """Eq. 6 at fixed parameters, for weights alpha [N]."""
-    return alpha @ losses + lam * counts.sum() / 2 * np.sum(alpha**2 / counts)
+    return alpha @ losses + lam * num_examples.sum() / 2 * np.sum(alpha**2 / num_examples)
 
 
 # %% [markdown]
@@ -65,62 +66,63 @@ def objective(alpha, lam):
 # $$\alpha_i = \frac{m_i}{M_p} \Big[ 1 + \frac{M_p (\bar L_p - L_i)}{\lambda} \Big]_+
 # = \frac{m_i}{\lambda} \Big[ \bar L_p + \frac{\lambda}{M_p} - L_i \Big]_+$$
 #
-# In words: the best $p$ clients have the average loss $\bar L_p$. Whoever is worse than that by $\lambda / M_p$ or more
-# gets nothing; the others count by their examples, times how far they are below this threshold.
+# In words: the best $p$ clients have the average loss $\bar L_p$. Clients whose loss exceeds it by $\lambda / M_p$ or
+# more get no weight; the weight of the rest is proportional to their examples times their distance below this
+# threshold.
 
 
 # %%
 def best_weights(lam):
     """The weights alpha [N], p, the p-average loss and the threshold (Theorem 2)."""
-    scaled = lam * counts.sum()
+    scaled = lam * num_examples.sum()
     order = np.argsort(losses)
-    num_examples = np.cumsum(counts[order])
-    averages = np.cumsum((counts * losses)[order]) / num_examples
-    p = np.sum(1 + num_examples * (averages - losses[order]) / scaled > 0)
-    average, threshold = averages[p - 1], averages[p - 1] + scaled / num_examples[p - 1]
-    return counts * np.maximum(threshold - losses, 0) / scaled, p, average, threshold
+    totals = np.cumsum(num_examples[order])
+    averages = np.cumsum((num_examples * losses)[order]) / totals
+    p = np.sum(1 + totals * (averages - losses[order]) / scaled > 0)
+    average, threshold = averages[p - 1], averages[p - 1] + scaled / totals[p - 1]
+    return num_examples * np.maximum(threshold - losses, 0) / scaled, p, average, threshold
 
 
 # %% [markdown]
-# Is that the minimum? A general solver for constrained problems, which knows nothing of the theorem, finds the same
-# weights. So does fedsim's rule: its state begins with all clients' losses, and from it come their weights.
+# Is this the minimum? A general solver for constrained problems finds the same weights without the theorem. So does
+# fedsim's rule, whose initial state contains all clients' losses.
 
 # %%
 differences = []
 for lam in (0.01, 0.1, 0.3, 1.0, 10.0):
     alpha = best_weights(lam)[0]
-    found = minimize(
+    solution = minimize(
         objective,
-        x0=counts / counts.sum(),
+        x0=num_examples / num_examples.sum(),
         args=(lam,),
         bounds=[(0, 1)] * 10,
         constraints={"type": "eq", "fun": lambda alpha: alpha.sum() - 1},
         tol=1e-12,
     )
     rule = fedsim.aggregators.arfl(lam=lam)
-    in_fedsim = rule.client_weights(rule.init((), counts, losses))
-    differences.append((np.abs(alpha - found.x).max(), np.abs(alpha - in_fedsim).max()))
+    in_fedsim = rule.client_weights(rule.init((), num_examples, losses))
+    differences.append((np.abs(alpha - solution.x).max(), np.abs(alpha - in_fedsim).max()))
     print("lambda = {:5.2f} M: solver differs by {:.0e}, fedsim by {:.0e}".format(lam, *differences[-1]))
 
 # %% [markdown]
 # ## The p-average loss and the threshold
 #
-# Left: each client's loss, the average of the best $p$, and the threshold $\lambda / M_p$ above it. Right: the weights
-# that follow. Clients above the threshold have none at all, not just little; of the others, the better ones have more
-# than FedAvg would give them.
+# Left: each client's loss, the average of the best $p$, and the threshold $\lambda / M_p$ above it. Right: the
+# resulting weights. Clients above the threshold have exactly zero weight; among the rest, those with lower losses have
+# more weight than with FedAvg.
 
 # %%
 lam = 0.4
 alpha, p, average, threshold = best_weights(lam)
-colours = [ORANGE if bad else BLUE for bad in corrupted]
+colors = [ORANGE if bad else BLUE for bad in corrupted]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-left.bar(range(10), losses, color=colours, width=0.6)
+left.bar(range(10), losses, color=colors, width=0.6)
 left.axhline(average, color="black", linewidth=1, label=f"average of the best p = {p}")
 left.axhline(threshold, color="black", linewidth=1, linestyle="--", label="threshold")
 left.legend(frameon=False, loc="upper left")
 left.set(xlabel="Client", ylabel="Training loss", xticks=range(10), title=f"λ = {lam:g} M")
-right.bar(range(10), 100 * alpha, color=colours, width=0.6, label="ARFL")
-right.plot(range(10), 100 * counts / counts.sum(), "_", color="black", markersize=16, label="FedAvg")
+right.bar(range(10), 100 * alpha, color=colors, width=0.6, label="ARFL")
+right.plot(range(10), 100 * num_examples / num_examples.sum(), "_", color="black", markersize=16, label="FedAvg")
 right.legend(frameon=False, loc="upper right")
 right.set(xlabel="Client", ylabel="Client's weight α (%)", xticks=range(10), title="corrupted clients orange")
 plt.show()
@@ -128,33 +130,33 @@ plt.show()
 # %% [markdown]
 # ## From one client to all
 #
-# A small $\lambda$ trusts one client. As it grows, more join in the order of their losses; there is a wide range in
-# which all benign clients have a weight and the corrupted ones exactly zero. A large $\lambda$ gives everybody
-# $m_i / M$ (the marks at the right edge).
+# A small $\lambda$ gives all weight to one client. As $\lambda$ grows, clients are added in the order of their losses;
+# in a wide range all benign clients have positive weight and all corrupted ones zero. A large $\lambda$ gives every
+# client $m_i / M$ (the marks at the right edge).
 
 # %%
 toy_lams = np.logspace(-3, 2, 200)
 toy_alpha = np.stack([best_weights(lam)[0] for lam in toy_lams])
 figure, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
 for i in range(10):
-    axes.plot(toy_lams, 100 * toy_alpha[:, i], "--" if corrupted[i] else "-", color=colours[i])
-    axes.plot(toy_lams[-1], 100 * counts[i] / counts.sum(), ".", color="black", clip_on=False)
+    axes.plot(toy_lams, 100 * toy_alpha[:, i], "--" if corrupted[i] else "-", color=colors[i])
+    axes.plot(toy_lams[-1], 100 * num_examples[i] / num_examples.sum(), ".", color="black", clip_on=False)
 apart = (toy_alpha[:, ~corrupted] > 0).all(axis=1) & (toy_alpha[:, corrupted] == 0).all(axis=1)
 axes.axvspan(toy_lams[apart].min(), toy_lams[apart].max(), color="black", alpha=0.07, linewidth=0)
 axes.set(xscale="log", xlabel="λ / M", ylabel="Client's weight α (%)", xlim=(toy_lams[0], toy_lams[-1]), ylim=(0, None))
-axes.set_title("corrupted clients dashed; shaded: all benign clients and no other", fontsize="medium")
+axes.set_title("corrupted clients dashed; shaded: all benign clients and no corrupted one", fontsize="medium")
 plt.show()
 
 # %% [markdown]
 # ## Training
 #
-# The server can't solve for $w$ in closed form, so it takes turns. In each round the clients report their loss at the
+# The server cannot solve for $w$ in closed form, so it alternates. In each round the clients report their loss at the
 # model they receive and train it on their own data; the server averages the results with the weights $\alpha$, then
 # computes new weights from the new losses.
 #
-# Ten clients share scikit-learn's handwritten digits unevenly; clients 7, 8 and 9 have their labels shuffled. What is
-# not said has its default. The keywords go over two rules and eleven values of $\lambda$. FedAvg has no $\lambda$,
-# and runs once.
+# Ten clients share scikit-learn's handwritten digits unevenly; clients 7, 8 and 9 have shuffled labels. Other keys have
+# their defaults. The keywords sweep over two rules and eleven values of $\lambda$. FedAvg has no $\lambda$ and runs
+# once.
 
 # %%
 configuration = {
@@ -169,13 +171,13 @@ configuration = {
 lams = np.logspace(-2, 3, 11)
 
 # %%
-experiment = fedsim.load(configuration, server__aggregator=["fedavg", "arfl"], arfl__lam=lams.tolist())
+rules = fedsim.sweep(["fedavg", "arfl"])
+experiment = fedsim.load(configuration, server__aggregator=rules, arfl__lam=fedsim.sweep(lams))
 result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# The results are in a folder below `runs`. Once they are there, the same two lines only read them. `result.rounds` has
-# a row for each run and evaluated round, `result.clients` one for each run, round and client. Look at $\lambda = M$
-# first.
+# The results are in a folder in `runs`; running the same lines again only reads them. `result.rounds` has a row for
+# each run and evaluated round, `result.clients` one for each run, round and client. First $\lambda = M$.
 
 # %%
 rounds = result.rounds.to_pandas()
@@ -185,9 +187,9 @@ runs = {"FedAvg": 0, "ARFL": 1 + int(np.argmin(np.abs(lams - 1)))}  # in the ord
 rounds[rounds["run"].isin(runs.values()) & (rounds["round"] == 30)]
 
 # %% [markdown]
-# FedAvg gives the three corrupted clients their share of the examples, to the end. ARFL begins with nearly the same
-# weights, since an untrained model is as bad for everybody. As the model learns, the losses come apart, and the
-# corrupted clients' weights fall to exactly zero.
+# FedAvg weights the three corrupted clients by their examples in all rounds. ARFL starts with nearly the same weights,
+# since an untrained model has similar losses on all clients. As the model learns, the losses separate, and the weights
+# of the corrupted clients drop to exactly zero.
 
 # %%
 figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
@@ -195,8 +197,8 @@ for panel, (name, run) in zip(panels, runs.items(), strict=False):
     for i in range(10):
         panel.plot(100 * weights.loc[run][i], "--" if i >= 7 else "-", color=ORANGE if i >= 7 else BLUE)
     panel.set(xlabel="Round", ylabel="Client's weight (%)", title=f"{name} (corrupted clients dashed)", ylim=(0, 28))
-for name, colour in (("FedAvg", "#999999"), ("ARFL", "black")):
-    panels[2].plot(100 * accuracy.loc[runs[name]], color=colour, label=name)
+for name, color in (("FedAvg", "#999999"), ("ARFL", "black")):
+    panels[2].plot(100 * accuracy.loc[runs[name]], color=color, label=name)
 panels[2].legend(frameon=False, loc="lower right")
 panels[2].set(xlabel="Round", ylabel="Test accuracy (%)", title="clean test set")
 plt.show()
@@ -210,8 +212,8 @@ for name, run in runs.items():
 # %% [markdown]
 # ## Which λ?
 #
-# After training the picture is the one from above: a single client, then benign clients only, then everybody. Accuracy
-# is best in the middle. The paper uses $\lambda = M$ for corrupted data.
+# After training, the weights follow the same pattern: a single client, then only benign clients, then all. Accuracy is
+# best in the middle. The paper uses $\lambda = M$ for corrupted data.
 
 # %%
 num_weights = (last_weights > 1e-6).sum(axis=1)
@@ -220,7 +222,7 @@ for run, lam in enumerate(lams, start=1):
     print("lambda = {:8.3f} M: {:2d} clients with weight, {:5.1%} on corrupted ones, accuracy {:.1%}".format(*row))
 
 # %% [markdown]
-# `result.figures()` are the figures that `fedsim report` draws, by name: all that the rows have something for.
+# `result.figures()` are the figures of `fedsim report` by name.
 
 # %%
 figures = result.figures()
@@ -228,5 +230,5 @@ print(*figures, sep=", ")
 figures["weights_over_lam"]
 
 # %% [markdown]
-# From here: `sweep` maps λ, the share of corrupted clients and seeds together; `own_aggregator` writes a rule and
-# compares it with this one.
+# Next: `sweep` varies λ, the share of corrupted clients and the seed together; `custom_aggregator` defines a rule and
+# compares it with ARFL.

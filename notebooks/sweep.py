@@ -12,8 +12,8 @@
 # %% [markdown]
 # # A sweep is one program
 #
-# λ, the number of corrupted clients and the seed are data of a compiled program, not part of its shape. So a grid over
-# all three compiles once: here 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs.
+# λ, the number of corrupted clients and the seed are data of a compiled program, not part of its shape. A grid over all
+# three therefore compiles once: here 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs.
 
 # %%
 import flax.linen as nn
@@ -29,7 +29,8 @@ import fedsim
 # ## From a configuration
 #
 # Twenty clients share scikit-learn's handwritten digits evenly; ten of them train in each round. A configuration is a
-# TOML file, or a dict of the same form. Keywords override its keys, with two underscores for a dot, and lists sweep.
+# TOML file or a dict of the same form. Keywords override its keys, with two underscores for a dot; `fedsim.sweep` gives
+# a key several values.
 
 # %%
 configuration = {
@@ -45,12 +46,17 @@ lams = [0.01, 0.1, 1.0, 10.0, 100.0]
 fractions = [0.0, 0.2, 0.4, 0.5, 0.6]
 
 # %%
-experiment = fedsim.load(configuration, corruption__fraction=fractions, arfl__lam=lams, seed=[0, 1])
+experiment = fedsim.load(
+    configuration,
+    corruption__fraction=fedsim.sweep(fractions),
+    arfl__lam=fedsim.sweep(lams),
+    seed=fedsim.sweep([0, 1]),
+)
 result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# The run folder tells how the runs were grouped: those that differ in data alone are a group, and a group compiles
-# once. How many of its runs train in lockstep, and on which devices, fedsim chooses for the machine
+# The manifest in the run folder says how the runs were grouped: runs that differ only in data form a group, and a group
+# compiles once. fedsim chooses for the machine how many of its runs train in lockstep and on which devices
 # (`engine.run_width` overrides it).
 
 # %%
@@ -59,14 +65,15 @@ print(f"{len(experiment.runs())} runs in {len(manifest['plan'])} program")
 print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".format(**manifest))
 
 # %% [markdown]
-# ## What it shows
+# ## Results
 #
-# `result.xarray()` has the rows as arrays, with a dimension for each swept key. Clean data are corruption "none", so
-# that a mean over `corruption` finds one number in each place.
+# `result.xarray()` has the rows as arrays, with a dimension for each swept key. Runs on clean data have corruption
+# "none", so each position has one number along `corruption`, and the mean selects it.
 #
-# Between 0.1 M and M, corrupted clients get no weight at any rate, and the accuracy hardly depends on their number: the
-# benign clients train alone. A large λ trusts everybody, as FedAvg does. A very small one trusts a single client. If
-# that is a corrupted one, it stays: the model learns its wrong labels, and so its loss remains the lowest.
+# Between 0.1 M and M, corrupted clients get no weight at any rate, and the accuracy hardly depends on their number:
+# only the benign clients train. A large λ weights all clients by their examples, as FedAvg does. A very small λ selects
+# a single client. If it is corrupted, it remains selected: the model fits its wrong labels, so its loss stays the
+# lowest.
 
 # %%
 last = result.xarray().sel(aggregator="arfl", round=30)
@@ -74,12 +81,12 @@ grid = 100 * last.mean(["corruption", "seed"]).transpose("lam", "fraction")  # i
 
 
 def heat_map(axes, values, title, cmap):
-    """A grid [λ, rate] in percent, with its numbers."""
+    """Draws a grid [λ, rate] of percentages with its numbers."""
     image = axes.imshow(values, cmap=cmap, aspect="auto", origin="lower")
     middle = (values.min() + values.max()) / 2
     for (row, column), value in np.ndenumerate(values):
-        colour = "black" if (value > middle) == (cmap == "viridis") else "white"
-        axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour)
+        color = "black" if (value > middle) == (cmap == "viridis") else "white"
+        axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=color)
     axes.set(title=title, xlabel="Corrupted clients (%)", ylabel="λ / M")
     axes.set_xticks(range(len(fractions)), [f"{100 * fraction:.0f}" for fraction in fractions])
     axes.set_yticks(range(len(lams)), [f"{lam:g}" for lam in lams])
@@ -94,9 +101,10 @@ plt.show()
 # %% [markdown]
 # ## From Python
 #
-# Below the configuration is a `Simulation`: its methods are pure functions of a key, the clients' data and `HParams`.
-# So `jit`, `vmap` and `lax.map` apply to it, and it is at home in anybody's loop. Data are `fedsim.from_arrays`, a
-# model is any flax module. Whatever can be plugged in is a function of `HParams`: there the rule finds its λ.
+# A configuration is turned into a `Simulation`, whose methods are pure functions of a key, the clients' data and
+# `HParams`. So `jit`, `vmap` and `lax.map` apply to it, and you can write your own loop. `fedsim.from_arrays` divides
+# the data, and the model is any flax module. A function of `HParams` and the round returns the `Method`: that is where
+# the rule gets its λ.
 
 # %%
 digits = load_digits()
@@ -106,24 +114,24 @@ dataset = fedsim.from_arrays(x[360:], y[360:], np.arange(len(y) - 360) % 20, x[:
 
 simulation = fedsim.Simulation(
     task=fedsim.classification(nn.Sequential([nn.Dense(32), nn.relu, nn.Dense(10)]), dataset.train.x[0]),
-    aggregator=lambda hparams: fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]),
-    cohort_size=10,
-    batch_size=10,
-    epochs=3,
-    max_count=dataset.max_count,
+    method=lambda hparams, round: fedsim.Method(
+        fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]), fedsim.client_sgd(hparams)
+    ),
+    cohort=fedsim.CohortOptions(size=10),
+    training=fedsim.TrainingOptions(batch_size=10, epochs=3, max_num_examples=dataset.max_num_examples),
 )
 
 # %% [markdown]
-# One run, as a function of what a sweep varies. Corruption happens inside: who has its labels shuffled depends on the
-# seed and on the traced `num_corrupted` alone. Python runs this function only when JAX traces it, so that the counter
-# tells how often that was.
+# One run as a function of the swept numbers. Corruption happens inside: the choice of clients whose labels are shuffled
+# depends only on the seed and the traced `num_corrupted`. Python runs this function only when JAX traces it, so the
+# counter counts traces.
 
 # %%
 num_traces = 0
 
 
 def train(lam, num_corrupted, seed):
-    """Test accuracy after 15 rounds, and the corrupted clients' share of the weight in the last five."""
+    """Test accuracy after 15 rounds, and the weight of corrupted clients in the last five."""
     global num_traces
     num_traces += 1
     corruption_key, key = jax.random.split(jax.random.key(seed))
@@ -137,12 +145,12 @@ def train(lam, num_corrupted, seed):
 
 
 # %% [markdown]
-# `vmap` over $S$ runs trains $S \times K$ models in lockstep. That is what fills an accelerator. A CPU is busy with a
-# few models; there the gain is that one program serves all runs, not that a run gets faster. Memory grows with $S$:
-# parameters, updates and labels exist once a run. `lax.map` takes the same runs in turn, in one program as well; with
-# `batch_size=b` it takes $b$ of them in lockstep. fedsim does the latter.
+# `vmap` over $S$ runs trains $S \times K$ models in lockstep, which fills an accelerator. A few models are enough to
+# fill a CPU; there the gain is that all runs share one program, not that a run gets faster. Memory grows with $S$: each
+# run has parameters, updates and labels. `lax.map` runs one after another, also in one program; with `batch_size=b` it
+# runs $b$ of them in lockstep. fedsim does the latter.
 #
-# `lower` and `compile` make the programs explicitly; what they return cannot compile again, it only runs.
+# `lower` and `compile` create the programs explicitly; their results only run and never compile again.
 
 # %%
 grid_of_runs = jnp.meshgrid(jnp.array([0.1, 1.0, 100.0]), jnp.array([0, 8]), jnp.arange(2), indexing="ij")
@@ -159,27 +167,27 @@ difference = float(jnp.abs(accuracy["in lockstep"] - accuracy["in turn"]).max())
 print(f"Largest difference between their accuracies (rounding, amplified by training): {difference:.1%}")
 
 # %% [markdown]
-# Other values of the same shape need no compilation: here other seeds.
+# Other values of the same shape, such as other seeds, need no compilation.
 
 # %%
-others, _ = in_turn([*sweep[:2], sweep[2] + 2])
-print(f"{num_traces} traces, one a program")
+other_seeds, _ = in_turn([*sweep[:2], sweep[2] + 2])
+print(f"{num_traces} traces, one for each program")
 assert num_traces == 2
-for lam, num_corrupted, seed, *found in zip(*sweep, accuracy["in turn"], on_corrupted, others, strict=True):
+for lam, num_corrupted, seed, *numbers in zip(*sweep, accuracy["in turn"], on_corrupted, other_seeds, strict=True):
     if num_corrupted and not seed:
         row = "λ = {:5.1f} M, 8 of 20 corrupted: accuracy {:.1%}, weight of corrupted clients {:5.1%}; seed 2: {:.1%}"
-        print(row.format(lam, *found))
+        print(row.format(lam, *numbers))
 
 # %% [markdown]
 # ## From the shell
 #
-# Saved as `sweep.toml`, a configuration runs with progress, tables and figures, and continues after an interruption. A
-# sweep is a block `[[sweep]]` in it: a grid over any keys.
+# Saved as `sweep.toml`, a configuration runs with progress, tables and figures, and resumes after an interruption. Each
+# block `[[sweep]]` in it is a grid over any keys.
 #
 # ```sh
 # fedsim run sweep.toml --dry-run     # runs, programs and widths
 # fedsim run sweep.toml
 # ```
 #
-# What is not data starts another program: the rule, the model, the cohort's size, the number of epochs, and corruption
-# of images rather than labels.
+# Everything else compiles another program: the rule, the model, the cohort size, the number of epochs, and corruption
+# of images instead of labels.

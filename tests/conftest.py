@@ -27,7 +27,7 @@ import fedsim
 from fedsim.config import toml
 from fedsim.core.types import Examples
 from fedsim.engine import make_plan, run_plan
-from fedsim.runs.events import Begun, Evaluated, Event, Kept
+from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted
 from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -45,13 +45,13 @@ class Linear(nn.Module):
         return nn.Dense(self.num_classes)(x)
 
 
-def make_dataset(counts=COUNTS, num_features=5, num_test=40, seed=0) -> fedsim.FederatedDataset:
+def make_dataset(num_examples=COUNTS, num_features=5, num_test=40, seed=0) -> fedsim.FederatedDataset:
     """Three separable classes, client i with counts[i] examples."""
     rng = np.random.default_rng(seed)
-    num_train = sum(counts)
+    num_train = sum(num_examples)
     y = rng.integers(0, 3, num_train + num_test)
     x = rng.normal(size=(len(y), num_features)) + 2 * np.eye(3, num_features)[y]
-    client_ids = np.repeat(np.arange(len(counts)), counts)
+    client_ids = np.repeat(np.arange(len(num_examples)), num_examples)
     return fedsim.from_arrays(x[:num_train], y[:num_train], client_ids, x[num_train:], y[num_train:])
 
 
@@ -60,13 +60,39 @@ def arfl(hparams: fedsim.HParams) -> fedsim.Aggregator:
     return fedsim.aggregators.arfl(lam=hparams.settings.get("arfl.lam", 1.0))
 
 
+def build_simulation(
+    task,
+    aggregator,
+    *,
+    cohort_size,
+    dropout_rate=0.0,
+    client_width=0,
+    client_axis=None,
+    loss_at="broadcast",
+    record_losses=True,
+    root=None,
+    schedule=None,
+    **options,
+) -> fedsim.Simulation:
+    """A simulation from flat options; those named like a field of `Method` are functions of `HParams`."""
+    factories = {name: options.pop(name) for name in fedsim.Method._fields if name in options}
+    factories = {"aggregator": aggregator, "client_optimizer": fedsim.client_sgd} | factories
+
+    def method(hparams, round):
+        hparams = hparams if schedule is None else schedule(hparams, round)
+        return fedsim.Method(**{name: factory(hparams) for name, factory in factories.items()})
+
+    cohort = fedsim.CohortOptions(cohort_size, dropout_rate, client_width, client_axis)
+    losses = fedsim.LossOptions(loss_at, record_losses)
+    return fedsim.Simulation(task, method, cohort, fedsim.TrainingOptions(**options), losses, root)
+
+
 def make_simulation(dataset, aggregator=None, **options) -> fedsim.Simulation:
-    """The server's root data, for rules that measure something by them, are the first test examples."""
+    """Five clients a round; the server's root data are the first test examples."""
     root = Examples(dataset.x_test[:10], dataset.y_test[:10])
-    defaults = {"cohort_size": 5, "batch_size": 4, "epochs": 2, "max_count": dataset.max_count, "root": root}
-    aggregator = aggregator or arfl
+    training = {"batch_size": 4, "epochs": 2, "max_num_examples": dataset.max_num_examples}
     task = fedsim.classification(Linear(), dataset.train.x[0])
-    return fedsim.Simulation(task, aggregator, **(defaults | options))
+    return build_simulation(task, aggregator or arfl, **({"cohort_size": 5, "root": root} | training | options))
 
 
 class Stop:
@@ -76,7 +102,7 @@ class Stop:
         self.calls, self.rounds = calls, []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Evaluated | Begun | Kept) and event.num_rounds:
+        if isinstance(event, Evaluated | GroupStarted | GroupSkipped) and event.num_rounds:
             self.rounds.append(event.num_rounds)
             if len(self.rounds) == self.calls:
                 raise KeyboardInterrupt
@@ -87,10 +113,10 @@ def run_toml(text: str, path: Path, *observers, **options) -> RunFolder:
     return run_plan(make_plan(toml.parse(text)), path, observers, **options)
 
 
-def check_equal(got: RunFolder, wanted: RunFolder):
+def check_equal(got: RunFolder, expected: RunFolder):
     assert got.read_manifest()["status"] == "complete"
     for kind in ("rounds", "clients", "info"):
-        assert got.read(kind).equals(wanted.read(kind))
+        assert got.read(kind).equals(expected.read(kind))
 
 
 def finish_jobs(jobs: Iterable[str], path: Path) -> None:
@@ -130,7 +156,7 @@ def data(dataset) -> fedsim.ClientData:
 
 @pytest.fixture(autouse=True)
 def data_dirs(monkeypatch, tmp_path) -> tuple[Path, Path]:
-    """Tests see none of the user's own settings and data: where prepared and decoded data sets go instead."""
+    """A folder for prepared and decoded data sets, so that tests see no settings or data of the user."""
     for name in list(os.environ):
         if name.startswith("FEDSIM_") and name != "FEDSIM_DATA_DIR":
             monkeypatch.delenv(name)

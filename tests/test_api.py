@@ -1,4 +1,4 @@
-"""fedsim from Python in two lines: what `load` takes, and that `run` gives what the command line does."""
+"""`fedsim.load` and `fedsim.run`: accepted values, and the same results as the command line."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import fedsim
 from fedsim import report
 from fedsim.cli.main import main
 from fedsim.errors import ConfigError, RunFolderError
-from fedsim.runs.events import Ended, Evaluated, Started
+from fedsim.runs.events import Evaluated, GroupFinished, Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -53,22 +53,22 @@ def result(tmp_path_factory):
     return fedsim.run(TABLES, out=tmp_path_factory.mktemp("runs") / "two", progress=False)
 
 
-def test_a_file_its_path_and_tables_are_the_same(config):
-    loaded = [fedsim.load(source, name="one") for source in (config, str(config), TABLES)]
-    assert len({one.dump() for one in loaded}) == 1
-    assert loaded[0].name == "one"
+def test_files_paths_and_tables_are_equivalent(config):
+    loaded = [fedsim.load(source, name="trial") for source in (config, str(config), TABLES)]
+    assert len({experiment.dump() for experiment in loaded}) == 1
+    assert loaded[0].name == "trial"
     assert fedsim.load(config).name == "two"
-    assert TABLES["budget"] == {"small": {"server": {"num_rounds": 1}}}  # what was given is not touched
+    assert TABLES["budget"] == {"small": {"server": {"num_rounds": 1}}}  # the argument is not changed
 
 
-def test_overrides_fix_keys_and_lists_sweep_them(config):
+def test_overrides_set_keys_and_sweep_them(config):
     runs = fedsim.load(
         config,
         budget="small",
-        server__aggregator=["fedavg", "arfl"],
-        seed=range(3),
+        server__aggregator=fedsim.sweep(["fedavg", "arfl"]),
+        seed=fedsim.sweep(range(3)),
         arfl__lam=0.5,
-        mlp__hidden_sizes=[[4], [8, 8]],
+        mlp__hidden_sizes=fedsim.sweep([[4], np.array([8, 8])]),
         record__models=True,
         corruption__kind="flipping",
     ).runs()
@@ -81,11 +81,12 @@ def test_overrides_fix_keys_and_lists_sweep_them(config):
     assert {run.section("arfl").get("lam") for run in runs} == {None, 0.5}
 
 
-def test_numbers_of_numpy_and_paths_are_values_too(tmp_path):
+def test_numpy_values_and_paths_are_accepted(tmp_path):
     runs = fedsim.load(
         {},
-        seed=np.arange(3),
-        corruption__fraction=[np.float32(0.5), np.float64(0.25)],
+        seed=fedsim.sweep(np.arange(3)),
+        corruption__fraction=fedsim.sweep([np.float32(0.5), np.float64(0.25)]),
+        mlp__hidden_sizes=np.array([8, 4]),
         server__num_rounds=np.int64(7),
         data__name="arrays",
         arrays__path=tmp_path / "a.npz",
@@ -94,6 +95,7 @@ def test_numbers_of_numpy_and_paths_are_values_too(tmp_path):
     assert {run.seed for run in runs} == {0, 1, 2}
     assert {run.corruption.fraction for run in runs} == {0.5, 0.25}
     assert {run.server.num_rounds for run in runs} == {7}
+    assert {run.section("mlp")["hidden_sizes"] for run in runs} == {(8, 4)}
     assert {run.section("arrays")["path"] for run in runs} == {str(tmp_path / "a.npz")}
 
 
@@ -102,18 +104,19 @@ def test_numbers_of_numpy_and_paths_are_values_too(tmp_path):
     [
         ({"server__num_round": 3}, r"unknown key server\.num_round; did you mean server\.num_rounds\?"),
         ({"num_rounds": 3}, r"unknown key num_rounds; did you mean server\.num_rounds\?"),
-        ({"client__epochs": "few"}, r"client\.epochs: expected `int`, got "),
-        ({"client__epochs": 0.5}, r"client\.epochs: expected `int`, got "),
-        ({"server__aggregator": "majority"}, r'server\.aggregator: no "majority"; choose from'),
+        ({"client__epochs": "few"}, r"client\.epochs: .* got 'few'"),
+        ({"server__aggregator": ["fedavg", "arfl"]}, r"server\.aggregator: .*; .*fedsim\.sweep"),
+        ({"client__epochs": 0.5}, r"client\.epochs: .* got 0\.5"),
+        ({"server__aggregator": "majority"}, r'server\.aggregator: .* got "majority"'),
         ({"budget": "smal"}, "did you mean small?"),
     ],
 )
-def test_mistakes_are_config_errors(overrides, message, config):
+def test_wrong_values_are_config_errors(overrides, message, config):
     with pytest.raises(ConfigError, match=message):
         fedsim.load(config, **overrides)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(ConfigError, match="no such file"):
         fedsim.load(tmp_path / "none.toml")
 
@@ -126,41 +129,41 @@ def test_results_are_those_of_the_command_line(config, result, tmp_path, capsys)
     summary = pd.read_csv(tmp_path / "out" / "summary.csv")
     mean = result.summary.to_pandas()["final_accuracy_mean"]
     assert mean.tolist() == pytest.approx(summary["final_accuracy_mean"].tolist(), abs=1e-4)
-    drawn = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
-    assert set(result.figures()) == drawn
+    plotted = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
+    assert set(result.figures()) == plotted
     assert "Shuffling 50 %" in printed
     assert "Shuffling 50 %" in repr(result)
     assert repr(result) == result._repr_markdown_()
 
 
-def test_tables_of_a_result(result):
+def test_tables(result):
     rounds = result.rounds.to_pandas()
     assert rounds[["run", "round"]].to_numpy().tolist() == [[run, t] for run in (0, 1) for t in (0, 2, 4)]
     clients = result.clients.to_pandas()
     assert set(clients["client_id"]) == set(range(6))
-    in_rounds = clients[clients["round"] > 0]  # before them there is alpha alone
+    in_rounds = clients[clients["round"] > 0]  # before the first round there is only alpha
     assert in_rounds.groupby(["run", "round"])["weight"].sum().round(5).eq(1).all()
     assert clients.groupby("run")["corrupted"].any().all()
     assert result.info.num_rows == 0
-    (cell,) = result.summary.to_pylist()
+    (setting,) = result.summary.to_pylist()
     last = rounds[rounds["round"] == 4]["test_accuracy"]
-    assert cell["num_runs"] == 2
-    assert cell["final_accuracy_mean"] == pytest.approx(last.mean())
-    assert cell["final_accuracy_std"] == pytest.approx(last.std())
+    assert setting["num_runs"] == 2
+    assert setting["final_accuracy_mean"] == pytest.approx(last.mean())
+    assert setting["final_accuracy_std"] == pytest.approx(last.std())
 
 
-def test_tables_are_polars_too(result):
+def test_tables_in_polars(result):
     polars = pytest.importorskip("polars")
     assert polars.from_arrow(result.rounds)["test_accuracy"].to_list() == result.rounds["test_accuracy"].to_pylist()
 
 
-def test_figures_are_drawn_by_name(result):
+def test_figures(result):
     figures = result.figures()
     assert {"accuracy", "loss"} <= set(figures)
     assert all(isinstance(figure, Figure) for figure in figures.values())
 
 
-def test_a_sweep_is_a_cube(result):
+def test_xarray_has_a_dimension_for_each_swept_key(result):
     pytest.importorskip("xarray")
     accuracy = result.xarray()["test_accuracy"]
     assert accuracy.sizes["seed"] == 2
@@ -168,7 +171,7 @@ def test_a_sweep_is_a_cube(result):
         assert float(accuracy.sel(seed=row["seed"], round=row["round"]).squeeze()) == row["test_accuracy"]
 
 
-def test_what_is_there_is_read_and_not_run_again(result, config, tmp_path, capsys):
+def test_complete_runs_are_not_repeated(result, config, tmp_path, capsys):
     events = []
     again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=events.append)
     assert again.rounds.equals(result.rounds)
@@ -176,26 +179,26 @@ def test_what_is_there_is_read_and_not_run_again(result, config, tmp_path, capsy
     assert fedsim.Result(str(result.path)).rounds.equals(result.rounds)
     assert fedsim.Result(result.folder).path == result.path
     assert capsys.readouterr().err == ""
-    with pytest.raises(RunFolderError, match="holds results of another config"):
+    with pytest.raises(RunFolderError, match=r"seed"):
         fedsim.run(fedsim.load(config, name="fedsim", seed=5), out=result.path, progress=False)
 
 
-def test_an_observer_sees_all_and_may_stop_it(result, tmp_path, capsys):
+def test_observers_see_all_events_and_may_stop_the_run(result, tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt):
-        fedsim.run(TABLES, out=tmp_path / "own", progress=Stop(1))
+        fedsim.run(TABLES, out=tmp_path / "observed", progress=Stop(1))
     events = []
-    own = fedsim.run(TABLES, out=tmp_path / "own", progress=events.append)
-    check_equal(own.folder, result.folder)
+    observed = fedsim.run(TABLES, out=tmp_path / "observed", progress=events.append)
+    check_equal(observed.folder, result.folder)
     assert isinstance(events[0], Started)
-    assert isinstance(events[-1], Ended)
+    assert isinstance(events[-1], GroupFinished)
     assert [event.round for event in events if isinstance(event, Evaluated)] == [0, 2, 4]
     assert capsys.readouterr().err == ""
-    (tmp_path / "own" / "rounds.parquet").unlink()
+    (tmp_path / "observed" / "rounds.parquet").unlink()
     with pytest.raises(RunFolderError, match="not complete"):
-        fedsim.Result(tmp_path / "own").rounds  # noqa: B018
+        fedsim.Result(tmp_path / "observed").rounds  # noqa: B018
 
 
-def test_a_bar_by_default_and_a_folder_of_its_own(monkeypatch, tmp_path, capsys):
+def test_default_progress_and_folder(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     result = fedsim.run({"server": {"num_rounds": 0}, "mlp": {"hidden_sizes": [4]}, "name": "zero"})
     assert result.path.parts[0] == "runs"

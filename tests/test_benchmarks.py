@@ -1,4 +1,4 @@
-"""The benchmarks start, say what they do, and measure: a tiny measurement, with the keys that every line has."""
+"""The benchmarks have help, and tiny measurements have the keys that all lines share."""
 
 import importlib
 import json
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ["hotspots", "population", "ragged", "resume", "round", "rules", "sweep", "peers/compare", "peers/byzfl_grid"]
+SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "sweep", "targets"]
+SCRIPTS += ["peers/compare", "peers/byzfl_grid"]
 KEYS = {
     "command",
     "versions",
@@ -34,7 +35,7 @@ def run(script, *arguments):
 
 @pytest.fixture
 def peers(monkeypatch):
-    """The modules `compare`, `exchange` and `workloads`; afterwards nothing of the benchmarks is left imported."""
+    """Imports `compare`, `exchange` and `workloads`; afterwards removes all modules of the benchmarks."""
     before = set(sys.modules)
     for folder in (FOLDER, FOLDER / "peers"):
         monkeypatch.syspath_prepend(folder)
@@ -52,7 +53,7 @@ def test_help(script):
     assert len(done.stdout.splitlines()) > 10
 
 
-def test_a_round_is_measured(tmp_path):
+def test_round(tmp_path):
     out = tmp_path / "lines.jsonl"
     options = "--workloads W3 --widths 2 K --micro-batches 0 --devices one --rounds 2 --repeats 1"
     done = run("round", *options.split(), "--out", str(out))
@@ -65,7 +66,7 @@ def test_a_round_is_measured(tmp_path):
         assert 0 < line["share_of_peak"] < 1
 
 
-def test_rules_are_measured(tmp_path):
+def test_rules(tmp_path):
     out = tmp_path / "lines.jsonl"
     options = "--rules median nnm --clients 7 --sizes 50 --repeats 1 --peers"
     done = run("rules", *options.split(), "--out", str(out))
@@ -79,33 +80,33 @@ def test_rules_are_measured(tmp_path):
         assert line.keys() >= {"command", "versions", "threads", "compile_seconds", "median_seconds_a_call", "peers"}
 
 
-def test_a_grid_is_measured_in_fedsim(tmp_path):
+def test_byzfl_grid_without_byzfl(tmp_path):
     out = tmp_path / "lines.jsonl"
-    grid = "--models digits --rules median --before none --attacks ipm sign_flip --byzantine 1 --seeds 2"
+    choices = "--models digits --rules median --pre-aggregators none --attacks ipm sign_flip --byzantine 1 --seeds 2"
     options = "--steps 2 --eval-every 1 --no-byzfl"
-    done = run("peers/byzfl_grid", *grid.split(), *options.split(), "--out", str(out))
+    done = run("peers/byzfl_grid", *choices.split(), *options.split(), "--out", str(out))
     assert done.returncode == 0, done.stderr
-    *cells, whole = [json.loads(line) for line in out.read_text().splitlines()]
+    *cells, grid_line = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(cell["rule"], cell["attack"]) for cell in cells] == [("median", "ipm"), ("median", "sign_flip")]
     for cell in cells:
         assert cell["fedsim_seconds_a_run"] > 0
         assert 0 < cell["fedsim_accuracy"]["mean"] < 1
-    assert (whole["runs"], whole["programs"]) == (4, 1)
-    assert whole["fedsim_runs_an_hour"] == pytest.approx(3600 * 4 / whole["fedsim_seconds"], rel=1e-2)
+    assert (grid_line["runs"], grid_line["programs"]) == (4, 1)
+    assert grid_line["fedsim_runs_an_hour"] == pytest.approx(3600 * 4 / grid_line["fedsim_seconds"], rel=1e-2)
 
 
-def test_a_wrong_argument_is_named():
+def test_invalid_argument():
     done = run("round", "--widths", "-1")
     assert done.returncode == 2
-    assert "'-1' is not a whole number of at least 1" in done.stderr
+    assert "--widths: must be an integer >= 1, got '-1'" in done.stderr
 
 
-def test_peers_are_told_what_fedsim_does(peers, tmp_path):
-    """A peer that is a plain loop, from the exported files alone, ends where fedsim does."""
+def test_exported_work_is_sufficient(peers, tmp_path):
+    """A plain loop over the exported files alone computes the same round as fedsim."""
     compare, exchange, workloads = peers
     compare.export(workloads.load("W3"), tmp_path, rounds=2)
     compare.run([sys.executable, FOLDER / "peers" / "fedsim_round.py", tmp_path, "--check"])
-    work = exchange.load(tmp_path, in_fedsims_order=True)
+    work = exchange.load(tmp_path, fedsim_order=True)
     batch_size, learning_rate = work.settings["batch_size"], work.settings["learning_rate"]
 
     @jax.grad
@@ -121,8 +122,8 @@ def test_peers_are_told_what_fedsim_does(peers, tmp_path):
             batch = slice(start, min(start + batch_size, examples.stop))
             gradients = gradient(params, work.x[batch], work.y[batch])
             params = {path: params[path] - learning_rate * gradients[path] for path in params}
-        sums = {path: sums[path] + work.counts[client] * np.asarray(params[path]) for path in params}
-    total = sum(work.counts[client] for client in work.cohort(0))
+        sums = {path: sums[path] + work.num_examples[client] * np.asarray(params[path]) for path in params}
+    total = sum(work.num_examples[client] for client in work.cohort(0))
     after = {path: value / total for path, value in sums.items()}
     np.save(exchange.params_file(tmp_path, "loop"), exchange.flatten(after, work.settings["leaves"]))
     assert compare.distance(work, "loop") < 1e-5

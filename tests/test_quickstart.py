@@ -1,4 +1,4 @@
-"""The first thing a newcomer runs: its shape in full, its result on two seeds."""
+"""The quickstart: its groups, and its result for two seeds."""
 
 from pathlib import Path
 
@@ -10,18 +10,18 @@ from fedsim.engine.plan import group_runs
 CONFIG = Path(__file__).parents[1] / "configs" / "quickstart.toml"
 
 
-def test_one_program_a_rule():
+def test_groups_by_rule():
     runs = fedsim.load(CONFIG).runs()
     assert len(runs) == 75
     assert [len(group) for group in group_runs(runs)] == [15] * 5
 
 
 @pytest.mark.slow
-def test_arfl_is_ahead_of_fedavg_by_five_points_at_half_corrupted(tmp_path):
+def test_arfl_beats_fedavg_with_half_of_the_clients_corrupted(tmp_path):
     experiment = fedsim.load(
         CONFIG,
-        server__aggregator=["fedavg", "arfl"],
-        seed=[0, 1],
+        server__aggregator=fedsim.sweep(["fedavg", "arfl"]),
+        seed=fedsim.sweep([0, 1]),
         corruption__kind="shuffling",
         corruption__fraction=0.5,
         arfl__lam=1.0,

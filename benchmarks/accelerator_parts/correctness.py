@@ -1,245 +1,131 @@
-"""Part a: the accelerator against the CPU of the same process, on the quickstart's runs.
+"""Checks that the accelerator computes what the CPU of the same process does, up to float32 rounding.
 
-Both start from the same state, take the same keys and compute the same program, so that only rounding differs. It grows
-with the rounds, as any small difference does; so one round is compared, from the same state of several rounds, with all
-products at full float32 (`jax.default_matmul_precision("highest")`).
-
-The bound of their difference, relative to the length of the global update, is that of `rounding.py`. On the longest way
-through a round lie T steps of local SGD, each with the n terms of its products, one after another, and T sums of a step
-and the parameters, which are |w| / |update| times larger than the update:
-
-    bound = 4 u (sqrt(T n) + sqrt(T) |w| / |update|)
-
-A rule that chooses clients (Multi-Krum, CFL) may choose others where two are as good; that would show in the weights.
-After all rounds the test accuracy may differ by the binomial noise of that many test examples, three sigma. What JAX's
-default precision does (TF32 on a GPU, bfloat16 passes on a TPU) is reported beside it, not judged.
+Both sides start from the same state and take the same keys, so that only rounding differs. It grows over rounds, as any
+small difference does; therefore single rounds are compared, from states that the CPU has reached, with all matrix
+products in full float32. `TOLERANCE` is relative to the length of the update or gradient: reordered float32 sums stay
+far below it, TF32 and bfloat16 products do not. The difference at JAX's default precision is reported, not judged.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import measure
 import numpy as np
 
 import fedsim
-from accelerator_parts.ledger import Result
-from accelerator_parts.rounding import SAFETY, UNIT, summed_terms
-from accelerator_parts.work import Rule, Work, on
-from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, ServerState, Variables
+from accelerator_parts import sizes
+from fedsim import aggregators, attacks
+from fedsim.core.types import PyTree
+from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 
-RULES: dict[str, Rule] = {
-    "fedavg": lambda hparams: fedsim.aggregators.fedavg(),
-    "arfl": lambda hparams: fedsim.aggregators.arfl(lam=hparams.settings["arfl.lam"]),
-    "multi_krum": lambda hparams: fedsim.aggregators.multi_krum(),
-    "rfa": lambda hparams: fedsim.aggregators.rfa(),
-    "cfl": lambda hparams: fedsim.aggregators.cfl(),
+TOLERANCE = 1e-4
+WEIGHT_TOLERANCE = 1e-3  # of a client's weight
+START_ROUNDS = (0, 5)  # rounds that the CPU runs before the compared one
+CORRUPTED_SHARE = 0.3
+NUM_CLIENTS, BATCH_SIZE = 4, 16  # of the gradients
+RULES: dict[str, Callable[[fedsim.HParams], fedsim.Aggregator]] = {
+    "fedavg": lambda hparams: aggregators.fedavg(),
+    "arfl": lambda hparams: aggregators.arfl(lam=hparams.settings["arfl.lam"]),
+    "multi_krum": lambda hparams: aggregators.multi_krum(),
+    "rfa": lambda hparams: aggregators.rfa(),
+    "cfl": lambda hparams: aggregators.cfl(),
+    "trimmed_mean": lambda hparams: aggregators.trimmed_mean(),
 }
-SCENARIOS = ["clean", "shuffling 30 %"]
-SHUFFLED = (0.0, 0.3)  # share of the clients, by scenario
-LAMBDAS = (1e4, 1.0)
+ATTACKS = {"trimmed_mean": attacks.alie()}  # other rules face shuffled labels alone
+NETWORKS = {
+    "Cifar10CNN": (Cifar10CNN(10), (32, 32, 3), np.uint8, 256, 10),
+    "FemnistCNN": (FemnistCNN(62), (28, 28, 1), np.uint8, 256, 62),
+    "CharLSTM": (CharLSTM(80, dropout_rate=0.0), (80,), np.int32, 80, 80),
+}
 
 
-class Inputs(NamedTuple):
-    """What differs between the runs, [S]."""
-
-    hparams: HParams
-    y: Array
-    corrupted: Array
-
-
-class Round(NamedTuple):
-    """What is compared of a round, on the host."""
-
-    params: np.ndarray  # [S, P] float64
-    record: RoundRecord  # [S, K]
-    accuracy: np.ndarray  # [S]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The same programs on one device at one precision; `round` is compiled."""
-
-    device: jax.Device
-    round: Callable[..., tuple[ServerState, RoundRecord, Array]]
-    arguments: tuple[PyTree, ...]  # data, inputs, test set
-
-    def follow(self, states: ServerState, num_rounds: int, keep: Sequence[int] = ()) -> tuple[list[Round], dict]:
-        """The rounds after `states`, and the states before the rounds in `keep`."""
-        states, rounds, kept = on(self.device, states), [], {}
-        for number in range(num_rounds):
-            if number in keep:
-                kept[number] = states
-            states, record, accuracy = self.round(states, *self.arguments)
-            rounds.append(Round(flat(states.variables), jax.device_get(record), np.asarray(accuracy)))
-        return rounds, kept
-
-
-def flat(variables: Variables) -> np.ndarray:
-    """The parameters [S, P] of runs."""
-    leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(variables.params)]
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
-
-
-def compare(work: Work, rule: str, num_rounds: int) -> list[Result]:
-    """What the accelerator and the CPU differ by, in each scenario of the rule."""
+def compare_round(rule: str, tiny: bool) -> dict[str, Any]:
+    """Compares rounds of W3 with shuffled labels in 30 % of the clients, aggregated by `rule`."""
+    workload = sizes.load("W3", tiny)
+    simulation = workload.simulation(rule=RULES[rule], record_losses=True, attack=ATTACKS.get(rule, fedsim.Attack()))
     cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
-    simulation = work.simulation(rule=RULES[rule], record_losses=True)
-    drawn = {device: _draw(device, work) for device in {cpu, accelerator}}
-    states, inputs = _start(cpu, simulation, work, drawn[cpu])
-    places = [(cpu, "highest"), (accelerator, "highest"), (accelerator, None)]
-    with ThreadPoolExecutor(2) as pool:
-        sides = list(pool.map(partial(_side, simulation, work, states, inputs), *zip(*places, strict=True)))
-    reference, exact, default = sides
-    starts = sorted({0, num_rounds // 5, num_rounds // 2})
-    expected, kept = reference.follow(states, num_rounds, starts)
-    before = {number: flat(state.variables) for number, state in kept.items()}
-    found = {"highest": exact.follow(states, num_rounds)[0], "default": default.follow(states, num_rounds)[0]}
-    single = {
-        precision: {number: side.follow(kept[number], 1)[0][0] for number in starts}
-        for precision, side in (("highest", exact), ("default", default))
-    }
-    terms = summed_terms(work)
-    same_data = all(np.array_equal(*pair) for pair in zip(drawn[cpu], drawn[accelerator], strict=True))
-    results = []
-    for run, scenario in enumerate(SCENARIOS):
-        one_round = [
-            _one_round(work, run, number, before[number], expected[number], single, terms) for number in starts
-        ]
-        final = _final(run, expected, found, len(work.dataset.y_test))
-        same_cohorts = all(
-            np.array_equal(ours.record.client_ids[run], theirs.record.client_ids[run])
-            for ours, theirs in zip(expected, found["highest"], strict=True)
+    hparams = fedsim.HParams(jnp.float32(workload.learning_rate), settings={"arfl.lam": jnp.float32(1)})
+    with jax.default_device(cpu):
+        num_corrupted = round(CORRUPTED_SHARE * workload.dataset.num_clients)
+        clean, spec = jax.tree.map(jnp.asarray, workload.dataset.train), workload.dataset.spec
+        data = fedsim.corrupt(fedsim.corruption.shuffling(), jax.random.key(0), clean, spec, num_corrupted)
+        state = jax.jit(simulation.init)(jax.random.key(1), data, hparams)
+    run = partial(_run_on, simulation.round)
+    rounds, completed = [], 0
+    for start in START_ROUNDS:
+        while completed < start:
+            state, _ = run(cpu, "highest", state, data, hparams)
+            completed += 1
+        expected, record = run(cpu, "highest", state, data, hparams)
+        update_length = np.linalg.norm(_flatten(expected.variables) - _flatten(state.variables))
+        difference = lambda other, expected=expected, length=update_length: float(
+            np.linalg.norm(_flatten(other.variables) - _flatten(expected.variables)) / length
         )
-        passed = (
-            same_data
-            and same_cohorts
-            and all(one["difference"] <= one["bound"] for one in one_round)
-            and abs(final["highest"] - final["cpu"]) <= final["allowed_difference"]
-        )
-        settings = {"rule": rule, "scenario": scenario, "rounds": num_rounds, "seed": 0}
-        numbers = {"passed": bool(passed), "same_corruption": same_data, "same_cohorts": same_cohorts}
-        over_rounds = _over_rounds(run, before[0], expected, found)
-        results.append(Result(settings, numbers | {"one_round": one_round, "final": final, "over_rounds": over_rounds}))
-    return results
-
-
-def _draw(device: jax.Device, work: Work) -> tuple[np.ndarray, np.ndarray]:
-    """Who is corrupted [S, N], and the labels [S, M], as a device draws them."""
-
-    @jax.jit
-    def draw(data: ClientData, key: Array) -> tuple[Array, Array]:
-        key, _ = jax.random.split(key)
-        number = round(SHUFFLED[1] * work.dataset.num_clients)
-        shuffled = fedsim.corrupt(fedsim.corruption.shuffling(), key, data, work.dataset.spec, number)
-        return jnp.stack([data.corrupted, shuffled.corrupted]), jnp.stack([data.y, shuffled.y])
-
-    corrupted, y = draw(*on(device, (work.dataset.train, jax.random.key(0))))
-    return np.asarray(corrupted), np.asarray(y)
-
-
-def _start(
-    cpu: jax.Device, simulation: fedsim.Simulation, work: Work, drawn: tuple[np.ndarray, np.ndarray]
-) -> tuple[ServerState, Inputs]:
-    """The runs' first states and inputs, on the CPU."""
-    corrupted, y = drawn
-    every = lambda number: jnp.full(len(SCENARIOS), number, jnp.float32)
-    hparams = HParams(every(work.learning_rate), every(1), {"arfl.lam": jnp.asarray(LAMBDAS, jnp.float32)})
-    inputs, data, key = on(cpu, (Inputs(hparams, y, corrupted), work.dataset.train, jax.random.key(0)))
-
-    def one(inputs: Inputs, data: ClientData, key: Array) -> ServerState:
-        data = data._replace(y=inputs.y, corrupted=inputs.corrupted)
-        return simulation.init(jax.random.split(key)[1], data, inputs.hparams)
-
-    return jax.jit(jax.vmap(one, in_axes=(0, None, None)))(inputs, data, key), inputs
-
-
-def _side(
-    simulation: fedsim.Simulation,
-    work: Work,
-    states: ServerState,
-    inputs: Inputs,
-    device: jax.Device,
-    precision: str | None,
-) -> Side:
-    """The program of a round and its test accuracy, compiled for a device and a precision of products."""
-
-    def one(
-        state: ServerState, data: ClientData, inputs: Inputs, x: Array, y: Array
-    ) -> tuple[ServerState, RoundRecord, Array]:
-        data = data._replace(y=inputs.y, corrupted=inputs.corrupted)
-        state, record = simulation.round(state, data, inputs.hparams)
-        metrics = fedsim.evaluate(simulation.task, state.variables, x, y)
-        return state, record, metrics.num_correct / metrics.num_examples
-
-    arguments = on(device, (work.dataset.train, inputs, work.dataset.x_test, work.dataset.y_test))
-    with jax.default_matmul_precision(precision) if precision else nullcontext():
-        mapped = jax.vmap(one, in_axes=(0, None, 0, None, None))
-        compiled = jax.jit(mapped).lower(on(device, states), *arguments).compile()
-    return Side(device, compiled, arguments)
-
-
-def _one_round(
-    work: Work,
-    run: int,
-    number: int,
-    before: np.ndarray,
-    expected: Round,
-    single: dict[str, dict[int, Round]],
-    terms: int,
-) -> dict[str, float]:
-    """What a round from the same state differs by, relative to the update, and the bound."""
-    update = np.linalg.norm(expected.params[run] - before[run])
-    counts = work.dataset.train.counts[expected.record.client_ids[run]]
-    steps = work.epochs * math.ceil(counts.max() / work.batch_size)
-    length = np.linalg.norm(before[run]) / update
-    distance = lambda found: float(np.linalg.norm(found[number].params[run] - expected.params[run]) / update)
-    exact, largest = single["highest"][number].record, np.max(np.abs(expected.record.losses[run]))
-    return {
-        "round": number + 1,
-        "difference": distance(single["highest"]),
-        "bound": SAFETY * UNIT * (math.sqrt(steps * terms) + math.sqrt(steps) * float(length)),
-        "difference_at_default_precision": distance(single["default"]),
-        "losses": float(np.max(np.abs(exact.losses[run] - expected.record.losses[run])) / largest),
-        "weights": float(np.max(np.abs(exact.weights[run] - expected.record.weights[run]))),
-    }
-
-
-def _final(run: int, expected: list[Round], found: dict[str, list[Round]], num_tests: int) -> dict[str, float]:
-    """Test accuracies after all rounds, and how far they may be apart."""
-    accuracy = float(expected[-1].accuracy[run])
-    allowed = max(3.0, 3 * math.sqrt(num_tests * accuracy * (1 - accuracy))) / num_tests
-    return {
-        "cpu": accuracy,
-        **{precision: float(rounds[-1].accuracy[run]) for precision, rounds in found.items()},
-        "allowed_difference": allowed,
-        "test_examples": num_tests,
-    }
-
-
-def _over_rounds(
-    run: int, start: np.ndarray, expected: list[Round], found: dict[str, list[Round]]
-) -> list[dict[str, float]]:
-    """How the sides drift apart: parameters by the way from the start, losses and weights by the largest difference."""
-    lines = []
-    for number in sorted({1, 2, 5, 10, 20, 50, 100, len(expected)}):
-        if number > len(expected):
-            break
-        ours = expected[number - 1]
-        way = np.linalg.norm(ours.params[run] - start[run])
-        line: dict[str, float] = {"round": number}
-        for precision, rounds in found.items():
-            theirs = rounds[number - 1]
-            line |= {
-                f"{precision}_params": float(np.linalg.norm(theirs.params[run] - ours.params[run]) / way),
-                f"{precision}_losses": float(np.max(np.abs(theirs.record.losses[run] - ours.record.losses[run]))),
-                f"{precision}_weights": float(np.max(np.abs(theirs.record.weights[run] - ours.record.weights[run]))),
-                f"{precision}_accuracy": float(theirs.accuracy[run] - ours.accuracy[run]),
+        exact, exact_record = run(accelerator, "highest", state, data, hparams)
+        default, _ = run(accelerator, None, state, data, hparams)
+        rounds.append(
+            {
+                "round": start + 1,
+                "same_cohort": bool(np.array_equal(record.client_ids, exact_record.client_ids)),
+                "difference": difference(exact),
+                "difference_at_default_precision": difference(default),
+                "loss_difference": float(np.max(np.abs(exact_record.losses - record.losses) / np.abs(record.losses))),
+                "weight_difference": float(np.max(np.abs(exact_record.weights - record.weights))),
             }
-        lines.append(line)
-    return lines
+        )
+    passed = all(
+        line["same_cohort"]
+        and max(line["difference"], line["loss_difference"]) < TOLERANCE
+        and line["weight_difference"] < WEIGHT_TOLERANCE
+        for line in rounds
+    )
+    return {"passed": passed, "tolerance": TOLERANCE, "rounds": rounds}
+
+
+def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
+    """Compares the gradients of clients with different parameters in lockstep, in each form of the layers."""
+    module, shape, dtype, num_values, num_classes = NETWORKS[network]
+    if tiny and network == "CharLSTM":
+        module = CharLSTM(num_classes, hidden_size=8, dropout_rate=0.0)
+    rng = np.random.default_rng(0)
+    batch_size = 2 if tiny else BATCH_SIZE
+    x = rng.integers(0, num_values, (batch_size, *shape)).astype(dtype)
+    y = rng.integers(0, num_classes, batch_size)
+    cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
+
+    def gradients(form: str, device: jax.Device, precision: str | None) -> np.ndarray:
+        task = fedsim.classification(module, x[0], backend=form)
+        with jax.default_device(cpu):
+            params = jax.jit(jax.vmap(task.init))(jax.random.split(jax.random.key(0), NUM_CLIENTS)).params
+        mapped = jax.vmap(measure.gradient(task), in_axes=(0, None, None, None, None))
+        mask = np.ones(batch_size, bool)
+        return _flatten(_run_on(mapped, device, precision, params, x, y, mask, jax.random.key(0)), NUM_CLIENTS)
+
+    expected = gradients("cpu", cpu, "highest")
+    length = np.linalg.norm(expected, axis=1)
+    difference = lambda other: float(np.max(np.linalg.norm(other - expected, axis=1) / length))
+    forms = {
+        form: {
+            "difference": difference(gradients(form, accelerator, "highest")),
+            "difference_at_default_precision": difference(gradients(form, accelerator, None)),
+        }
+        for form in dict.fromkeys((accelerator.platform, "cpu"))
+    }
+    passed = all(line["difference"] < TOLERANCE for line in forms.values())
+    return {"passed": passed, "tolerance": TOLERANCE, "forms": forms}
+
+
+def _run_on(fn: Callable[..., Any], device: jax.Device, precision: str | None, *args: PyTree) -> Any:
+    """The result of `fn`, compiled for `device`, with matrix products of `precision` (None: JAX's default)."""
+    with jax.default_matmul_precision(precision) if precision else nullcontext():
+        return jax.block_until_ready(jax.jit(fn)(*jax.device_put(args, device)))
+
+
+def _flatten(tree: PyTree, num_rows: int = 1) -> np.ndarray:
+    """The leaves of `tree` as one float64 matrix [num_rows, P]."""
+    leaves = [np.asarray(leaf, np.float64).reshape(num_rows, -1) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves, axis=1)

@@ -1,155 +1,67 @@
-"""Compiled programs and their seconds, the peak of the device, memory and FLOPs.
+"""Times rounds of a workload, and runs of a sweep in lockstep, with the memory that was forecast and used."""
 
-FLOPs are those of the matrix products on real examples, counted from the trace of the plain products of the "cpu" form:
-what a form computes beside them, padding, and clients that wait for others are nothing done. A share is that of a chain
-of large matrix products of the same type, timed in turn with what it is compared with, at JAX's default precision.
-"""
-
-import platform
-import shlex
-import statistics
-import sys
-import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
+import measure
+import workloads
+from jax.sharding import PartitionSpec as P
 
-import fedsim
-from accelerator_parts.work import Work
-from fedsim.core import flops
-from fedsim.core.types import Array, PyTree, Task, Variables
+from accelerator_parts import sizes
+from fedsim.core.types import PyTree
+from fedsim.engine import memory
+from fedsim.engine.inputs import RunInputs, SharedInputs
+from fedsim.engine.layout import RUNS
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
-PRODUCT_SIZES = {"cpu": 1024}
-PRECISIONS: dict[str, tuple[DTypeLike, str | None]] = {  # what the model computes in, and the precision of its products
-    "float32": (jnp.float32, None),
-    "float32 highest": (jnp.float32, "highest"),
-    "bfloat16": (jnp.bfloat16, None),
-}
-LARGE_PRODUCT, CHAIN = 8192, 10  # other platforms' size; products one after another in a call
+REPEATS = 5
+SWEEP_REPEATS = 3
 
 
-@dataclass(frozen=True)
-class Program:
-    """A compiled function, with the seconds that tracing and compiling took."""
-
-    call: Callable[..., Any]
-    trace_seconds: float
-    compile_seconds: float
-    program_bytes: int | None  # arguments, results (a donated argument and its result count once) and temporaries
-
-
-def compile_program(fn: Callable[..., Any], *args: Any) -> Program:
-    """`fn` compiled for `args`, on the device where they are."""
-    started = time.perf_counter()
-    lowered = jax.jit(fn).lower(*args)
-    traced = time.perf_counter()
-    compiled = lowered.compile()
-    ended = time.perf_counter()
-    return Program(compiled, traced - started, ended - traced, _bytes(compiled))
+def time_rounds(name: str, layers: str, precision: str, width: int, tiny: bool) -> dict[str, Any]:
+    """Times rounds with `width` clients in lockstep (0: the whole cohort)."""
+    workload = sizes.load(name, tiny)
+    simulation = workload.simulation(width, task=sizes.make_task(workload, layers, precision))
+    num_rounds, repeats = (2, 1) if tiny else (None, REPEATS)
+    (line,) = measure.time_rounds(workload, [simulation], num_rounds, repeats)
+    return line | _measured_memory()
 
 
-def _bytes(compiled: Any) -> int | None:
-    memory = compiled.memory_analysis()
-    if memory is None:
-        return None
-    held = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return int(held + memory.temp_size_in_bytes)
+def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tiny: bool) -> dict[str, Any]:
+    """Times runs that differ in key and learning rate: in fedsim's layout, or one after another in one program.
 
+    `forecast_bytes` is what `fedsim run` bounds a layout with before it compiles, `program_bytes` what the compiler
+    reports, `device_peak_bytes` what the device has had in use.
+    """
+    workload = sizes.load(name, tiny)
+    layout = workload.layout(num_runs if in_lockstep else 1)
+    functions, place = workload.programs(layout, num_rounds)
+    rates = workload.learning_rate * (1 + jnp.arange(num_runs) % 4) / 4
+    inputs = place(workloads.run_inputs(jax.random.split(jax.random.key(0), num_runs), rates), P(RUNS))
+    shared = place(workload.shared(), P())
 
-def seconds_of(call: Callable[..., Any], *args: Any) -> float:
-    """The seconds of one call, until its results are there."""
-    started = time.perf_counter()
-    jax.block_until_ready(call(*args))
-    return time.perf_counter() - started
+    def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
+        states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
+        return states.variables.params
 
-
-def in_turn(calls: Sequence[Callable[[], float]], repeats: int) -> list[list[float]]:
-    """`repeats` times each of `calls`, which return seconds; in turn, so that a slow moment hits all alike."""
-    seconds = [[call() for call in calls] for _ in range(repeats)]
-    return [list(one) for one in zip(*seconds, strict=True)]
-
-
-def computing(precision: str) -> AbstractContextManager[object]:
-    """Makes the products that are traced inside those of a precision."""
-    products = PRECISIONS[precision][1]
-    return jax.default_matmul_precision(products) if products else nullcontext()
-
-
-@cache
-def product(precision: str, tiny: bool) -> tuple[Callable[[], float], int]:
-    """The seconds of a chain of large matrix products in a precision, as a function, and the chain's FLOPs."""
-    size, dtype = 256 if tiny else PRODUCT_SIZES.get(jax.default_backend(), LARGE_PRODUCT), PRECISIONS[precision][0]
-    a = jax.random.normal(jax.random.key(0), (size, size), jnp.float32).astype(dtype)
-    b = (jax.random.normal(jax.random.key(1), (size, size), jnp.float32) / size**0.5).astype(dtype)  # keeps lengths
-    with computing(precision):
-        chain = compile_program(lambda a, b: jax.lax.fori_loop(0, CHAIN, lambda _, left: left @ b, a), a, b)
-    seconds_of(chain.call, a, b)
-    return lambda: seconds_of(chain.call, a, b), 2 * CHAIN * size**3
-
-
-def rate(work_flops: float, seconds: Sequence[float], product_flops: float, product_seconds: Sequence[float]) -> dict:
-    """FLOP/s, and their share of the product's; by medians."""
-    achieved, peak = work_flops / statistics.median(seconds), product_flops / statistics.median(product_seconds)
-    return {"flops_per_second": achieved, "peak_flops_per_second": peak, "share_of_peak": achieved / peak}
-
-
-def memory(program: Program) -> dict[str, int | None]:
-    """What a program needs by its compiler's account, and the most that the device has had in use until now."""
-    stats = jax.devices()[0].memory_stats() or {}
-    return {"program_bytes": program.program_bytes, "device_peak_bytes_so_far": stats.get("peak_bytes_in_use")}
-
-
-def example_flops(work: Work) -> float:
-    """FLOPs of one of the work's examples in training, forward and backward."""
-    train = work.dataset.train
-    x, y = train.x[: work.batch_size], train.y[: work.batch_size]
-    task = work.task("cpu")
-    variables = jax.eval_shape(task.init, jax.random.key(0))
-    return flops.count(gradient(task), variables.params, x, y, jnp.ones(len(y), bool), jax.random.key(0)) / len(y)
-
-
-def gradient(task: Task) -> Callable[..., PyTree]:
-    """The gradient of the training loss of `task`, which has no statistics: params, x, y, mask, key -> like params."""
-
-    def loss(params: PyTree, *args: Array) -> Array:
-        return task.loss(Variables(params), *args)[0]
-
-    return jax.grad(loss)
-
-
-def environment(tiny: bool) -> dict[str, Any]:
-    """Device, versions and command."""
-    device = jax.devices()[0]
-    versions = {"fedsim": fedsim.__version__, "python": platform.python_version()}
+    program = measure.compile_program(train, inputs, shared)
+    measure.seconds_of(program, inputs, shared)
+    (timing,) = measure.time_interleaved(
+        [lambda: measure.seconds_of(program, inputs, shared)], 1 if tiny else SWEEP_REPEATS
+    )
+    step_bytes = memory.step_bytes(workload.simulation().task, workload.dataset, workload.batch_size)
     return {
-        "device": device.device_kind,
-        "platform": device.platform,
-        "num_devices": jax.device_count(),
-        "tiny": tiny,
-        "versions": versions | {name: version(name) for name in PACKAGES},
-        "command": command(),
+        **measure.speed(program, timing, num_runs * num_rounds),
+        "runs_in_lockstep": layout.run_width,
+        "clients_in_lockstep": layout.client_width,
+        "runs_per_hour": 3600 * num_runs / timing.median,
+        "forecast_bytes": layout.num_models * step_bytes + memory.tree_bytes((inputs, shared)),
+        "program_bytes": program.program_bytes,
+        **_measured_memory(),
     }
 
 
-def command() -> str:
-    """The command line without places: neither the folder of the script nor `--out` and `--data`."""
-    kept: list[str] = []
-    skipping = False
-    for word in sys.argv[1:]:
-        if word.startswith("--"):
-            skipping = word in ("--out", "--data")
-            if skipping or word.startswith(("--out=", "--data=")):
-                continue
-        elif skipping:
-            continue
-        kept.append(word)
-    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *kept])
+def _measured_memory() -> dict[str, int | None]:
+    """Peak memory of the device in this process, which runs a single measurement; None on a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return {"device_peak_bytes": stats.get("peak_bytes_in_use"), "device_bytes": stats.get("bytes_limit")}

@@ -1,16 +1,16 @@
-"""fedsim and its peers on the same workloads, side by side in one run: one table of ratios.
+"""Compares fedsim with its peers on the same workloads, side by side.
 
 For each workload:
 
 1. CHECK: every system runs round 0 from the same parameters, with the same clients and batches. A peer whose update
    differs from fedsim's by more than a thousandth of its length is not timed, and the command exits with 1.
-2. TIME: in each pass fedsim and then every peer run as fresh processes. A process warms up (workers, compiling, first
-   round: `first_round_seconds`; importing and loading data are not in it), then times calls of several rounds, each
-   from the initial parameters and the first round on. fedsim draws its cohorts and shuffles each client's examples as
-   it always does. Peers are told the same cohorts and take examples in the stored order, which is in their favour.
+2. TIME: in each pass fedsim and then every peer run in new processes. A process warms up (workers, compiling, the first
+   round: `first_round_seconds`, without imports and loading data), then times calls of several rounds, each from the
+   initial parameters and the first round. fedsim samples its cohorts and shuffles each client's examples as always.
+   Peers get the same cohorts and take examples in the stored order, which is in their favor.
 
-Prints one JSON line a workload and system, and at the end a Markdown table: seconds a round of the peer, divided by
-fedsim's. Environments that are missing are made from `requirements/`.
+Prints one JSON line for each workload and system, and a Markdown table of the peers' seconds a round divided by
+fedsim's. Missing environments are created from `requirements/`.
 """
 
 import argparse
@@ -31,7 +31,6 @@ import exchange
 import jax
 import jax.numpy as jnp
 import numpy as np
-import platformdirs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import workloads
@@ -39,17 +38,17 @@ import workloads
 import fedsim
 from fedsim.core.client import num_batches
 from fedsim.core.local import random_order
-from fedsim.core.simulation import Keys
+from fedsim.core.simulation import RoundKeys
 from fedsim.core.waves import sample_cohort
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3  # of the length of round 0's update
 NUM_ROUNDS = {"W1": 1, "W2": 2, "W3": 150, "W4": 2, "W5": 1}  # of a timed call
-OTHER_ROUNDS = {("W3", "fedsim"): 1000, ("W3", "flwr"): 5}  # W3's rounds are all of one size
+SYSTEM_ROUNDS = {("W3", "fedsim"): 1000, ("W3", "flwr"): 5}  # W3's rounds are all of one size
 
 
 class Peer(NamedTuple):
-    """What runs a workload beside fedsim."""
+    """Another simulator."""
 
     environment: str
     script: str
@@ -72,14 +71,16 @@ class RunError(Exception):
 
 def main() -> int:
     """Parses the arguments, compares on each workload, prints the table; 1 if a peer failed or disagreed."""
+    import platformdirs  # here, because `accelerator.py` imports this module without it
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", nargs="+", choices=ALL, default=list(ALL), metavar="W")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS), metavar="PEER", help=", ".join(PEERS))
-    parser.add_argument("--passes", type=int, default=3, help="times that every system is started and timed")
+    parser.add_argument("--passes", type=int, default=3, help="how often every system is started and timed")
     parser.add_argument("--calls", type=int, default=3, help="timed calls in each pass")
-    parser.add_argument("--rounds", type=int, help="rounds of a timed call (default: what it chooses)")
-    parser.add_argument("--width", type=int, help="fedsim's clients in lockstep (default: what it chooses)")
-    parser.add_argument("--out", type=Path, help="write the JSON lines there, too")
+    parser.add_argument("--rounds", type=int, help="rounds of a timed call (default: by workload)")
+    parser.add_argument("--width", type=int, help="fedsim's clients in lockstep (default: fedsim's choice)")
+    parser.add_argument("--out", type=Path, help="file for the JSON lines")
     environments = Path(platformdirs.user_cache_dir("fedsim")) / "peers"
     parser.add_argument("--envs", type=Path, default=environments, help=f"the peers' environments ({environments})")
     options = parser.parse_args()
@@ -102,36 +103,36 @@ def main() -> int:
 
 
 def environment(name: str, folder: Path) -> Path:
-    """The Python of the environment `name` below `folder`, made if it is missing or was made from other versions."""
+    """The Python of the environment `name` in `folder`, created if it is missing or has other requirements."""
     requirements, home = HERE / "requirements" / f"{name}.txt", folder / name
-    python, made_from = home / "bin" / "python", home / "requirements.txt"
-    if not made_from.is_file() or made_from.read_text() != requirements.read_text():
-        say(f"making the environment {home}")
+    python, installed = home / "bin" / "python", home / "requirements.txt"
+    if not installed.is_file() or installed.read_text() != requirements.read_text():
+        log(f"creating the environment {home}")
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements]
         subprocess.run(install, check=True, stdout=sys.stderr)
-        made_from.write_text(requirements.read_text())
+        installed.write_text(requirements.read_text())
     return python
 
 
 def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
-    """Writes what the peers need: data, initial parameters, the cohorts of `rounds` rounds, round 0's batches."""
+    """Writes data, initial parameters, the cohorts of `rounds` rounds, and the order of examples in round 0."""
     train = workload.dataset.train
     simulation = workload.simulation()
     state = jax.jit(simulation.init)(jax.random.key(0), jax.tree.map(jnp.asarray, train), fedsim.HParams())
-    counts = train._replace(x=None, y=None)
+    num_examples = train._replace(x=None, y=None)
 
     def clients(r: int) -> tuple[np.ndarray, jax.Array]:
-        keys = Keys(*jax.random.split(jax.random.fold_in(state.key, r), len(Keys._fields)))
-        return np.asarray(sample_cohort(keys.cohort, counts, workload.cohort_size).client_id), keys.clients
+        keys = RoundKeys(*jax.random.split(jax.random.fold_in(state.key, r), len(RoundKeys._fields)))
+        return np.asarray(sample_cohort(keys.cohort, num_examples, workload.cohort_size).client_id), keys.training
 
     cohorts = [clients(r)[0] for r in range(rounds)]
-    batch_size = min(workload.batch_size, workload.dataset.max_count)
-    num_slots = num_batches(workload.dataset.max_count, batch_size) * batch_size
+    batch_size = min(workload.batch_size, workload.dataset.max_num_examples)
+    num_slots = num_batches(workload.dataset.max_num_examples, batch_size) * batch_size
     order = []
     for client in cohorts[0]:
         key = jax.random.fold_in(jax.random.fold_in(clients(0)[1], client), 0)  # the client's, in its epoch 0
-        count = train.counts[client]
+        count = train.num_examples[client]
         order.append(np.asarray(random_order(jax.random.split(key)[0], count, num_slots))[:count])
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(state.variables.params)
@@ -142,7 +143,7 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
         "batch_size": batch_size,
         "learning_rate": workload.learning_rate,
         "num_classes": workload.module.num_classes,
-        "leaves": [(peers_name([key.key for key in path]), leaf.shape) for path, leaf in leaves],
+        "leaves": [(peer_name([key.key for key in path]), leaf.shape) for path, leaf in leaves],
     }
     (folder / "settings.json").write_text(json.dumps(settings, indent=2))
     np.savez(
@@ -150,22 +151,22 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
         x=train.x,
         y=train.y,
         offsets=train.offsets,
-        counts=train.counts,
+        num_examples=train.num_examples,
         cohorts=np.stack(cohorts),
         params=np.concatenate([np.ravel(leaf) for _, leaf in leaves]),
         order=np.concatenate(order),
     )
 
 
-def peers_name(path: list[str]) -> str:
-    """The parameter's name for the peers: a convolution is "Conv_0" whatever its class is called."""
+def peer_name(path: list[str]) -> str:
+    """The parameter's name for the peers; convolutions are named "Conv_0" for any class."""
     return "/".join([re.sub(r"^Conv[A-Za-z]*_", "Conv_", path[0]), *path[1:]])
 
 
 def compare(
     name: str, folder: Path, pythons: dict[str, Path], options: argparse.Namespace, failures: list[str]
 ) -> list[dict[str, Any]]:
-    """Checks and times fedsim and the peers on the workload in `folder`: a JSON line each. Adds to `failures`."""
+    """Checks and times fedsim and the peers on the workload in `folder`; a line for each. Appends to `failures`."""
     width = [] if options.width is None else ["--width", str(options.width)]
     commands = {"fedsim": [sys.executable, HERE / "fedsim_round.py", folder, *width]}
     for peer in options.peers:
@@ -173,26 +174,26 @@ def compare(
             commands[peer] = [pythons[PEERS[peer].environment], HERE / PEERS[peer].script, folder]
     work = exchange.load(folder)
 
-    say(f"{name}: fedsim runs round 0")
+    log(f"{name}: fedsim runs round 0")
     run(commands["fedsim"] + ["--check"])
     checks: dict[str, float | None] = {"fedsim": None}
     for peer in list(commands)[1:]:
-        say(f"{name}: {peer} runs round 0")
+        log(f"{name}: {peer} runs round 0")
         try:
             run(commands[peer] + ["--check"])
             checks[peer] = distance(work, peer)
         except RunError as error:
-            failures.append(f"{name}: {peer} failed, and is not timed: {error}")
+            failures.append(f"{name}: {peer} failed and is not timed: {error}")
             continue
         if not checks[peer] < TOLERANCE:
-            failures.append(f"{name}: {peer} disagrees with fedsim by {checks[peer]:.2e}, and is not timed")
+            failures.append(f"{name}: {peer} differs from fedsim by {checks[peer]:.2e} and is not timed")
 
     results: dict[str, list[dict[str, Any]]] = {
         system: [] for system, check in checks.items() if check is None or check < TOLERANCE
     }
     for number in range(options.passes):
         for system, result in results.items():
-            say(f"{name}: pass {number + 1} of {options.passes}, {system}")
+            log(f"{name}: pass {number + 1} of {options.passes}, {system}")
             timed = ["--rounds", str(num_rounds(name, system, options)), "--calls", str(options.calls)]
             try:
                 result.append(run(commands[system] + timed))
@@ -207,15 +208,15 @@ def compare(
 
 def num_rounds(name: str, system: str, options: argparse.Namespace) -> int:
     """The rounds of a timed call."""
-    return options.rounds or OTHER_ROUNDS.get((name, system), NUM_ROUNDS[name])
+    return options.rounds or SYSTEM_ROUNDS.get((name, system), NUM_ROUNDS[name])
 
 
 def line(
     work: exchange.Work, system: str, rounds: int, results: list[dict[str, Any]], check: float | None
 ) -> dict[str, Any]:
-    """The JSON line of one system on one workload, from its results in each pass."""
+    """The JSON line of one system on one workload, from its results in all passes."""
     seconds = [s for result in results for s in result["seconds_per_round"]]
-    samples = np.mean([work.counts[work.cohort(r)].sum() for r in range(rounds)])
+    samples = np.mean([work.num_examples[work.cohort(r)].sum() for r in range(rounds)])
     median = statistics.median(seconds)
     return {
         "workload": work.settings["workload"],
@@ -235,7 +236,7 @@ def line(
 
 
 def command() -> str:
-    """The command line, without the places of environments and output."""
+    """The command line, without `--envs` and `--out`."""
     words, kept = iter(sys.argv[1:]), []
     for word in words:
         if word in ("--envs", "--out"):
@@ -246,15 +247,15 @@ def command() -> str:
 
 
 def distance(work: exchange.Work, peer: str) -> float:
-    """How far the peer's parameters are from fedsim's after round 0, relative to the length of fedsim's update."""
+    """The distance of the peer's parameters from fedsim's after round 0, relative to the length of fedsim's update."""
     before = exchange.flatten(work.params, work.settings["leaves"]).astype(np.float64)
     fedsim = np.load(exchange.params_file(work.folder, "fedsim"))
-    theirs = np.load(exchange.params_file(work.folder, peer))
-    return float(np.linalg.norm(theirs - fedsim) / np.linalg.norm(fedsim - before))
+    after = np.load(exchange.params_file(work.folder, peer))
+    return float(np.linalg.norm(after - fedsim) / np.linalg.norm(fedsim - before))
 
 
 def run(command: list[Any]) -> dict[str, Any]:
-    """The JSON line that `command` prints last. Raises `RunError` with the end of its stderr if it fails."""
+    """Runs `command` and returns its last line of JSON. Raises `RunError` with the end of its stderr if it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
         raise RunError(done.stderr[-3000:])
@@ -262,7 +263,7 @@ def run(command: list[Any]) -> dict[str, Any]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Seconds a round of each peer divided by fedsim's, medians, as Markdown."""
+    """A Markdown table of each peer's median seconds a round divided by fedsim's."""
     median = {(line["workload"], line["system"]): line["median_seconds_per_round"] for line in lines}
     names = list(dict.fromkeys(name for name, _ in median))
     peers = [peer for peer in PEERS if any(system == peer for _, system in median)]
@@ -282,8 +283,8 @@ def processor() -> str:
     return named[0].split(":", 1)[1].strip() if named else platform.processor() or platform.machine()
 
 
-def say(message: str) -> None:
-    """Progress, on stderr."""
+def log(message: str) -> None:
+    """Prints progress on stderr."""
     print(message, file=sys.stderr, flush=True)
 
 

@@ -1,7 +1,7 @@
 """A workload run by FedJAX: its `federated_averaging` with the default backend, which jits a client's step.
 
-Prints one JSON line. Models are Haiku's. FedJAX would fill a client's last batch with examples drawn again; here it has
-its own examples only, padded to one of a few sizes as FedJAX does for evaluation.
+Prints one JSON line. Models are Haiku's. FedJAX would fill a client's last batch by sampling examples again; here the
+batch is padded to one of a few sizes, as FedJAX does for evaluation.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ FEDSIM_GATES, HAIKU_GATES = "ifgo", "igfo"
 
 
 class StoredOrder(fedjax.ClientDataset):
-    """A client whose examples come once, in the stored order, the last batch padded and masked."""
+    """A client with one pass over its examples in the stored order; the last batch is padded and masked."""
 
     def shuffle_repeat_batch(self, hparams: fedjax.ShuffleRepeatBatchHParams) -> Iterable[dict[str, np.ndarray]]:
         return self.padded_batch(batch_size=hparams.batch_size, num_batch_size_buckets=NUM_LAST_SIZES)
@@ -105,13 +105,13 @@ def to_flax(params: dict[str, dict[str, jax.Array]]) -> dict[str, np.ndarray]:
 
 
 def reorder(blocks: np.ndarray, old: str, new: str) -> np.ndarray:
-    """`blocks` [..., 4H], a block a gate in the order `old`, in the order `new`."""
+    """Reorders the gates of `blocks` [..., 4H] from the order `old` to the order `new`."""
     by_gate = dict(zip(old, np.split(blocks, len(old), axis=-1), strict=True))
     return np.concatenate([by_gate[gate] for gate in new], axis=-1)
 
 
 def forget_bias(gates: str, size: int) -> np.ndarray:
-    """What Haiku adds to the gates' bias: [size] 1 for the forget gate, 0 for the others."""
+    """Haiku's addition to the gates' bias [size]: 1 for the forget gate, 0 for the others."""
     return np.repeat([float(gate == "f") for gate in gates], size // len(gates))
 
 
@@ -138,7 +138,7 @@ def prepare(work: exchange.Work) -> exchange.Train:
     )
     slices = {client: work.examples(client) for client in np.unique(work.cohorts).tolist()}
     datasets = {client: StoredOrder({"x": work.x[s], "y": work.y[s]}) for client, s in slices.items()}
-    key = jax.random.PRNGKey(0)  # nothing is drawn
+    key = jax.random.PRNGKey(0)  # unused
 
     def train(rounds: int) -> dict[str, np.ndarray]:
         state = algorithm.init(to_haiku(work.params))

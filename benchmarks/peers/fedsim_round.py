@@ -1,4 +1,4 @@
-"""A workload run by fedsim, laid out as `fedsim run` does it: `rounds` rounds are one compiled call.
+"""A workload run by fedsim in the layout that `fedsim run` chooses: `rounds` rounds are one compiled call.
 
 Prints one JSON line. `first_round_seconds` is compiling and the first round.
 """
@@ -25,10 +25,12 @@ from fedsim.engine.layout import RUNS
 def main() -> None:
     """Checks or times fedsim on the workload in the folder."""
     parser = exchange.parser(__doc__)
-    parser.add_argument("--width", type=int, help="clients in lockstep (default: what fedsim chooses by itself)")
+    parser.add_argument("--width", type=int, help="clients in lockstep (default: fedsim's choice)")
     options = parser.parse_args()
     work = exchange.load(options.folder)
-    devices.one_per_core()
+    devices.use_one_per_core()
+    if options.check:
+        jax.config.update("jax_default_matmul_precision", "highest")  # on accelerators
     workload = workloads.load(work.settings["workload"])
     layout = workload.layout()
     if options.width:
@@ -48,7 +50,7 @@ def main() -> None:
         leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(after.variables.params)]  # of the only run
         np.save(exchange.params_file(options.folder, "fedsim"), np.concatenate(leaves))
     call = lambda: jax.block_until_ready(compiled(states, shared, inputs, num_rounds[1]))
-    seconds = [] if options.check else exchange.timed(call, options.rounds, options.calls)
+    seconds = [] if options.check else exchange.time_calls(call, options.rounds, options.calls)
     versions = {package: version(package) for package in ("fedsim", "jax", "jaxlib", "flax")}
     exchange.print_line("fedsim", first, seconds, versions)
 

@@ -1,6 +1,6 @@
-"""A workload run by Flower's simulation engine: `FedAvg`, and as many Ray workers as there are cores, with one each.
+"""A workload run by Flower's simulation engine: `FedAvg`, and a Ray worker for each core.
 
-Prints one JSON line. There are as many nodes as clients in a cohort; in each round a node is the next client.
+Prints one JSON line. There is a node for each member of the cohort; in each round a node acts as another client.
 """
 
 import os
@@ -21,7 +21,7 @@ from flwr.simulation import run_simulation
 
 
 def main() -> None:
-    """Starts Flower's engine; the rounds are run from its server."""
+    """Starts Flower's engine, whose server runs the rounds."""
     options = exchange.parser(__doc__).parse_args()
     num_nodes = exchange.load(options.folder).cohorts.shape[1]
     versions = {"flwr": version("flwr"), "ray": version("ray"), "torch": torch.__version__}
@@ -33,7 +33,7 @@ def main() -> None:
             model = torch_models.build(work.settings, work.params)
             initial = ArrayRecord(model.state_dict())
             strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=num_nodes, min_available_nodes=num_nodes)
-            config = {"folder": str(work.folder), "in-fedsims-order": options.check}
+            config = {"folder": str(work.folder), "fedsim-order": options.check}
 
             def train(rounds: int) -> dict[str, np.ndarray]:
                 result = strategy.start(grid, initial, num_rounds=rounds, train_config=ConfigRecord(config))

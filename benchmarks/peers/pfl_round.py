@@ -1,6 +1,7 @@
 """A workload run by pfl-research: `SimulatedBackend` and `FederatedAveraging` on its PyTorch model, in one process.
 
-Prints one JSON line. pfl evaluates each client in the first iteration of a run: here that only counts its examples.
+Prints one JSON line. pfl evaluates each client in the first iteration of a run; the evaluation here only counts
+examples.
 """
 
 import itertools
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 
 class Classifier(nn.Module):
-    """`model` with the two methods that pfl asks for."""
+    """`model` with the two methods that pfl requires."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

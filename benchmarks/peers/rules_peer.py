@@ -1,8 +1,8 @@
-"""Rules of ByzFL and ByzPy on made-up updates, one command after another, for `benchmarks/rules.py`.
+"""Runs rules of ByzFL and ByzPy on random updates, on commands of `benchmarks/rules.py`.
 
-Reads a JSON list a line: `["data", K, d]` makes the updates, `["use", library, rule, f, file]` calls a rule once and
-saves what it returns, `["time", library, n]` calls it n times more. Answers each with a line of JSON: `seconds` of a
-call, or `error`. The first line has the versions of what is installed. ByzFL on PyTorch tensors is the library `byzfl`,
+Reads a JSON list a line: `["data", K, d]` generates updates, `["use", library, rule, f, file]` calls a rule once and
+saves its result, `["time", library, n]` calls it n times more. Answers each with a line of JSON: `seconds` of a call,
+or `error`. The first line has the versions of the installed libraries. ByzFL on PyTorch tensors is the library `byzfl`,
 on NumPy arrays `byzfl_numpy`.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 GIB = 1 << 30
 
 
-def made_up(num_clients: int, size: int) -> np.ndarray:
+def random_updates(num_clients: int, size: int) -> np.ndarray:
     """Updates [K, d] float32 of different lengths, so that no two clients are equally far from the others."""
     rows = np.random.default_rng(0).standard_normal((num_clients, size), dtype=np.float32)
     lengths = np.linspace(0.5, 1.5, num_clients, dtype=np.float32)
@@ -31,12 +31,12 @@ def made_up(num_clients: int, size: int) -> np.ndarray:
 
 
 def radius(size: int) -> float:
-    """To which updates are clipped: longer than some, shorter than others."""
+    """The radius of clipping, longer than some updates and shorter than others."""
     return float(np.sqrt(size))
 
 
 def byzfl(rule: str, f: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
-    """ByzFL's, by fedsim's name."""
+    """ByzFL's rule by fedsim's name."""
     library: Any = importlib.import_module("byzfl")
     return {
         "fedavg": lambda: library.Average(),
@@ -58,42 +58,42 @@ def byzfl(rule: str, f: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
 
 
 def byzpy(rule: str, f: int, shape: tuple[int, ...]) -> Callable[[Any], Any]:
-    """ByzPy's, by fedsim's name, called without its pool of workers."""
+    """ByzPy's rule by fedsim's name, without its pool of workers."""
     library: Any = importlib.import_module("byzpy.pre_aggregators")
-    of: Any = {
+    modules: Any = {
         name: importlib.import_module(f"byzpy.aggregators.{name}_wise") for name in ("coordinate", "geometric", "norm")
     }
-    made = {
-        "median": lambda: of["coordinate"].CoordinateWiseMedian(),
-        "trimmed_mean": lambda: of["coordinate"].CoordinateWiseTrimmedMean(f),
-        "krum": lambda: of["geometric"].Krum(f),
-        "multi_krum": lambda: of["geometric"].MultiKrum(f, shape[0] - f),
-        "centered_clipping": lambda: of["norm"].CenteredClipping(c_tau=radius(shape[1]), M=1, init="zero"),
-        "caf": lambda: of["norm"].CAF(f),
-        "mda": lambda: of["geometric"].MinimumDiameterAveraging(f),
-        "smea": lambda: of["geometric"].SMEA(f),
+    instance = {
+        "median": lambda: modules["coordinate"].CoordinateWiseMedian(),
+        "trimmed_mean": lambda: modules["coordinate"].CoordinateWiseTrimmedMean(f),
+        "krum": lambda: modules["geometric"].Krum(f),
+        "multi_krum": lambda: modules["geometric"].MultiKrum(f, shape[0] - f),
+        "centered_clipping": lambda: modules["norm"].CenteredClipping(c_tau=radius(shape[1]), M=1, init="zero"),
+        "caf": lambda: modules["norm"].CAF(f),
+        "mda": lambda: modules["geometric"].MinimumDiameterAveraging(f),
+        "smea": lambda: modules["geometric"].SMEA(f),
         "nnm": lambda: library.NearestNeighborMixing(f),
         "bucketing": lambda: library.Bucketing(2),
         "clipping": lambda: library.Clipping(radius(shape[1])),
         "arc": lambda: library.ARC(f),
     }[rule]()
-    return getattr(made, "aggregate", None) or made.pre_aggregate
+    return getattr(instance, "aggregate", None) or instance.pre_aggregate
 
 
 class Session:
-    """The updates at hand, and a rule of each library."""
+    """The current updates, and a rule of each library."""
 
     def __init__(self) -> None:
         self.rows = np.zeros((1, 1), np.float32)
         self.rules: dict[str, Callable[[Any], Any]] = {}
 
     def data(self, num_clients: int, size: int) -> float:
-        """Makes the updates."""
-        self.rows = made_up(num_clients, size)
+        """Generates the updates."""
+        self.rows = random_updates(num_clients, size)
         return 0.0
 
     def use(self, library: str, rule: str, f: int, file: str) -> float:
-        """The seconds of the first call of a rule; its result goes to `file`."""
+        """Seconds of the first call of a rule; saves its result in `file`."""
         self.rules[library] = (byzpy if library == "byzpy" else byzfl)(rule, f, self.rows.shape)
         seconds, result = self._call(library)
         rows = result if isinstance(result, list) else [result]
@@ -101,11 +101,11 @@ class Session:
         return seconds
 
     def time(self, library: str, number: int) -> float:
-        """The seconds of one of `number` calls."""
+        """Mean seconds of `number` calls."""
         return sum(self._call(library)[0] for _ in range(number)) / number
 
     def _call(self, library: str) -> tuple[float, Any]:
-        updates: Any = self.rows.copy()  # some rules change what they are given
+        updates: Any = self.rows.copy()  # some rules change their argument
         if library != "byzfl_numpy":
             updates = importlib.import_module("torch").from_numpy(updates)
         if library == "byzpy":
@@ -118,8 +118,8 @@ class Session:
 def main() -> None:
     """Answers commands until the input ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
-    parser.add_argument("--memory", type=int, default=8, help="GiB that may be asked for beyond what a start takes")
+    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
+    parser.add_argument("--memory", type=int, default=8, help="GiB that calls may allocate")
     options = parser.parse_args()
     answer = sys.stdout
     sys.stdout = sys.stderr
@@ -129,12 +129,12 @@ def main() -> None:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-        importlib.import_module(package)  # now, so that no call takes its time
+        importlib.import_module(package)  # so that calls do not include it
     if "torch" in versions:
         importlib.import_module("torch").set_num_threads(options.threads)
     with open("/proc/self/statm") as file:
-        taken = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + options.memory * GIB, resource.RLIM_INFINITY))
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + options.memory * GIB, resource.RLIM_INFINITY))
 
     print(json.dumps(versions), file=answer, flush=True)
     session = Session()

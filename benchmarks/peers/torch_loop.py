@@ -1,6 +1,6 @@
 """A workload run by a hand-written PyTorch loop: one model, clients one after another.
 
-Prints one JSON line. Convolutions are channels-last; SGD and averaging move all parameters in one call.
+Prints one JSON line. Convolutions are channels-last; SGD and averaging update all parameters in one call.
 """
 
 import exchange
@@ -13,21 +13,21 @@ def prepare(work: exchange.Work) -> exchange.Train:
     """A function that trains a number of rounds from the initial parameters."""
     model = torch_models.build(work.settings, work.params)
     local = [p for p in model.parameters() if p.requires_grad]
-    x, y = torch.from_numpy(work.x), torch.from_numpy(work.y).long()
+    x, y = torch_models.load_examples(work)
 
     def train(rounds: int) -> dict[str, np.ndarray]:
         torch_models.load_params(model, work.params)
         server = [p.detach().clone() for p in local]
         for r in range(rounds):
             cohort = work.cohort(r)
-            total = int(work.counts[cohort].sum())
+            total = int(work.num_examples[cohort].sum())
             sums = [torch.zeros_like(p) for p in server]
             for client in cohort:
                 with torch.no_grad():
                     torch._foreach_copy_(local, server)
                 torch_models.train_client(model, x, y, work.examples(client), work.settings)
                 with torch.no_grad():
-                    torch._foreach_add_(sums, local, alpha=int(work.counts[client]) / total)
+                    torch._foreach_add_(sums, local, alpha=int(work.num_examples[client]) / total)
             server = sums
         with torch.no_grad():
             torch._foreach_copy_(local, server)
@@ -37,4 +37,6 @@ def prepare(work: exchange.Work) -> exchange.Train:
 
 
 if __name__ == "__main__":
-    exchange.run_peer("torch_loop", prepare, {"torch": torch.__version__}, exchange.parser(__doc__).parse_args())
+    options = exchange.parser(__doc__).parse_args()
+    torch_models.set_precision(exact=options.check)
+    exchange.run_peer("torch_loop", prepare, {"torch": torch.__version__}, options)

@@ -1,7 +1,7 @@
-"""fedsim's models in PyTorch, with the same parameters, and a client's training by hand.
+"""fedsim's models in PyTorch, with the same parameters, and a client's training loop.
 
-Pictures come as [B, H, W, C], as fedsim stores them: seen as [B, C, H, W] they are channels-last without a copy, and so
-are the kernels. Parameters travel between flax's layout and PyTorch's by `load_params` and `read_params`.
+Images are [B, H, W, C], as in fedsim: transposed to [B, C, H, W] they are channels-last without a copy, like the
+kernels. `load_params` and `read_params` convert parameters between the layouts of flax and PyTorch.
 """
 
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LSTM_LEAVES = {"weight_ih": "input_kernel", "weight_hh": "recurrent_kernel", "bias_ih": "bias"}  # the same gate order
 
 
@@ -80,7 +81,7 @@ class CharLSTM(nn.Module):
 
 
 def build(settings: dict[str, Any], params: dict[str, np.ndarray]) -> nn.Module:
-    """The workload's model with parameters `params`; convolutions are channels-last."""
+    """The workload's model with parameters `params` on `DEVICE`; convolutions are channels-last."""
     num_classes = settings["num_classes"]
     if settings["model"] == "Cifar10CNN":
         model: nn.Module = Cifar10CNN(num_classes)
@@ -91,20 +92,32 @@ def build(settings: dict[str, Any], params: dict[str, np.ndarray]) -> nn.Module:
     else:
         embedding_size, num_layers = params["embedding/kernel"].shape[1], settings["module"]["num_layers"]
         model = CharLSTM(num_classes, embedding_size, params["Dense_0/kernel"].shape[0], num_layers)
-    model = model.to(memory_format=torch.channels_last)
+    model = model.to(DEVICE, memory_format=torch.channels_last)
     load_params(model, params)
     return model
 
 
+def set_precision(exact: bool) -> None:
+    """Matrix products of float32 on a GPU: TF32, as JAX does by default, or `exact`."""
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    torch.backends.cudnn.allow_tf32 = not exact
+    torch.backends.cudnn.benchmark = True
+
+
+def load_examples(work: Any) -> tuple[Tensor, Tensor]:
+    """The inputs and labels of a workload on `DEVICE`."""
+    return torch.from_numpy(work.x).to(DEVICE), torch.from_numpy(work.y).long().to(DEVICE)
+
+
 def to_input(x: Tensor) -> Tensor:
-    """A batch as the model takes it: pixels in [0, 1], characters as indices, features as they are."""
+    """A batch in the model's type: pixels in [0, 1], characters as indices, features unchanged."""
     if x.dtype == torch.uint8:
         return x.float().div_(255)
     return x if x.dtype == torch.float32 else x.int()
 
 
 def train_client(model: nn.Module, x: Tensor, y: Tensor, examples: slice, settings: dict[str, Any]) -> None:
-    """One epoch of plain SGD on the examples of a client, by hand: one call moves all parameters."""
+    """One epoch of plain SGD on a client's examples; one call updates all parameters."""
     batch_size, learning_rate = settings["batch_size"], settings["learning_rate"]
     params = [p for p in model.parameters() if p.requires_grad]
     for start in range(examples.start, examples.stop, batch_size):
@@ -115,19 +128,19 @@ def train_client(model: nn.Module, x: Tensor, y: Tensor, examples: slice, settin
 
 
 def load_params(model: nn.Module, params: dict[str, np.ndarray]) -> None:
-    """Copies `params`, laid out as flax does, into `model`."""
+    """Copies `params` in flax's layout into `model`."""
     with torch.no_grad():
         for name, value in to_torch(params).items():
             model.get_parameter(name).copy_(value)
 
 
 def read_params(model: nn.Module) -> dict[str, np.ndarray]:
-    """The parameters of `model`, laid out as flax does."""
+    """The parameters of `model` in flax's layout."""
     return to_flax({name: p.detach() for name, p in model.named_parameters() if p.requires_grad})
 
 
 def to_torch(params: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    """Parameters by flax's path as parameters by PyTorch's name."""
+    """Converts parameters by flax's path to parameters by PyTorch's name."""
     result = {}
     for layer in dict.fromkeys(path.split("/")[0] for path in params):
         if layer.startswith("LSTM"):
@@ -143,11 +156,11 @@ def to_torch(params: dict[str, np.ndarray]) -> dict[str, Tensor]:
 
 
 def to_flax(params: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Parameters by PyTorch's name as parameters by flax's path."""
+    """Converts parameters by PyTorch's name to parameters by flax's path."""
     result = {}
     for name, tensor in params.items():
         layer, kind = name.split(".")
-        value = tensor.numpy()
+        value = tensor.cpu().numpy()
         if layer == "lstm":
             kind, number = kind.split("_l")
             result[f"LSTM_{number}/{LSTM_LEAVES[kind]}"] = value.T

@@ -1,6 +1,6 @@
-"""A workload run by PyTorch with the clients of a cohort side by side: `torch.func` `vmap` of `grad`.
+"""A workload run by PyTorch with the clients of a cohort in lockstep: `torch.func` `vmap` of `grad`.
 
-Prints one JSON line. All clients have to be of one size.
+Prints one JSON line. All clients must have the same number of examples.
 """
 
 import exchange
@@ -15,11 +15,11 @@ from torch.func import functional_call, grad, vmap
 def prepare(work: exchange.Work) -> exchange.Train:
     """A function that trains a number of rounds from the initial parameters."""
     batch_size, learning_rate = work.settings["batch_size"], work.settings["learning_rate"]
-    count = int(work.counts[0])
-    if np.any(work.counts != count):
-        raise ValueError("vmap needs clients of one size")
+    num_examples = int(work.num_examples[0])
+    if np.any(work.num_examples != num_examples):
+        raise ValueError("num_examples: must be equal for all clients")
     model = torch_models.build(work.settings, work.params)
-    x, y = torch.from_numpy(work.x), torch.from_numpy(work.y).long()
+    x, y = torch_models.load_examples(work)
 
     def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(model, params, (x,)), y)
@@ -32,9 +32,9 @@ def prepare(work: exchange.Work) -> exchange.Train:
         for r in range(rounds):
             cohort = work.cohort(r)
             stacked = {name: p.expand(len(cohort), *p.shape).clone() for name, p in server.items()}
-            first = torch.from_numpy(work.offsets[cohort]).long()[:, None]
-            for start in range(0, count, batch_size):
-                index = first + torch.arange(start, min(start + batch_size, count))
+            first = torch.from_numpy(work.offsets[cohort]).long().to(torch_models.DEVICE)[:, None]
+            for start in range(0, num_examples, batch_size):
+                index = first + torch.arange(start, min(start + batch_size, num_examples), device=torch_models.DEVICE)
                 grads = step(stacked, torch_models.to_input(x[index]), y[index])
                 for name, value in stacked.items():
                     value.add_(grads[name], alpha=-learning_rate)
@@ -45,4 +45,6 @@ def prepare(work: exchange.Work) -> exchange.Train:
 
 
 if __name__ == "__main__":
-    exchange.run_peer("torch_vmap", prepare, {"torch": torch.__version__}, exchange.parser(__doc__).parse_args())
+    options = exchange.parser(__doc__).parse_args()
+    torch_models.set_precision(exact=options.check)
+    exchange.run_peer("torch_vmap", prepare, {"torch": torch.__version__}, options)

@@ -1,4 +1,4 @@
-"""The reference page of the command line: what `--help` says."""
+"""The reference page of the command line, from its `--help`."""
 
 import argparse
 import os
@@ -7,8 +7,8 @@ from fedsim.cli import main
 
 HEAD = """# Command line
 
-What `fedsim --help` and `fedsim COMMAND --help` print. Exit codes: 0; 2 for what the user can mend, one line on stderr;
-130 after Ctrl-C."""
+The output of `fedsim --help` and `fedsim COMMAND --help`. Exit codes: 0; 2 after an error that users can fix, with one
+line on stderr; 130 after Ctrl-C."""
 
 
 def page() -> str:
@@ -18,7 +18,7 @@ def page() -> str:
 
 
 def _parts(parser: argparse.ArgumentParser, level: int = 1) -> list[str]:
-    """The parser's help, and that of its commands below it."""
+    """The help of the parser, followed by that of its commands."""
     parts = [f"```text\n{parser.format_help()}```"]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""Equations as MathML, which browsers show without a script or a font of their own."""
+"""Equations as MathML, which browsers show without scripts or additional fonts."""
 
 import html as escapes
 import re
@@ -9,10 +9,10 @@ EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1
 
 
 def as_mathml(html: str) -> str:
-    """The page with its equations, as arithmatex marks them, turned into MathML."""
+    """The page with its equations, as arithmatex marks them, converted to MathML."""
 
-    def turned(match: re.Match[str]) -> str:
+    def convert_match(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
         return convert(escapes.unescape(match[3]).strip(), display=display)
 
-    return EQUATION.sub(turned, html)
+    return EQUATION.sub(convert_match, html)

@@ -1,81 +1,95 @@
-"""fedsim: federated learning under corrupted clients, vectorised in JAX.
+"""fedsim: federated learning under corrupted clients, vectorized in JAX.
 
 Two lines run an experiment: `experiment = fedsim.load("quickstart.toml")`, `result = fedsim.run(experiment)`.
 
-Below that, a `Simulation` is built from a `Task` (a flax module by `classification`), an aggregator and a few numbers;
-its methods are pure functions of a key, `ClientData` and `HParams`. The command line is `fedsim.cli`.
+Below that, a `Simulation` is built from a `Task` (`classification` makes one of a flax module), a function that returns
+a `Method` (aggregator, optimizers, attack), and a few numbers. Its methods are pure functions of a key, `ClientData`
+and `HParams`. The command line is `fedsim.cli`.
 """
 
-from fedsim import start  # noqa: F401  # isort: skip  # first, for Ctrl-C while the others are imported
+from fedsim import interrupts  # noqa: F401  # isort: skip  # first, to handle Ctrl-C during the other imports
 from fedsim import aggregators, algorithms, attacks, corruption
 from fedsim.api import Result, load, run
+from fedsim.config.values import sweep
+from fedsim.core.contracts import (
+    Aggregator,
+    Algorithm,
+    Attack,
+    AttackContext,
+    ClientOptimizer,
+    Corruption,
+    LocalResult,
+    LocalTraining,
+    Task,
+)
 from fedsim.core.corrupt import corrupt
 from fedsim.core.evaluate import evaluate
+from fedsim.core.method import Method, client_sgd, plain_sgd
+from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.settings import Bounds, Limit, Scalar, Traced
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import classification, regression, stateless, with_frozen
 from fedsim.core.types import (
     Aggregate,
-    Aggregator,
-    Algorithm,
-    Attack,
     ClientData,
     CohortReport,
-    Corruption,
     DataSpec,
     FederatedDataset,
     HParams,
-    LocalTraining,
     Metrics,
-    Round,
     RoundRecord,
-    ServerState,
-    Task,
-    Trained,
+    SimulationState,
     Variables,
 )
-from fedsim.datasets import Divided, RawDataset, from_arrays
-
-__version__ = "0.2.0"
+from fedsim.datasets import Partition, RawDataset, from_arrays
+from fedsim.version import __version__ as __version__
 
 __all__ = [
     "Aggregate",
     "Aggregator",
     "Algorithm",
     "Attack",
+    "AttackContext",
     "Bounds",
     "ClientData",
+    "ClientOptimizer",
+    "CohortOptions",
     "CohortReport",
     "Corruption",
     "DataSpec",
-    "Divided",
     "FederatedDataset",
     "HParams",
     "Limit",
+    "LocalResult",
     "LocalTraining",
+    "LossOptions",
+    "Method",
     "Metrics",
+    "Partition",
     "RawDataset",
     "Result",
-    "Round",
     "RoundRecord",
     "Scalar",
-    "ServerState",
     "Simulation",
+    "SimulationState",
     "Task",
     "Traced",
-    "Trained",
+    "TrainingOptions",
     "Variables",
     "aggregators",
     "algorithms",
     "attacks",
     "classification",
+    "client_sgd",
     "corrupt",
     "corruption",
     "evaluate",
     "from_arrays",
     "load",
+    "plain_sgd",
     "regression",
     "run",
     "stateless",
+    "sweep",
     "with_frozen",
 ]

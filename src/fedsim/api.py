@@ -1,7 +1,8 @@
-"""Experiments from Python in two lines: `load` one, `run` it, and look at its rows and figures."""
+"""Experiments from Python in two lines: `load` one, `run` it, and use its tables and figures."""
 
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,43 +11,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from fedsim.config.toml import Experiment
+    from fedsim.config.experiment import Experiment
     from fedsim.report import Results
     from fedsim.runs.events import Observer
     from fedsim.runs.folder import RunFolder
 
 
-def load(
-    source: "str | Path | Mapping[str, Any]",
-    *,
-    budget: str | None = None,
-    **overrides: Any,
-) -> "Experiment":
-    """The experiment in the TOML file `source`, or in nested tables of the same form.
+def load(source: "str | Path | Mapping[str, Any]", *, budget: str | None = None, **overrides: Any) -> "Experiment":
+    """Loads an experiment from the TOML file `source`, or from nested tables of the same form.
 
-    `budget` is one of its [budget.NAME]. `overrides` win over it, sweep included: a key's dots are written as two
-    underscores, as in `server__num_rounds=10`, and a list sweeps, as in `seed=[0, 1, 2]`. Raises
-    `fedsim.errors.ConfigError` where anything is wrong.
+    `overrides` win over the configuration and its sweep. Dots of keys are written as two underscores, as in
+    `server__num_rounds=10`. A list is one value of a key that takes a list; `fedsim.sweep` gives several values of any
+    key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
+    `budget` is the NAME of one of its [budget.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
+
+    >>> tables = {"server": {"aggregator": "arfl", "num_rounds": 20}}
+    >>> experiment = fedsim.load(tables, arfl__lam=fedsim.sweep([0.1, 1.0]), seed=fedsim.sweep(range(3)))
+    >>> len(experiment.runs())
+    6
     """
     from fedsim.config import toml
-    from fedsim.config.fields import toml as text_of
     from fedsim.engine import devices
 
-    devices.one_per_core()  # before a user's own module, which may start JAX
-
-    plain = lambda value: value.tolist() if hasattr(value, "tolist") else value  # NumPy's numbers and arrays
-    text = lambda value: str(value) if isinstance(value, str | Path) else text_of(plain(value))
-
-    given: dict[str, Any] = {}
-    for name, value in overrides.items():
-        key = name.replace("__", ".")
-        if isinstance(plain(value), list | tuple | range):
-            given[f"sweep.{key}"] = [text(one) for one in value]
-        else:
-            given[key] = text(value)
+    devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
+    changes = {name.replace("__", "."): value for name, value in overrides.items()}
     if isinstance(source, Mapping):
-        return toml.from_tables(source, given, budget=budget)
-    return toml.read(Path(source), given, budget)
+        return toml.from_tables(source, changes, budget=budget)
+    return toml.read(Path(source), changes, budget)
 
 
 def run(
@@ -55,45 +46,51 @@ def run(
     out: str | Path | None = None,
     progress: "bool | Observer" = True,
     force: bool = False,
-    mix: bool = False,
+    allow_mismatch: bool = False,
     extend: bool = False,
 ) -> "Result":
-    """Runs the experiment (or what `load` makes one of) into the run folder `out` and returns its rows.
+    """Runs the experiment, or what `load` accepts, into the run folder `out` and returns its results.
 
-    `out` is runs/<name>-<hash> by default: what is there already is not run again, and what was interrupted goes on.
-    `progress` shows a bar, or sees all events (`fedsim.runs.events`). `force` starts over; `mix` goes on with other
-    versions or devices; `extend` adds those runs and rounds that `out` has not. Compiled programs are kept for later
-    starts, in JAX's own cache folder if it has one (JAX_COMPILATION_CACHE_DIR), else in fedsim's. Warns of keys that
-    have no effect, and where a rule is told more corrupted clients than its authors promise anything for. Raises what
-    is in `fedsim.errors`.
+    `out` is runs/<name>-<hash> by default. Complete runs in it are not repeated, and an interrupted run is resumed.
+    `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
+    contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
+    have. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
+    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
+    errors of `fedsim.errors`.
+
+    >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
+    >>> result = fedsim.run(tables, out="runs/example", progress=False)
+    >>> result.rounds.column("round").to_pylist()
+    [0, 1, 2]
     """
-    from fedsim.cli.progress import progress as shown_progress
-    from fedsim.config.toml import Experiment
-    from fedsim.config.unused import unused
+    from fedsim.config.experiment import Experiment
+    from fedsim.config.unused import unused_keys
     from fedsim.engine import cache, devices, make_plan, run_plan
+    from fedsim.terminal import show_progress
 
     if not isinstance(experiment, Experiment):
         experiment = load(experiment)
-    devices.one_per_core()
-    cache.keep_programs()
+    devices.use_one_per_core()
+    cache.enable_program_cache()
     plan = make_plan(experiment)
-    for note in (*unused(experiment, plan.runs), *plan.notes):
-        warnings.warn(note, stacklevel=2)
+    for message in (*unused_keys(experiment, plan.runs), *plan.notes):
+        warnings.warn(message, stacklevel=2)
     path = Path(out) if out is not None else default_folder(experiment)
-    if progress is True:
-        with shown_progress(path) as observer:
-            return Result(run_plan(plan, path, [observer], force=force, mix=mix, extend=extend))
-    observers = [] if progress is False else [progress]
-    return Result(run_plan(plan, path, observers, force=force, mix=mix, extend=extend))
+    with show_progress(path) if progress is True else nullcontext(progress) as observer:
+        observers = [observer] if observer else []
+        return Result(run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend))
 
 
 def default_folder(experiment: "Experiment") -> Path:
-    """Where an experiment's rows go: another configuration has another folder."""
+    """The run folder of an experiment if none is given; it differs for every configuration."""
     return Path("runs") / f"{experiment.name}-{experiment.digest()}"
 
 
 class Result:
-    """A complete run folder. Tables are pyarrow's: `.to_pandas()` makes them pandas', `polars.from_arrow` polars'."""
+    """The results in a complete run folder.
+
+    Tables are pyarrow tables: `table.to_pandas()` converts them for pandas, `polars.from_arrow(table)` for polars.
+    """
 
     def __init__(self, folder: "RunFolder | str | Path") -> None:
         from fedsim.runs.folder import RunFolder
@@ -102,27 +99,27 @@ class Result:
 
     @property
     def path(self) -> Path:
-        """Of the folder."""
+        """The path of the folder."""
         return self.folder.path
 
     @cached_property
     def rounds(self) -> "pa.Table":
-        """One row a run and evaluated round: accuracy, loss, and the share of the weight that corrupted clients got."""
+        """One row per run and evaluated round: accuracy, loss, and the total weight of corrupted clients."""
         return self.folder.read("rounds")
 
     @cached_property
     def clients(self) -> "pa.Table":
-        """One row a run, round and client of its cohort: its loss, weight and alpha."""
+        """One row per run, round and client of the cohort: its loss, weight and alpha."""
         return self.folder.read("clients")
 
     @cached_property
     def info(self) -> "pa.Table":
-        """One row a run, round and number that the rule shows of itself."""
+        """One row per run, round and quantity that the aggregator reports."""
         return self.folder.read("info")
 
     @cached_property
     def summary(self) -> "pa.Table":
-        """One row a cell, runs that differ in their seed alone: mean and deviation of the final accuracy, and more."""
+        """One row per setting, averaged over seeds: mean and standard deviation of the final accuracy, and more."""
         import pyarrow as pa
 
         from fedsim import report
@@ -130,13 +127,13 @@ class Result:
         return pa.Table.from_pylist(report.summary(self._results))
 
     def figures(self) -> "dict[str, Figure]":
-        """Every figure that the rows have something for, by name."""
+        """All figures that the results allow, by name."""
         from fedsim import report
 
         return report.figures(self._results)
 
     def xarray(self) -> Any:
-        """The rows of rounds as an `xarray.Dataset` with a dimension for each swept key."""
+        """The rounds as an `xarray.Dataset` with a dimension for each swept key."""
         from fedsim import report
 
         return report.as_xarray(self.folder)

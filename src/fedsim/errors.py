@@ -1,8 +1,8 @@
-"""What a user can mend: the command line shows these as one line, without a traceback."""
+"""Errors that users can fix. The command line prints them as one line, without a traceback."""
 
 
 class FedsimError(Exception):
-    """Any error whose message, always one line, says what is wrong and how to mend it."""
+    """Base class. The message is one line, `KEY: must be ..., got VALUE; remedy` where a key is wrong."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
@@ -13,7 +13,7 @@ class ConfigError(FedsimError):
 
 
 class OverrideError(ConfigError):
-    """A configuration in which the value of an override cannot be."""
+    """A wrong value of an override, as opposed to one in the configuration file."""
 
 
 class DataError(FedsimError):

@@ -11,35 +11,37 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from fedsim.aggregators import cfl, multi_krum, rfa
 from fedsim.aggregators.cfl import bipartition
-from fedsim.config.registry import BUILT_IN, find
-from fedsim.core.trees import cosines, gram, squared_distances
+from fedsim.aggregators.geometry import cosine_similarities
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import find
+from fedsim.core.trees import gram_matrix, squared_distances
 from fedsim.core.types import CohortReport
 
 KEY = jax.random.key(0)
 
 
-def report_of(updates, counts=None, valid=None) -> CohortReport:
+def report_of(updates, num_examples=None, valid=None) -> CohortReport:
     k = len(updates)
-    counts = jnp.asarray(np.full(k, 10) if counts is None else counts, jnp.int32)
+    num_examples = jnp.asarray(np.full(k, 10) if num_examples is None else num_examples, jnp.int32)
     valid = jnp.ones(k, bool) if valid is None else jnp.asarray(valid)
     half = np.shape(updates)[1] // 2  # two leaves, so that sums over leaves are tested
     tree = {"a": jnp.asarray(updates[:, :half], jnp.float32), "b": jnp.asarray(updates[:, half:], jnp.float32)}
-    return CohortReport(jnp.arange(k), counts, jnp.ones(k), tree, valid)
+    return CohortReport(jnp.arange(k), num_examples, jnp.ones(k), tree, valid)
 
 
 def weights_of(rule, report) -> np.ndarray:
     return np.asarray(rule.aggregate((), report, KEY)[0].weights)
 
 
-@pytest.mark.parametrize("name", BUILT_IN["server.aggregator"])
-def test_only_arfl_keeps_weights_of_all_clients(name):
+@pytest.mark.parametrize("name", KINDS["server.aggregator"].built_in)
+def test_only_arfl_has_client_weights(name):
     rule = find("server.aggregator", name).make()
     alpha = rule.client_weights(rule.init({}, jnp.asarray([3, 4]), jnp.asarray([1.0, 2.0])))
     assert (alpha is not None) == (name == "arfl")
 
 
-def weiszfeld(updates, counts, num_iters, eps):
-    u, m = np.asarray(updates, np.float64), np.asarray(counts, np.float64)
+def weiszfeld(updates, num_examples, num_iters, eps):
+    u, m = np.asarray(updates, np.float64), np.asarray(num_examples, np.float64)
     weights = m / m.sum()
     for _ in range(num_iters):
         distances = np.linalg.norm(u - weights @ u, axis=1)
@@ -50,19 +52,19 @@ def weiszfeld(updates, counts, num_iters, eps):
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 4, 50]))
 @settings(max_examples=30, deadline=None)
-def test_rfa_is_direct_weiszfeld(seed, k, num_iters):
+def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters):
     rng = np.random.default_rng(seed)
-    updates, counts = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
+    updates, num_examples = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
     updates[0] *= 30
     np.testing.assert_allclose(
-        weights_of(rfa(num_iters=num_iters), report_of(updates, counts)),
-        weiszfeld(updates, counts, num_iters, 1e-5),
+        weights_of(rfa(num_iters=num_iters), report_of(updates, num_examples)),
+        weiszfeld(updates, num_examples, num_iters, 1e-5),
         atol=2e-4,
     )
 
 
-def test_rfa_tells_near_equal_updates_apart():
-    """Without centring, float32 inner products of near-equal updates lose their distances."""
+def test_rfa_distinguishes_near_equal_updates():
+    """Without centering, float32 inner products of near-equal updates lose their distances."""
     rng = np.random.default_rng(0)
     updates = (10 + 1e-3 * rng.normal(size=(8, 40))).astype(np.float32)
     updates[0] += 0.01
@@ -70,7 +72,7 @@ def test_rfa_tells_near_equal_updates_apart():
     np.testing.assert_allclose(weights_of(rfa(), report_of(updates)), expected, rtol=2e-3)
 
 
-def krum(updates, counts, valid, f, num_selected):
+def krum(updates, num_examples, valid, f, num_selected):
     """Multi-Krum by loops over clients."""
     who = [i for i in range(len(updates)) if valid[i]]
     k = len(who)
@@ -81,7 +83,7 @@ def krum(updates, counts, valid, f, num_selected):
         scores[i] = sum(distances[: max(k - f - 2, 1)])
     chosen = sorted(who, key=lambda i: (scores[i], i))[: max(k - f if num_selected is None else num_selected, 1)]
     weights = np.zeros(len(updates))
-    weights[chosen] = counts[chosen] / counts[chosen].sum()
+    weights[chosen] = num_examples[chosen] / num_examples[chosen].sum()
     return weights
 
 
@@ -98,28 +100,30 @@ def multi_krum_weights(f, num_selected, report):
     st.sampled_from([None, 1, 5]),
 )
 @settings(max_examples=60, deadline=None)
-def test_multi_krum_is_a_loop(seed, k, f, num_selected):
+def test_multi_krum_matches_loops(seed, k, f, num_selected):
     rng = np.random.default_rng(seed)
-    updates, counts, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
+    updates, num_examples, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
     updates[~valid] = 0
-    got = multi_krum_weights(f, num_selected, report_of(updates, counts, valid))
+    got = multi_krum_weights(f, num_selected, report_of(updates, num_examples, valid))
     if not valid.any():
         assert got.sum() == 0
         return
-    np.testing.assert_allclose(got, krum(updates, counts, valid, f, num_selected), atol=1e-6)
+    np.testing.assert_allclose(got, krum(updates, num_examples, valid, f, num_selected), atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e5, 1e8])
-def test_one_huge_update_does_not_hide_the_others(scale):
+def test_one_huge_update_does_not_affect_distances_between_others(scale):
     """Around a plain mean, drawn away by it, the others' distances would drown in float32."""
     rng = np.random.default_rng(0)
-    updates, counts, everybody = 0.1 * rng.normal(size=(10, 200)), np.full(10, 10), np.ones(10, bool)
+    updates, num_examples, all_valid = 0.1 * rng.normal(size=(10, 200)), np.full(10, 10), np.ones(10, bool)
     updates[0] *= 10 * scale
     updates[1] *= 10
     updates = updates.astype(np.float32).astype(np.float64)
-    expected = krum(updates, counts, everybody, 3, None)
+    expected = krum(updates, num_examples, all_valid, 3, None)
     np.testing.assert_allclose(weights_of(multi_krum(num_byzantine=3), report_of(updates)), expected, atol=1e-6)
-    np.testing.assert_allclose(weights_of(rfa(), report_of(updates)), weiszfeld(updates, counts, 4, 1e-5), atol=1e-4)
+    np.testing.assert_allclose(
+        weights_of(rfa(), report_of(updates)), weiszfeld(updates, num_examples, 4, 1e-5), atol=1e-4
+    )
 
 
 def test_multi_krum_breaks_ties_by_client_id():
@@ -127,7 +131,7 @@ def test_multi_krum_breaks_ties_by_client_id():
     np.testing.assert_allclose(weights_of(multi_krum(num_byzantine=0, num_selected=2), same), [0, 0.5, 0, 0.5])
 
 
-def test_multi_krum_leaves_the_outlier_out():
+def test_multi_krum_excludes_the_outlier():
     updates = np.random.default_rng(0).normal(size=(9, 4))
     updates[4] += 1e6
     assert weights_of(multi_krum(), report_of(updates))[4] == 0
@@ -135,9 +139,9 @@ def test_multi_krum_leaves_the_outlier_out():
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 5, 12]))
 @settings(max_examples=60, deadline=None)
-def test_bipartition_is_single_linkage(seed, k):
+def test_bipartition_matches_scipy_single_linkage(seed, k):
     rng = np.random.default_rng(seed)
-    similarity = np.asarray(cosines(gram({"u": jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)})))
+    similarity = np.asarray(cosine_similarities(gram_matrix({"u": jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)})))
     first, across = bipartition(jnp.asarray(similarity), jnp.ones(k, bool))
     tree = linkage(1 - similarity[np.triu_indices(k, 1)], "single")
     groups = fcluster(tree, 2, "maxclust")
@@ -158,21 +162,21 @@ def test_bipartition_ignores_invalid_clients():
     assert not first[4]
 
 
-def test_cfl_keeps_the_larger_group_or_everybody():
+def test_cfl_keeps_the_larger_group_or_all_clients():
     direction = np.eye(4)[0]
     updates = np.stack([direction, direction, direction, -direction, -direction])
     np.testing.assert_allclose(weights_of(cfl(), report_of(updates)), [1 / 3, 1 / 3, 1 / 3, 0, 0], atol=1e-6)
     np.testing.assert_allclose(weights_of(cfl(threshold=-1.0), report_of(updates)), np.full(5, 0.2), atol=1e-6)
-    tie = report_of(np.stack([direction, direction, -direction, -direction]), counts=[1, 1, 5, 1])
+    tie = report_of(np.stack([direction, direction, -direction, -direction]), num_examples=[1, 1, 5, 1])
     np.testing.assert_allclose(weights_of(cfl(), tie), [0, 0, 5 / 6, 1 / 6], atol=1e-6)  # the tie goes to more examples
 
 
 def test_distances_and_cosines():
     u = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
     u[2] = 0
-    inner = gram({"a": jnp.asarray(u[:, :3]), "b": jnp.asarray(u[:, 3:]).reshape(5, 2, 2)})
+    inner = gram_matrix({"a": jnp.asarray(u[:, :3]), "b": jnp.asarray(u[:, 3:]).reshape(5, 2, 2)})
     np.testing.assert_allclose(squared_distances(inner), ((u[:, None] - u[None]) ** 2).sum(-1), atol=1e-4)
     norms = np.linalg.norm(u, axis=1)
     with np.errstate(invalid="ignore"):
         expected = np.nan_to_num(u @ u.T / np.outer(norms, norms))
-    np.testing.assert_allclose(cosines(inner), expected, atol=1e-6)
+    np.testing.assert_allclose(cosine_similarities(inner), expected, atol=1e-6)

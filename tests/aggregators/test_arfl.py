@@ -9,31 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim.aggregators.arfl import arfl, optimal_weights
+from fedsim.aggregators.arfl import arfl
+from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.core.types import CohortReport
 
-solve = jax.jit(optimal_weights)
+solve = jax.jit(arfl_weights)
 
 
-def by_bisection(losses: np.ndarray, counts: np.ndarray, lam: float) -> np.ndarray:
+def by_bisection(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
     """alpha_i = m_i [eta - L_i]_+ / lambda with eta found by bisection, in float64 (the paper's appendix B)."""
-    losses, counts = np.asarray(losses, np.float64), np.asarray(counts, np.float64)
-    total = lam * counts.sum()
-    low, high = losses.min(), losses.max() + total / counts.min()
+    losses, num_examples = np.asarray(losses, np.float64), np.asarray(num_examples, np.float64)
+    total = lam * num_examples.sum()
+    low, high = losses.min(), losses.max() + total / num_examples.min()
     for _ in range(200):
         eta = (low + high) / 2
-        low, high = (eta, high) if (counts * np.maximum(eta - losses, 0)).sum() < total else (low, eta)
-    return counts * np.maximum(high - losses, 0) / total
+        low, high = (eta, high) if (num_examples * np.maximum(eta - losses, 0)).sum() < total else (low, eta)
+    return num_examples * np.maximum(high - losses, 0) / total
 
 
-def check_kkt(alpha: np.ndarray, losses: np.ndarray, counts: np.ndarray, lam: float, tolerance: float) -> None:
+def check_kkt(alpha: np.ndarray, losses: np.ndarray, num_examples: np.ndarray, lam: float, tolerance: float) -> None:
     """Feasible, and L_i + lambda alpha_i / m_i is eta for all with a weight and at least eta for the others."""
     alpha = np.asarray(alpha, np.float64)
     assert (alpha >= 0).all()
     assert alpha.sum() == pytest.approx(1, abs=1e-5)
-    gradient = losses + lam * counts.sum() * alpha / counts
+    gradient = losses + lam * num_examples.sum() * alpha / num_examples
     eta = np.average(gradient, weights=alpha)
-    scale = np.abs(losses).max() + lam * counts.sum() / counts.min() * alpha.max() + 1e-30
+    scale = np.abs(losses).max() + lam * num_examples.sum() / num_examples.min() * alpha.max() + 1e-30
     assert np.abs(np.where(alpha > 0, gradient - eta, 0)).max() <= tolerance * scale
     assert (np.where(alpha == 0, eta - gradient, 0)).max() <= tolerance * scale
 
@@ -46,19 +47,19 @@ def problems(draw):
     losses = (2 + spread * rng.exponential(size=n)).astype(np.float32)
     if draw(st.booleans()):  # ties
         losses = np.round(losses, 1).astype(np.float32)
-    counts = draw(
+    num_examples = draw(
         st.sampled_from([np.full(n, 50), rng.integers(1, 300, n), np.maximum(1, 10 ** (5 * rng.random(n))).astype(int)])
     )
-    return losses, counts.astype(np.int32), 10 ** draw(st.floats(-4, 6))
+    return losses, num_examples.astype(np.int32), 10 ** draw(st.floats(-4, 6))
 
 
 @given(problems())
 @settings(max_examples=80, deadline=None)
 def test_solves_the_problem(problem):
-    losses, counts, lam = problem
-    alpha, p, average, threshold = (np.asarray(a) for a in solve(losses, counts, lam))
-    check_kkt(alpha, losses.astype(np.float64), counts, lam, tolerance=2e-5)
-    expected = by_bisection(losses, counts, lam)
+    losses, num_examples, lam = problem
+    alpha, p, average, threshold = (np.asarray(a) for a in solve(losses, num_examples, lam))
+    check_kkt(alpha, losses.astype(np.float64), num_examples, lam, tolerance=2e-5)
+    expected = by_bisection(losses, num_examples, lam)
     np.testing.assert_allclose(alpha, expected, rtol=5e-3, atol=2e-5)
     assert p == (alpha > 0).sum() or np.isclose(expected, 0, atol=1e-6).any()
     best = np.sort(losses)[:p]
@@ -69,15 +70,15 @@ def test_solves_the_problem(problem):
 def test_theorem_2_in_float64():
     """The closed form as the paper writes it: p by its condition, then alpha."""
     rng = np.random.default_rng(1)
-    losses, counts, lam = rng.gamma(2, size=30), rng.integers(5, 100, 30), 0.7
+    losses, num_examples, lam = rng.gamma(2, size=30), rng.integers(5, 100, 30), 0.7
     order = np.argsort(losses)
-    m, big_l, lam_m = counts[order], losses[order], lam * counts.sum()
+    m, big_l, lam_m = num_examples[order], losses[order], lam * num_examples.sum()
     m_k = np.cumsum(m)
     average = np.cumsum(m * big_l) / m_k
     p = (1 + m_k * (average - big_l) / lam_m > 0).sum()
     expected = np.zeros(30)
     expected[order] = m / m_k[p - 1] * np.maximum(0, 1 + m_k[p - 1] * (average[p - 1] - big_l) / lam_m)
-    alpha, got_p, got_average, threshold = solve(jnp.float32(losses), counts, lam)
+    alpha, got_p, got_average, threshold = solve(jnp.float32(losses), num_examples, lam)
     np.testing.assert_allclose(alpha, expected, atol=1e-6)
     assert got_p == p
     assert got_average == pytest.approx(average[p - 1], rel=1e-5)
@@ -85,7 +86,7 @@ def test_theorem_2_in_float64():
 
 
 @pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 30.0])
-def test_equal_counts_project_on_the_simplex(lam):
+def test_equal_sizes_give_the_projection_on_the_simplex(lam):
     losses = jnp.asarray(np.random.default_rng(0).gamma(2, size=40), jnp.float32)
     m, lambda_ = 7, lam * 40 * 7
     expected = optax.projections.projection_simplex(-m * losses / lambda_)
@@ -93,53 +94,55 @@ def test_equal_counts_project_on_the_simplex(lam):
 
 
 def test_limits_of_lambda():
-    losses, counts = jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([10, 20, 70])
-    np.testing.assert_allclose(solve(losses, counts, 1e8)[0], counts / 100, atol=1e-6)
-    np.testing.assert_allclose(solve(losses, counts, 1e-6)[0], [0, 1, 0], atol=1e-6)
+    losses, num_examples = jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([10, 20, 70])
+    np.testing.assert_allclose(solve(losses, num_examples, 1e8)[0], num_examples / 100, atol=1e-6)
+    np.testing.assert_allclose(solve(losses, num_examples, 1e-6)[0], [0, 1, 0], atol=1e-6)
 
 
-def test_not_finite_losses_and_empty_clients_get_nothing():
+def test_nonfinite_losses_and_empty_clients_have_no_weight():
     losses = jnp.asarray([1.0, jnp.inf, jnp.nan, 2.0, 0.0])
-    counts = jnp.asarray([10, 10, 10, 30, 0])
-    alpha, p, average, _ = solve(losses, counts, 1e6)
+    num_examples = jnp.asarray([10, 10, 10, 30, 0])
+    alpha, p, average, _ = solve(losses, num_examples, 1e6)
     np.testing.assert_allclose(alpha, [0.25, 0, 0, 0.75, 0], atol=1e-5)
     assert p == 2
     assert average == pytest.approx(1.75)
     chex.assert_trees_all_equal(solve(jnp.full(3, jnp.inf), jnp.ones(3, int), 1.0)[0], jnp.zeros(3))
 
 
-def test_a_round_updates_the_losses_after_weighing():
+def test_losses_are_updated_after_the_weights():
     """Algorithm 1: the round uses the weights from before; then the cohort's losses replace the old ones."""
     rule = arfl(lam=1.0)
-    counts, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
-    state = rule.init({}, counts, losses)
+    num_examples, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
+    state = rule.init({}, num_examples, losses)
     ids = jnp.asarray([3, 1])
-    report = CohortReport(ids, counts[ids], jnp.asarray([0.5, jnp.nan]), {"w": jnp.ones((2, 1))}, jnp.ones(2, bool))
+    report = CohortReport(
+        ids, num_examples[ids], jnp.asarray([0.5, jnp.nan]), {"w": jnp.ones((2, 1))}, jnp.ones(2, bool)
+    )
     report = report._replace(valid=jnp.asarray([True, False]))
     aggregate, new = rule.aggregate(state, report, jax.random.key(0))
     np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not answer
     np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss stays
-    np.testing.assert_allclose(new.alpha, optimal_weights(new.losses, counts, 1.0)[0])
+    np.testing.assert_allclose(new.alpha, arfl_weights(new.losses, num_examples, 1.0)[0])
     assert new.alpha[3] > new.alpha[0]
     _, ruined = rule.aggregate(new, report._replace(losses=jnp.asarray([jnp.inf, 1.0])), jax.random.key(0))
     assert ruined.alpha[3] == 0  # a loss that is not finite is remembered as such
 
 
-def test_losses_told_after_the_aggregation_make_the_same_state():
+def test_losses_observed_after_aggregation_give_the_same_state():
     """The weights are those from before in either order; a loss that nobody has told yet drops nobody."""
     rule, rng = arfl(lam=0.3), np.random.default_rng(3)
-    counts, losses = jnp.asarray(rng.integers(5, 50, 9)), jnp.float32(rng.gamma(2, size=9))
-    state, ids = rule.init({}, counts, losses), jnp.asarray([5, 0, 7, 2])
+    num_examples, losses = jnp.asarray(rng.integers(5, 50, 9)), jnp.float32(rng.gamma(2, size=9))
+    state, ids = rule.init({}, num_examples, losses), jnp.asarray([5, 0, 7, 2])
     told = jnp.float32([0.2, 3.0, jnp.nan, 1.0])  # client 7 does not answer
     valid = jnp.asarray([True, True, False, True])
-    report = CohortReport(ids, counts[ids], told, {"w": jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)}, valid)
-    at_once, wanted = rule.aggregate(state, report, jax.random.key(0))
+    report = CohortReport(ids, num_examples[ids], told, {"w": jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)}, valid)
+    at_once, expected = rule.aggregate(state, report, jax.random.key(0))
     later, unchanged = rule.aggregate(state, report._replace(losses=jnp.full(4, jnp.nan)), jax.random.key(0))
     chex.assert_trees_all_equal(later, at_once)
     chex.assert_trees_all_equal(unchanged, state)
-    chex.assert_trees_all_equal(rule.hear(unchanged, report._replace(updates=())), wanted)
-    assert float(jnp.abs(wanted.alpha - state.alpha).max()) > 0.05
+    chex.assert_trees_all_equal(rule.observe_losses(unchanged, report._replace(updates=())), expected)
+    assert float(jnp.abs(expected.alpha - state.alpha).max()) > 0.05
 
 
-def test_the_weight_ends_where_the_gap_reaches_lambda():
+def test_no_weight_if_the_gap_equals_lambda():
     assert solve(jnp.asarray([0.0, 1.0]), jnp.asarray([1, 1]), 0.5)[1] == 1  # 1/2 (1 - 0) < 1/2 does not hold

@@ -8,36 +8,39 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsim.aggregators.levels import _total, optimal_weights
+from fedsim.aggregators.arfl_weights import _total, arfl_weights
 from tests.aggregators.test_arfl import by_bisection
 
-solve, total_of = jax.jit(optimal_weights), jax.jit(_total)
+solve, total_of = jax.jit(arfl_weights), jax.jit(_total)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).filter(any), st.integers(0, 31))
 @settings(max_examples=80, deadline=None)
-def test_a_sum_of_counts_does_not_wrap_around(counts, shift):
+def test_total_number_of_examples_does_not_overflow(num_examples, shift):
     """Rounded once where int32 holds the sum, and right where it does not: liars may say any counts."""
-    counts = np.right_shift(np.asarray(counts), shift)
+    num_examples = np.right_shift(np.asarray(num_examples), shift)
     padded = np.zeros(12, np.int32)  # one program for all
-    padded[: len(counts)] = counts
-    total, wanted = int(total_of(padded)), int(counts.sum())
-    if wanted < 2**31:
-        assert total == int(np.float32(wanted))
-    assert total == pytest.approx(wanted, rel=1e-6)
+    padded[: len(num_examples)] = num_examples
+    total, expected = int(total_of(padded)), int(num_examples.sum())
+    if expected < 2**31:
+        assert total == int(np.float32(expected))
+    assert total == pytest.approx(expected, rel=1e-6)
 
 
-def test_huge_counts_of_liars_leave_weights_that_sum_to_one():
-    losses, counts = np.asarray([1.0, 2.0, 3.0, 1.5], np.float32), np.asarray([2**31 - 1, 2**31 - 1, 2**31 - 1, 10**6])
-    alpha = solve(losses, counts.astype(np.int32), 1.0)[0]
-    np.testing.assert_allclose(alpha, by_bisection(losses, counts, 1.0), rtol=1e-5)
+def test_weights_sum_to_one_with_huge_forged_numbers_of_examples():
+    losses, num_examples = (
+        np.asarray([1.0, 2.0, 3.0, 1.5], np.float32),
+        np.asarray([2**31 - 1, 2**31 - 1, 2**31 - 1, 10**6]),
+    )
+    alpha = solve(losses, num_examples.astype(np.int32), 1.0)[0]
+    np.testing.assert_allclose(alpha, by_bisection(losses, num_examples, 1.0), rtol=1e-5)
 
 
-def exactly(losses: np.ndarray, counts: np.ndarray, lam: float) -> np.ndarray:
+def exact_weights(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
     """alpha_i = m_i [eta - L_i]_+ / lambda in rational numbers, with the one eta that makes them sum to 1."""
-    playing = [i for i in np.argsort(losses, kind="stable").tolist() if np.isfinite(losses[i]) and counts[i] > 0]
+    playing = [i for i in np.argsort(losses, kind="stable").tolist() if np.isfinite(losses[i]) and num_examples[i] > 0]
     m, value = (
-        [int(count) for count in counts],
+        [int(count) for count in num_examples],
         [Fraction(float(loss)) if np.isfinite(loss) else None for loss in losses],
     )
     lambda_, alpha = Fraction(lam) * sum(m), np.zeros(len(m))
@@ -57,8 +60,8 @@ def extremes(draw):
     rows = st.lists(
         st.one_of(power(-30, 38), power(-1, 1), st.sampled_from([0.0, 1.0, np.inf])), min_size=12, max_size=12
     )
-    counts = st.lists(st.one_of(st.integers(0, 100), power(0, 8.2).map(int)), min_size=12, max_size=12)
-    return np.float32(draw(rows)), np.asarray(draw(counts)), float(np.float32(draw(power(-29.9, 29.9))))
+    num_examples = st.lists(st.one_of(st.integers(0, 100), power(0, 8.2).map(int)), min_size=12, max_size=12)
+    return np.float32(draw(rows)), np.asarray(draw(num_examples)), float(np.float32(draw(power(-29.9, 29.9))))
 
 
 @given(extremes())
@@ -66,14 +69,14 @@ def extremes(draw):
 @example((np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 2] + [10**8] * 10), 1e30))
 @example((np.float32([0.0, 1e30] + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 9e29))
 @example((np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 1e-30))
-def test_alpha_is_finite_and_right_for_every_lambda(problem):
-    losses, counts, lam = problem
-    alpha = np.asarray(solve(losses, counts.astype(np.int32), lam)[0], np.float64)
-    np.testing.assert_allclose(alpha, exactly(losses, counts, lam), atol=2e-5)
+def test_alpha_matches_rational_arithmetic_for_every_lambda(problem):
+    losses, num_examples, lam = problem
+    alpha = np.asarray(solve(losses, num_examples.astype(np.int32), lam)[0], np.float64)
+    np.testing.assert_allclose(alpha, exact_weights(losses, num_examples, lam), atol=2e-5)
 
 
-def test_a_huge_lambda_is_fedavg_and_a_tiny_one_the_lowest_loss():
+def test_huge_lambda_gives_fedavg_and_tiny_the_lowest_loss():
     """Also where those who play have a billionth of the examples: their margin times lambda leaves float32."""
-    losses, counts = np.float32([3.0, 1.0, 2.0, np.inf]), np.int32([1, 2, 1, 2 * 10**9])
-    np.testing.assert_allclose(solve(losses, counts, 1e30)[0], [0.25, 0.5, 0.25, 0], rtol=1e-6)
-    np.testing.assert_allclose(solve(losses, counts, 1e-30)[0], [0, 1, 0, 0], rtol=1e-6)
+    losses, num_examples = np.float32([3.0, 1.0, 2.0, np.inf]), np.int32([1, 2, 1, 2 * 10**9])
+    np.testing.assert_allclose(solve(losses, num_examples, 1e30)[0], [0.25, 0.5, 0.25, 0], rtol=1e-6)
+    np.testing.assert_allclose(solve(losses, num_examples, 1e-30)[0], [0, 1, 0, 0], rtol=1e-6)

@@ -31,7 +31,7 @@ def weiszfeld(x, alpha, weights, num_steps):
     return weights
 
 
-def by_turns(x, lam, num_iters, num_steps):
+def alternate(x, lam, num_iters, num_steps):
     mean = np.full(len(x), 1 / len(x))
     weights = weiszfeld(x, mean, mean, num_steps)
     for _ in range(num_iters):
@@ -45,18 +45,18 @@ of = jax.jit(lambda lam, report: autogm(lam=lam).aggregate((), report, KEY)[0])
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0, 100.0]), st.booleans())
 @settings(max_examples=20, deadline=None)
-def test_it_is_its_two_steps_by_turns(seed, lam, is_failing):
+def test_matches_alternating_steps_in_float64(seed, lam, has_invalid):
     x = updates_of(seed, K)
     x[2] *= 30
-    valid = (np.arange(K) != 4) | (not is_failing)
+    valid = (np.arange(K) != 4) | (not has_invalid)
     expected = np.zeros(K)
-    expected[valid] = by_turns(x[valid], lam, 10, 10)
+    expected[valid] = alternate(x[valid], lam, 10, 10)
     got = of(lam, report_of(x, valid))
     np.testing.assert_allclose(got.weights, expected, atol=5e-4)
     np.testing.assert_allclose(flat(got.update), np.asarray(got.weights, np.float64) @ x, atol=1e-4)
 
 
-def test_it_minimises_its_objective():
+def test_minimizes_the_objective():
     """Over z, alpha being the best for each z: L-BFGS from where it ended finds nothing lower."""
     for seed, lam in [(0, 0.3), (1, 1.0)]:
         x = updates_of(seed, K)
@@ -73,10 +73,10 @@ def test_it_minimises_its_objective():
         assert objective(z) == pytest.approx(found.fun, abs=1e-4)
 
 
-def test_large_lambda_is_the_geometric_median_and_small_forgets_what_is_far():
+def test_large_lambda_gives_the_geometric_median_and_small_excludes_outliers():
     x = updates_of(3, K)
     x[[1, 5, 8]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e4
-    same = report_of(x)._replace(counts=np.full(K, 10))
+    same = report_of(x)._replace(num_examples=np.full(K, 10))
     median = rfa(num_iters=110, eps=1e-6).aggregate((), same, KEY)[0]
     np.testing.assert_allclose(of(1e20, same).weights, median.weights, atol=1e-4)
     near = of(1.0, same)
@@ -85,7 +85,7 @@ def test_large_lambda_is_the_geometric_median_and_small_forgets_what_is_far():
     assert np.linalg.norm(flat(near.update) - honest.mean(axis=0)) < np.linalg.norm(honest, axis=1).mean()
 
 
-def test_order_and_shift_do_not_matter_and_lambda_scales_with_the_updates():
+def test_permutation_and_translation_and_lambda_scales_with_updates():
     x, order = updates_of(4, K), np.random.default_rng(1).permutation(K)
     x[2] += 5
     one, other = of(0.5, report_of(x)), of(1.5, report_of(3 * x[order] + 1))
@@ -93,15 +93,15 @@ def test_order_and_shift_do_not_matter_and_lambda_scales_with_the_updates():
     np.testing.assert_allclose(flat(other.update), 3 * flat(one.update) + 1, atol=1e-3)
 
 
-def test_a_tight_group_is_weighed_as_in_float64():
+def test_matches_float64_in_a_tight_group():
     for seed, lam in [(0, 1.0), (1, 1e-4)]:
         x, outliers = tight(seed, 100.0, 5)
         got = of(lam, report_of(x))
-        np.testing.assert_allclose(got.weights, by_turns(np.float64(x), lam, 10, 10), atol=1e-4)
+        np.testing.assert_allclose(got.weights, alternate(np.float64(x), lam, 10, 10), atol=1e-4)
         assert not np.asarray(got.weights)[outliers].any()
 
 
-def test_nobody():
+def test_no_valid_client():
     got = of(1.0, report_of(updates_of(0, K), np.zeros(K, bool)))
     assert not flat(got.update).any()
     assert not np.any(got.weights)

@@ -10,9 +10,9 @@ from sklearn.cluster import HDBSCAN, MeanShift, estimate_bandwidth
 from sklearn.metrics.pairwise import cosine_distances
 
 from fedsim.aggregators import caf, flame, signguard
-from fedsim.aggregators.eigen import top_eigenpair
-from fedsim.aggregators.flame import majority
-from fedsim.aggregators.mean_shift import largest_cluster
+from fedsim.aggregators.flame import majority_cluster
+from fedsim.aggregators.geometry import top_eigenpair
+from fedsim.aggregators.signguard import largest_cluster
 from tests.aggregators.test_robust import KEY, clip, flat, report_of, result, updates_of
 from tests.aggregators.test_tight_groups import tight
 
@@ -37,10 +37,10 @@ caf_of = jax.jit(lambda f, report: caf(num_byzantine=f).aggregate((), report, KE
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.booleans())
 @settings(max_examples=15, deadline=None)
-def test_caf_is_its_loop(seed, f, is_failing):
+def test_caf_matches_its_formula(seed, f, has_invalid):
     x = updates_of(seed, K)
     x[:2] *= 5
-    valid = (np.arange(K) != 4) | (not is_failing)
+    valid = (np.arange(K) != 4) | (not has_invalid)
     got = caf_of(f, report_of(x, valid))
     expected = np.zeros(K)
     expected[valid] = caf_formula(x[valid], min(f, (valid.sum() - 1) // 2))
@@ -48,7 +48,7 @@ def test_caf_is_its_loop(seed, f, is_failing):
     np.testing.assert_allclose(flat(got.update), expected @ x, atol=2e-3)
 
 
-def test_caf_of_nobody_and_without_corrupted_clients():
+def test_caf_without_valid_clients_and_with_f_0():
     x = updates_of(0, K)
     np.testing.assert_allclose(flat(caf_of(0, report_of(x)).update), x.mean(axis=0), atol=1e-6)
     nobody = caf_of(3, report_of(x, np.zeros(K, bool)))
@@ -56,7 +56,7 @@ def test_caf_of_nobody_and_without_corrupted_clients():
     assert not np.any(nobody.weights)
 
 
-def test_caf_leaves_huge_updates_out_and_tells_a_tight_group_apart():
+def test_caf_excludes_huge_updates_and_matches_float64_in_a_tight_group():
     x = updates_of(3, K)
     x[[1, 4, 7]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e9
     weights = np.asarray(caf_of(3, report_of(x)).weights)
@@ -88,10 +88,10 @@ cluster_of = jax.jit(largest_cluster)
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.2, 0.3, 0.5]), st.booleans())
 @settings(max_examples=10, deadline=None)
-def test_the_largest_cluster_is_scikit_learns(seed, quantile, is_failing):
+def test_largest_cluster_matches_scikit_learn(seed, quantile, has_invalid):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(16, 3)) * 0.3 + rng.choice([0, 1, 2], size=(16, 1), p=[0.6, 0.3, 0.1])
-    valid = rng.random(16) < (0.8 if is_failing else 1.0)
+    valid = rng.random(16) < (0.8 if has_invalid else 1.0)
     valid[:5] = True
     points = points.astype(np.float32).astype(np.float64)
     expected = np.zeros(16, bool)
@@ -99,7 +99,7 @@ def test_the_largest_cluster_is_scikit_learns(seed, quantile, is_failing):
     np.testing.assert_array_equal(cluster_of(jnp.asarray(points, jnp.float32), jnp.asarray(valid), quantile), expected)
 
 
-def test_signguard_is_its_two_filters_and_a_clipped_mean():
+def test_signguard_matches_its_formula():
     rule = signguard(share=1.0)
     aggregate = jax.jit(lambda report: rule.aggregate((), report, KEY)[0])
     valid = np.arange(K) != 4
@@ -120,7 +120,7 @@ def test_signguard_is_its_two_filters_and_a_clipped_mean():
     assert has_been_cut
 
 
-def test_signguard_looks_at_some_parameters_drawn_anew():
+def test_signguard_samples_parameters_in_each_round():
     """The outlier differs in its signs on one half of the parameters alone, so rarely all of 2 of 20 show it."""
     x = np.abs(updates_of(0, 7, 20)) + 1
     x[3, :10] *= -1
@@ -133,7 +133,7 @@ def test_signguard_looks_at_some_parameters_drawn_anew():
 
 
 def hdbscan(distances):
-    """Its cluster, as the paper's and others' programs ask for it; a point is its own neighbour here."""
+    """Its cluster, as the paper's and others' programs ask for it; a point is its own neighbor here."""
     n = len(distances)
     found = HDBSCAN(
         min_cluster_size=n // 2 + 1, min_samples=2, metric="precomputed", allow_single_cluster=True, copy=True
@@ -141,12 +141,12 @@ def hdbscan(distances):
     return found.fit(distances).labels_ == 0
 
 
-majority_of = jax.jit(majority)
+majority_of = jax.jit(majority_cluster)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 12))
 @settings(max_examples=25, deadline=None)
-def test_the_majority_is_hdbscans_only_cluster(seed, num_valid):
+def test_majority_cluster_matches_hdbscan(seed, num_valid):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(12, 4)) + 2 * rng.choice([-1, 1], size=(12, 1))
     distances = np.float64(np.float32(cosine_distances(points)))
@@ -158,7 +158,7 @@ def test_the_majority_is_hdbscans_only_cluster(seed, num_valid):
     np.testing.assert_array_equal(majority_of(jnp.asarray(distances, jnp.float32), jnp.asarray(valid)), expected)
 
 
-def test_flame_is_a_clipped_mean_of_the_majority():
+def test_flame_matches_its_formula():
     aggregate = jax.jit(lambda report: flame(noise=0.0).aggregate((), report, KEY)[0])
     valid = np.arange(K) != 4
     for seed in range(5):
@@ -174,13 +174,13 @@ def test_flame_is_a_clipped_mean_of_the_majority():
         np.testing.assert_allclose(got.weights, factors / factors.sum(), atol=1e-5)
 
 
-def test_flame_clusters_near_equal_updates_as_float64_does():
+def test_flame_matches_float64_for_near_equal_updates():
     x, _ = tight(0, 1.0, 5, size=30)
     _, weights, _ = result(flame(noise=0.0), report_of(x))
     np.testing.assert_array_equal(weights > 0, hdbscan(np.maximum(cosine_distances(np.float64(x)), 0)))
 
 
-def test_flames_noise_is_in_median_norms_and_from_the_key():
+def test_flame_noise_scales_with_the_median_norm():
     x = np.tile(updates_of(0, 1, 40_000), (3, 1))
     update, _, _ = result(flame(noise=0.01), report_of(x))
     other, _, _ = result(flame(noise=0.01), report_of(x), key=jax.random.key(1))
@@ -193,7 +193,7 @@ def test_flames_noise_is_in_median_norms_and_from_the_key():
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 7, 20]), st.sampled_from([0.5, 0.9, 1 - 1e-3]))
 @settings(max_examples=10, deadline=None)
-def test_the_top_eigenpair_is_lapacks(seed, size, ratio):
+def test_top_eigenpair_matches_lapack(seed, size, ratio):
     vectors = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0]
     matrix = 7 * (vectors * ratio ** np.arange(size)) @ vectors.T
     value, vector = jax.jit(top_eigenpair)(jnp.asarray(matrix, jnp.float32))

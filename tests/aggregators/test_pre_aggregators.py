@@ -16,19 +16,19 @@ def rows_of(report) -> np.ndarray:
     return np.concatenate([np.asarray(params["a"]), np.asarray(params["b"])[:, 0]], axis=1)
 
 
-def after(pre_aggregator, report, key=KEY):
+def pre_aggregate(pre_aggregator, report, key=KEY):
     return jax.jit(pre_aggregator)(report, key)
 
 
-def after_told(make, f, report):
+def pre_aggregate_with(make, f, report):
     """With an f that is traced, which is clamped to each round's clients."""
     return jax.jit(lambda f, report: make(num_byzantine=f)(report, KEY))(f, report)
 
 
 @pytest.mark.parametrize(("f", "used"), [(0, 0), (3, 3), (50, 4), (None, 3)])
-def test_nnm_is_the_mean_of_the_nearest(f, used):
+def test_nnm_matches_its_formula(f, used):
     x = updates_of(0)
-    mixed = after_told(nnm, f, report_of(x, VALID))
+    mixed = pre_aggregate_with(nnm, f, report_of(x, VALID))
     who = np.flatnonzero(VALID)
     for i in who:
         nearest = sorted(who, key=lambda j, i=i: ((x[i] - x[j]) ** 2).sum())[: 10 - used]
@@ -38,9 +38,9 @@ def test_nnm_is_the_mean_of_the_nearest(f, used):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 11])
-def test_buckets_are_means_of_clients_each_in_one(size):
+def test_buckets_are_means_and_partition_the_clients(size):
     x, report = updates_of(0), report_of(updates_of(0), VALID)
-    mixed = after(bucketing(size=size), report)
+    mixed = pre_aggregate(bucketing(size=size), report)
     members = np.asarray(mixed.mixing) > 0
     num_rows = -(-11 // size)
     assert len(mixed.valid) == num_rows
@@ -50,29 +50,29 @@ def test_buckets_are_means_of_clients_each_in_one(size):
     np.testing.assert_array_equal(mixed.valid, members.any(axis=1))
     for row, who in zip(rows_of(mixed), members, strict=True):
         np.testing.assert_allclose(row, x[who].mean(axis=0) if who.any() else 0, atol=1e-6)
-    np.testing.assert_array_equal(mixed.counts, members @ np.arange(1, 12))
+    np.testing.assert_array_equal(mixed.num_examples, members @ np.arange(1, 12))
     assert len(set(np.asarray(mixed.client_ids).tolist())) == num_rows
 
 
-def test_buckets_come_from_the_key_and_not_from_the_order():
+def test_buckets_depend_on_the_key_and_not_on_the_order():
     report, order = report_of(updates_of(0), VALID), np.random.default_rng(0).permutation(11)
-    rows = rows_of(after(bucketing(), report))
-    other_order = rows_of(after(bucketing(), jax.tree.map(lambda a: jnp.asarray(a)[order], report)))
+    rows = rows_of(pre_aggregate(bucketing(), report))
+    other_order = rows_of(pre_aggregate(bucketing(), jax.tree.map(lambda a: jnp.asarray(a)[order], report)))
     np.testing.assert_allclose(rows, other_order, atol=1e-6)
-    assert not np.allclose(rows, rows_of(after(bucketing(), report, jax.random.key(1))))
+    assert not np.allclose(rows, rows_of(pre_aggregate(bucketing(), report, jax.random.key(1))))
 
 
-def test_clipping_is_to_a_norm():
+def test_clipping_matches_its_formula():
     x = updates_of(0)
-    clipped = after(clipping(threshold=2.0), report_of(x, VALID))
+    clipped = pre_aggregate(clipping(threshold=2.0), report_of(x, VALID))
     np.testing.assert_allclose(rows_of(clipped), clip(x, 2.0) * VALID[:, None], atol=1e-6)
     assert clipped.mixing is None
 
 
 @pytest.mark.parametrize(("f", "num_clipped"), [(0, 0), (1, 1), (2, 3), (3, 4), (50, 4)])
-def test_arc_clips_the_longest_to_the_next(f, num_clipped):
+def test_arc_clips_the_largest_norms(f, num_clipped):
     """10 valid clients: floor(2 f (10 - f) / 10), f at most 4."""
     x = updates_of(0)
     radius = np.sort(np.linalg.norm(x[VALID], axis=1))[::-1][num_clipped]
-    clipped = after_told(arc, f, report_of(x, VALID))
+    clipped = pre_aggregate_with(arc, f, report_of(x, VALID))
     np.testing.assert_allclose(rows_of(clipped), clip(x, radius) * VALID[:, None], atol=1e-6)

@@ -44,33 +44,33 @@ def epsilon(divergences, delta):
 
 
 @partial(jax.jit, static_argnums=4)
-def spent(num_clients, num_drawn, z, delta, num_rounds):
-    state = privacy.nothing_spent(jnp.ones(1000) * (jnp.arange(1000) < num_clients))
-    state = jax.lax.fori_loop(0, num_rounds, lambda _, state: privacy.spend(state, num_drawn, z), state)
+def spent(num_clients, num_sampled, z, delta, num_rounds):
+    state = privacy.init_budget(jnp.ones(1000) * (jnp.arange(1000) < num_clients))
+    state = jax.lax.fori_loop(0, num_rounds, lambda _, state: privacy.spend(state, num_sampled, z), state)
     return state.divergence, privacy.epsilon(state, delta)
 
 
-@pytest.mark.parametrize(("num_clients", "num_drawn", "z"), CASES)
-def test_epsilon_is_that_of_the_formulas(num_clients, num_drawn, z):
-    got, shown = spent(num_clients, num_drawn, z, 1e-5, 100)
-    wanted = [100 * divergence(num_drawn / num_clients, z, order) for order in privacy.ORDERS.tolist()]
-    np.testing.assert_allclose(got, wanted, rtol=1e-4)
-    assert float(shown) == pytest.approx(epsilon(wanted, 1e-5), rel=1e-4)
+@pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
+def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
+    got, shown = spent(num_clients, num_sampled, z, 1e-5, 100)
+    expected = [100 * divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()]
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    assert float(shown) == pytest.approx(epsilon(expected, 1e-5), rel=1e-4)
 
 
-@pytest.mark.parametrize(("num_clients", "num_drawn", "z"), CASES)
-def test_epsilon_is_a_librarys(num_clients, num_drawn, z):
+@pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
+def test_epsilon_matches_dp_accounting(num_clients, num_sampled, z):
     """At the same orders, and not more than without sampling, which the library does not ask."""
     dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install fedsim[oracle]")
     orders = privacy.ORDERS.tolist()
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
-    accountant.compose(dp.SampledWithoutReplacementDpEvent(num_clients, num_drawn, dp.GaussianDpEvent(z)), 100)
+    accountant.compose(dp.SampledWithoutReplacementDpEvent(num_clients, num_sampled, dp.GaussianDpEvent(z)), 100)
     known, _ = dp.rdp.compute_epsilon(orders, np.minimum(accountant.rdp, 100 * privacy.ORDERS / (2 * z * z)), 1e-5)
-    shown = float(spent(num_clients, num_drawn, z, 1e-5, 100)[1])
+    shown = float(spent(num_clients, num_sampled, z, 1e-5, 100)[1])
     assert shown == pytest.approx(known, rel=1e-3)
 
 
-def shown(rule, reports):
+def recorded_epsilons(rule, reports):
     params = {"a": np.zeros(2), "b": np.zeros((1, 4))}
     state = rule.init(Variables(params, {}), jnp.asarray([5] * 12 + [0] * 3), None)
     values, aggregate_of = [], jax.jit(rule.aggregate)
@@ -80,23 +80,23 @@ def shown(rule, reports):
     return values
 
 
-def test_the_rule_counts_valid_clients_of_those_with_examples():
-    everybody = report_of(updates_of(0, 6))
+def test_sampling_rate_counts_valid_clients_with_examples():
+    all_valid = report_of(updates_of(0, 6))
     some = report_of(updates_of(0, 6), [True, True, False, True, False, True])
     nobody = report_of(updates_of(0, 6), np.zeros(6, bool))
     rule = norm_clipping(threshold=2.0, noise_std=1.5, delta=1e-4)
-    values = shown(rule, [nobody, everybody, some, nobody])
+    values = recorded_epsilons(rule, [nobody, all_valid, some, nobody])
     rounds = [(6 / 12, 1.5 * 6 / 4), (4 / 12, 1.5 * 4 / 4)]  # one client moves the mean of n by 2 M / n
     each = [np.asarray([divergence(*one, order) for order in privacy.ORDERS.tolist()]) for one in rounds]
-    wanted = [0, epsilon(each[0], 1e-4), *[epsilon(each[0] + each[1], 1e-4)] * 2]
-    np.testing.assert_allclose(values, wanted, rtol=1e-4)
+    expected = [0, epsilon(each[0], 1e-4), *[epsilon(each[0] + each[1], 1e-4)] * 2]
+    np.testing.assert_allclose(values, expected, rtol=1e-4)
 
 
-def test_without_anything_that_hides_a_client_epsilon_is_infinite():
+def test_epsilon_is_infinite_without_protection():
     report = report_of(updates_of(0, 6))
     with_statistics = report._replace(updates=report.updates._replace(statistics={"mean": jnp.zeros((6, 2))}))
-    assert shown(norm_clipping(delta=1e-4), [report]) == [math.inf]
-    assert shown(norm_clipping(delta=1e-4, noise_std=0.0), [report]) == [math.inf]
-    assert shown(norm_clipping(delta=1e-4, noise_std=9.0, weighting="examples"), [report]) == [math.inf]
-    assert shown(norm_clipping(delta=1e-4, noise_std=9.0), [with_statistics]) == [math.inf]
+    assert recorded_epsilons(norm_clipping(delta=1e-4), [report]) == [math.inf]
+    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=0.0), [report]) == [math.inf]
+    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0, weighting="examples"), [report]) == [math.inf]
+    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0), [with_statistics]) == [math.inf]
     assert norm_clipping(noise_std=9.0).aggregate((), report, KEY)[0].info == {}

@@ -41,10 +41,10 @@ def krum_choice(x, who, f, minus=2):
     return min(who, key=lambda i: (score[i], i))
 
 
-@pytest.mark.parametrize(("neighbours", "minus"), [("n-f-2", 2), ("n-f-1", 1)])
-def test_krum_is_the_argmin(neighbours, minus):
+@pytest.mark.parametrize(("neighbors", "minus"), [("n-f-2", 2), ("n-f-1", 1)])
+def test_krum_matches_its_formula(neighbors, minus):
     valid = np.arange(11) != 4
-    rule = jax.jit(lambda f, report: krum(num_byzantine=f, neighbours=neighbours).aggregate((), report, KEY)[0])
+    rule = jax.jit(lambda f, report: krum(num_byzantine=f, neighbors=neighbors).aggregate((), report, KEY)[0])
     for seed in range(10):
         x = updates_of(seed)
         best = krum_choice(x, np.flatnonzero(valid), 3, minus)
@@ -53,12 +53,12 @@ def test_krum_is_the_argmin(neighbours, minus):
         np.testing.assert_allclose(flat(aggregate.update), x[best], rtol=1e-6)
 
 
-def test_the_two_numbers_of_neighbours_differ():
+def test_numbers_of_neighbors_matter():
     choices = [[krum_choice(updates_of(seed), range(11), 3, minus) for seed in range(10)] for minus in (1, 2)]
     assert choices[0] != choices[1]
 
 
-def test_multi_krum_weighs_equally_where_it_is_told_to():
+def test_multi_krum_weighting():
     x = updates_of(0)
     _, by_examples, _ = result(multi_krum(num_byzantine=3), report_of(x))
     _, equal, _ = result(multi_krum(num_byzantine=3, weighting="equal"), report_of(x))
@@ -80,14 +80,14 @@ def bulyan_formula(x, who, f, beta):
 
 
 @pytest.mark.parametrize("beta", ["n-4f", "n-2f"])
-def test_bulyan_is_its_two_loops(beta):
+def test_bulyan_matches_its_formula(beta):
     valid = np.arange(14) != 4
     rule = jax.jit(lambda f, report: bulyan(num_byzantine=f, beta=beta).aggregate((), report, KEY)[0])
     for seed, f in enumerate([0, 1, 2, 2, 2, 50]):
         x = updates_of(seed, 14)
         aggregate = rule(f, report_of(x, valid))
-        wanted = bulyan_formula(x, np.flatnonzero(valid), min(f, 2), beta)  # 13 >= 4 f + 3
-        np.testing.assert_allclose(flat(aggregate.update), wanted, atol=1e-5)
+        expected = bulyan_formula(x, np.flatnonzero(valid), min(f, 2), beta)  # 13 >= 4 f + 3
+        np.testing.assert_allclose(flat(aggregate.update), expected, atol=1e-5)
         assert aggregate.weights[4] == 0
         assert float(jnp.sum(aggregate.weights)) == pytest.approx(1, abs=1e-5)
 
@@ -97,7 +97,7 @@ def clip(x, radius):
     return x * np.minimum(1, radius / norms)
 
 
-def test_norm_clipping_is_the_mean_of_clipped_updates():
+def test_norm_clipping_matches_its_formula():
     x, valid = updates_of(0), np.arange(11) != 4
     x[2] *= 1e15
     update, weights, _ = result(norm_clipping(threshold=1.5), report_of(x, valid))
@@ -108,7 +108,7 @@ def test_norm_clipping_is_the_mean_of_clipped_updates():
     np.testing.assert_allclose(unclipped, updates_of(0).mean(axis=0), atol=1e-6)
 
 
-def test_noise_has_the_standard_deviation_and_comes_from_the_key():
+def test_noise_has_the_configured_standard_deviation():
     report = report_of(np.zeros((3, 40_000)))
     update, _, _ = result(norm_clipping(noise_std=0.3), report)
     other, _, _ = result(norm_clipping(noise_std=0.3), report, key=jax.random.key(1))
@@ -119,7 +119,7 @@ def test_noise_has_the_standard_deviation_and_comes_from_the_key():
 
 
 @pytest.mark.parametrize("num_iters", [1, 3])
-def test_centered_clipping_is_its_recursion_over_rounds(num_iters):
+def test_centered_clipping_matches_its_recursion_over_rounds(num_iters):
     rule, valid = centered_clipping(tau=1.5, num_iters=num_iters), np.arange(11) != 4
     state = rule.init(Variables({"a": np.zeros(2), "b": np.zeros((1, 4))}, {}), None, None)
     v = np.zeros(6)
@@ -139,7 +139,7 @@ def test_centered_clipping_is_its_recursion_over_rounds(num_iters):
 
 
 @pytest.mark.parametrize(("f", "factor"), [(0, 1.0), (3, 1.0), (3, 1.5), (2, 0.5)])
-def test_dnc_drops_those_that_stand_out_along_the_top_singular_vector(f, factor):
+def test_dnc_matches_its_formula(f, factor):
     valid = np.arange(11) != 4
     for seed in range(5):
         x = updates_of(seed)
@@ -152,7 +152,7 @@ def test_dnc_drops_those_that_stand_out_along_the_top_singular_vector(f, factor)
         np.testing.assert_allclose(update, x[kept].mean(axis=0), atol=1e-5)
 
 
-def test_dnc_on_some_parameters_finds_colluding_clients():
+def test_dnc_with_sampled_parameters_drops_colluding_clients():
     x = updates_of(0, 11, 2000)
     x[[1, 5, 7]] += 1
     _, weights, _ = result(dnc(num_byzantine=3, num_dims=200, num_iters=3), report_of(x))
@@ -160,7 +160,7 @@ def test_dnc_on_some_parameters_finds_colluding_clients():
 
 
 @pytest.mark.parametrize("rule", [krum(num_byzantine=2), bulyan(num_byzantine=2), dnc(num_byzantine=2)])
-def test_huge_updates_do_nothing_and_order_shift_and_scale_do_not_matter(rule):
+def test_outliers_have_no_weight_and_rules_are_equivariant(rule):
     x, order = updates_of(0), np.random.default_rng(1).permutation(11)
     x[[2, 6]] = [[1e9], [-2e9]]
     update, weights, _ = result(rule, report_of(x))
@@ -170,7 +170,7 @@ def test_huge_updates_do_nothing_and_order_shift_and_scale_do_not_matter(rule):
     assert (update <= honest.max(axis=0) + 1e-5).all()
     x[[2, 6]] = [[90.0], [-80.0]]
     update, weights, _ = result(rule, report_of(x))
-    # Ids go with their clients: of two that are each other's only neighbour, Bulyan takes the lower id.
+    # Ids go with their clients: of two that are each other's only neighbor, Bulyan takes the lower id.
     moved, moved_weights, _ = result(rule, report_of(2 * x[order] + 1)._replace(client_ids=jnp.asarray(order)))
     np.testing.assert_allclose(moved, 2 * update + 1, atol=1e-4)
     np.testing.assert_allclose(moved_weights, weights[order], atol=1e-6)

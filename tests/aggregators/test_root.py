@@ -5,27 +5,30 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import fedsim
 from fedsim.aggregators import fltrust, zeno
 from fedsim.config.toml import parse
+from fedsim.core.contracts import Aggregator
 from fedsim.core.local import LocalSGD
-from fedsim.core.root import measuring
-from fedsim.core.types import Aggregate, Aggregator, Examples, Variables
+from fedsim.core.options import TrainingOptions
+from fedsim.core.root import root_evaluator
+from fedsim.core.types import Aggregate, Examples, Variables
 from fedsim.engine import build, make_plan
 from fedsim.errors import ConfigError, DataError
 from tests.aggregators.test_robust import KEY, report_of, result, updates_of
 from tests.conftest import make_simulation
 
 
-def test_fltrust_is_the_trusted_mean_as_long_as_the_servers_own():
+def test_fltrust_matches_its_formula():
     valid = np.arange(11) != 4
     for seed in range(5):
         x, own = updates_of(seed), np.random.default_rng(seed + 100).normal(size=6)
         x[7] = 0
         tree = Variables({"a": jnp.float32(own[:2]), "b": jnp.float32(own[2:].reshape(1, -1))}, {})
-        got, weights, _ = result(fltrust(), report_of(x, valid)._replace(measured=tree))
+        got, weights, _ = result(fltrust(), report_of(x, valid)._replace(measurements=tree))
         total, trusts = np.zeros(6), np.zeros(11)
         for k in np.flatnonzero(valid):
             if norm := np.linalg.norm(x[k]):
@@ -35,22 +38,22 @@ def test_fltrust_is_the_trusted_mean_as_long_as_the_servers_own():
         np.testing.assert_allclose(weights, trusts / trusts.sum(), rtol=2e-5, atol=1e-7)
 
 
-def test_fltrust_is_void_where_nobody_points_the_servers_way():
+def test_fltrust_skips_the_round_if_no_client_is_trusted():
     x = -np.abs(updates_of(0))
     tree = Variables({"a": jnp.ones(2), "b": jnp.ones((1, 4))}, {})
-    got, weights, _ = result(fltrust(), report_of(x)._replace(measured=tree))
+    got, weights, _ = result(fltrust(), report_of(x)._replace(measurements=tree))
     np.testing.assert_array_equal(weights, 0)
     np.testing.assert_array_equal(got, 0)
 
 
 @pytest.mark.parametrize(("b", "rho"), [(3, 0.0), (3, 0.2), (0, 0.2), (10, 0.0)])
-def test_zeno_averages_those_that_help_most(b, rho):
+def test_zeno_matches_its_formula(b, rho):
     valid = np.arange(11) != 4
     for seed in range(3):
         x = updates_of(seed)
         losses = np.random.default_rng(seed + 50).gamma(2.0, size=11)
         losses[2] = np.inf
-        report = report_of(x, valid)._replace(measured=jnp.float32(losses))
+        report = report_of(x, valid)._replace(measurements=jnp.float32(losses))
         got, weights, _ = result(zeno(num_byzantine=b, rho=rho), report)
         scores = {k: 1.0 - losses[k] - rho * (x[k] ** 2).sum() for k in np.flatnonzero(valid)}
         kept = sorted(scores, key=lambda k: (-scores[k], k))[: max(len(scores) - b, 1)]
@@ -58,12 +61,12 @@ def test_zeno_averages_those_that_help_most(b, rho):
         np.testing.assert_allclose(weights, np.isin(np.arange(11), kept) / len(kept), rtol=1e-6)
 
 
-def test_what_is_measured_is_a_loss_and_a_clients_training(dataset):
+def test_root_evaluator_matches_loops(dataset):
     simulation = make_simulation(dataset)
     variables = simulation.task.init(KEY)
     root = Examples(jnp.asarray(dataset.x_test[:10]), jnp.asarray(dataset.y_test[:10]))
-    sgd = LocalSGD(simulation.task, fedsim.core.simulation.optax.sgd(0.1), epochs=1, batch_size=10, max_count=10)
-    found = measuring(root, sgd, variables, KEY, loss_batch=4, width=2)
+    sgd = LocalSGD(simulation.task, optax.sgd(0.1), TrainingOptions(epochs=1, batch_size=10, max_num_examples=10))
+    found = root_evaluator(root, sgd, variables, KEY, loss_batch=4, width=2)
     moves = jax.tree.map(lambda a: 0.3 * jax.random.normal(KEY, (5, *a.shape)), variables)
     losses = jax.jit(found.losses)(moves)
 
@@ -84,15 +87,15 @@ def test_what_is_measured_is_a_loss_and_a_clients_training(dataset):
     np.testing.assert_allclose(own["bias"], -0.1 * wrong.mean(0), atol=1e-6)
 
 
-def test_a_simulation_hands_it_to_the_rule(dataset, data):
+def test_simulation_passes_measurements_to_the_rule(dataset, data):
     """A rule whose update is the server's own, and whose weights come of losses: compared with what is known."""
 
     def aggregate(state, report, key):
-        own, losses = report.measured
+        own, losses = report.measurements
         return Aggregate(own, jax.nn.softmax(-losses)), state
 
     rule = Aggregator(
-        lambda variables, counts, losses: (),
+        lambda variables, num_examples, losses: (),
         aggregate,
         lambda state: None,
         measure=lambda root, report: (root.train(), root.losses(report.updates)),
@@ -117,11 +120,11 @@ def test_a_simulation_hands_it_to_the_rule(dataset, data):
 ROOT = "[server]\naggregator = 'zeno'\nnum_rounds = 2\n[data]\n"
 
 
-def test_root_examples_are_the_servers_and_no_clients():
+def test_root_examples_belong_to_no_client():
     plain, config = (parse(f"[data]\n{more}").runs()[0] for more in ("", "root_examples = 100"))
     clean, kept = build.dataset(plain), build.dataset(config)
     assert len(kept.root.y) == 100
-    assert kept.train.counts.sum() == clean.train.counts.sum() - 100
+    assert kept.train.num_examples.sum() == clean.train.num_examples.sum() - 100
     as_rows = lambda x, y: sorted(map(tuple, np.column_stack([x.reshape(len(x), -1), y]).tolist()))
     together = as_rows(np.concatenate([kept.train.x, kept.root.x]), np.concatenate([kept.train.y, kept.root.y]))
     assert together == as_rows(clean.train.x, clean.train.y)
@@ -129,10 +132,10 @@ def test_root_examples_are_the_servers_and_no_clients():
     np.testing.assert_array_equal(kept.x_test, clean.x_test)
 
 
-def test_a_rule_without_its_root_data_is_told():
-    with pytest.raises(ConfigError, match=r"data.root_examples: zeno"):
+def test_missing_root_data_is_an_error():
+    with pytest.raises(ConfigError, match=r"^data\.root_examples: .*zeno.*got 0"):
         make_plan(parse(ROOT))
-    with pytest.raises(DataError, match="only 1438 training examples; ask for fewer"):
+    with pytest.raises(DataError, match=r"^data\.root_examples: .*1438.*got 2000"):
         build.dataset(parse("data.root_examples = 2000\n").runs()[0])
     make_plan(parse(ROOT + "root_examples = 50\n"))
     make_plan(parse("[data]\nroot_examples = 50\n[arfl]\nsource = 'root'\n"))

@@ -1,21 +1,19 @@
-"""Updates whose differences are small beside themselves: what float32 inner products lose is computed otherwise."""
-
-import importlib
+"""Updates with small differences: distances that are inaccurate from float32 inner products are computed directly."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import multi_krum, rfa
-from fedsim.core.trees import direct_distances
+from fedsim.aggregators import geometry, multi_krum, rfa
+from fedsim.aggregators.geometry import direct_distances
 from tests.aggregators.test_aggregators import KEY, krum, report_of, weiszfeld
 
 K = 20
 
 
 def tight(seed: int, ratio: float, num_outliers: int, spread: float = 1e-4, size: int = 200):
-    """Updates [K, size] around one of norm 1, `spread` apart, but for as tight outliers `ratio` times its opposite."""
+    """Updates [K, size] close to one of norm 1, except for outliers, which are close to -`ratio` times it."""
     rng = np.random.default_rng(seed)
     common = rng.normal(size=size) / np.sqrt(size)
     updates = common + spread * rng.normal(size=(K, size)) / np.sqrt(size)
@@ -25,58 +23,61 @@ def tight(seed: int, ratio: float, num_outliers: int, spread: float = 1e-4, size
 
 
 @pytest.mark.parametrize(("f", "num_selected", "num_outliers"), [(8, 12, 5), (5, 5, 5), (10, 10, 9)])
-def test_multi_krum_selects_in_a_tight_group_as_float64_does(f, num_selected, num_outliers):
-    everybody, counts = np.ones(K, bool), np.arange(1, K + 1)
+def test_multi_krum_matches_float64_in_a_tight_group(f, num_selected, num_outliers):
+    all_valid, num_examples = np.ones(K, bool), np.arange(1, K + 1)
     rule = multi_krum(num_byzantine=f, num_selected=num_selected)
-    weigh = jax.jit(lambda report: rule.aggregate((), report, KEY)[0].weights)
+    compute_weights = jax.jit(lambda report: rule.aggregate((), report, KEY)[0].weights)
     for seed in range(6):
         updates, outliers = tight(seed, [10.0, 100.0][seed % 2], num_outliers)
-        weights = weigh(report_of(updates, counts))
-        expected = krum(updates.astype(np.float64), counts, everybody, f, num_selected)
+        weights = compute_weights(report_of(updates, num_examples))
+        expected = krum(updates.astype(np.float64), num_examples, all_valid, f, num_selected)
         np.testing.assert_allclose(weights, expected, atol=1e-6)
         assert not np.asarray(weights)[outliers].any()
 
 
 @pytest.mark.parametrize("num_iters", [4, 50])
-def test_rfa_weighs_in_a_tight_group_as_float64_does(num_iters):
-    rule, counts = rfa(num_iters=num_iters), np.arange(1, K + 1)
-    weigh = jax.jit(lambda report: rule.aggregate((), report, KEY)[0].weights)
+def test_rfa_matches_float64_in_a_tight_group(num_iters):
+    rule, num_examples = rfa(num_iters=num_iters), np.arange(1, K + 1)
+    compute_weights = jax.jit(lambda report: rule.aggregate((), report, KEY)[0].weights)
     for seed in range(6):
         updates, _ = tight(seed, [1.0, 100.0][seed % 2], 5)
-        expected = weiszfeld(updates, counts, num_iters, 1e-5)
-        np.testing.assert_allclose(weigh(report_of(updates, counts)), expected, atol=1e-5)
+        expected = weiszfeld(updates, num_examples, num_iters, 1e-5)
+        np.testing.assert_allclose(compute_weights(report_of(updates, num_examples)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("make", "place"), [(multi_krum, "pairwise"), (rfa, "hull")])
-def test_ordinary_updates_are_weighed_by_inner_products_alone(make, place, monkeypatch):
-    """Their bits stay what they are, also where another run in lockstep has a tight group."""
-    rng, counts, rule = np.random.default_rng(0), np.arange(1, K + 1), make()
-    ordinary, lost = report_of(rng.normal(size=(K, 200)), counts), report_of(tight(0, 1.0, 5)[0], counts)
-    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), ordinary, lost)
+@pytest.mark.parametrize("make_rule", [multi_krum, rfa])
+def test_ordinary_updates_use_inner_products_only(make_rule, monkeypatch):
+    """Their bits do not change even if another run in lockstep has a tight group."""
+    rng, num_examples, rule = np.random.default_rng(0), np.arange(1, K + 1), make_rule()
+    ordinary, tight_group = (
+        report_of(rng.normal(size=(K, 200)), num_examples),
+        report_of(tight(0, 1.0, 5)[0], num_examples),
+    )
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), ordinary, tight_group)
 
     def in_lockstep():
         return np.asarray(jax.jit(jax.vmap(lambda report: rule.aggregate((), report, KEY)[0].weights))(both))
 
     got = in_lockstep()
-    monkeypatch.setattr(importlib.import_module(f"fedsim.aggregators.{place}"), "LOST", 0.0)  # nothing ever is
+    monkeypatch.setattr(geometry, "MIN_RELATIVE_DISTANCE", 0.0)  # never computes distances directly
     without = in_lockstep()
     np.testing.assert_array_equal(got[0], without[0])
     assert (got[1] != without[1]).any()
 
 
-@pytest.mark.parametrize("make", [multi_krum, rfa])
-def test_an_attack_can_follow_the_gradient_of_a_rule(make):
-    report, rule = report_of(tight(0, 100.0, 5, size=10)[0]), make()
+@pytest.mark.parametrize("make_rule", [multi_krum, rfa])
+def test_rules_are_differentiable(make_rule):
+    report, rule = report_of(tight(0, 100.0, 5, size=10)[0]), make_rule()
 
-    def length(updates):
+    def squared_norm(updates):
         return jnp.sum(jnp.square(rule.aggregate((), report._replace(updates=updates), KEY)[0].update["a"]))
 
-    gradient = jax.jit(jax.grad(length))(report.updates)["a"]
+    gradient = jax.jit(jax.grad(squared_norm))(report.updates)["a"]
     assert np.isfinite(gradient).all()
     assert np.abs(gradient).max() > 0
 
 
-def test_direct_distances_are_a_loop():
+def test_direct_distances_match_numpy():
     updates = tight(0, 100.0, 5, size=30)[0]
     expected = np.square(np.float64(updates)[:, None] - np.float64(updates)[None]).sum(-1)
     pairs = np.random.default_rng(0).random(expected.shape) < 0.5
@@ -85,7 +86,7 @@ def test_direct_distances_are_a_loop():
     np.testing.assert_allclose(got, np.where(pairs, expected, 0.0), rtol=1e-5)
 
 
-def test_their_gradient_is_that_of_a_loop():
+def test_gradient_of_direct_distances():
     updates = jnp.asarray(tight(0, 100.0, 5, size=30)[0])
     pairs = np.random.default_rng(0).random((len(updates),) * 2) < 0.5
     pairs = pairs | pairs.T

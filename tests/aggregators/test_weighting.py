@@ -19,18 +19,18 @@ RULES = {
 }
 
 
-def aggregated(rule, report):
-    state = rule.init(jax.tree.map(lambda leaf: leaf[0], report.updates), report.counts, report.losses)
+def aggregate(rule, report):
+    state = rule.init(jax.tree.map(lambda leaf: leaf[0], report.updates), report.num_examples, report.losses)
     aggregate, _ = jax.jit(rule.aggregate)(state, report, KEY)
     return flat(aggregate.update), np.asarray(aggregate.weights)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "rfa", "norm_clipping", "centered_clipping"])
-def test_a_client_of_m_examples_is_m_clients_that_count_equally(name):
+def test_weighting_by_examples_equals_repeating_clients(name):
     x = updates_of(0, len(COUNTS))
-    counts = jnp.asarray(COUNTS)
-    update, weights = aggregated(RULES[name]("examples"), report_of(x)._replace(counts=counts))
-    copies, of_copies = aggregated(RULES[name]("equal"), report_of(np.repeat(x, COUNTS, axis=0)))
+    num_examples = jnp.asarray(COUNTS)
+    update, weights = aggregate(RULES[name]("examples"), report_of(x)._replace(num_examples=num_examples))
+    copies, of_copies = aggregate(RULES[name]("equal"), report_of(np.repeat(x, COUNTS, axis=0)))
     np.testing.assert_allclose(update, copies, atol=1e-6)
     ends = np.cumsum(COUNTS)
     joined = [of_copies[end - count : end].sum() for end, count in zip(ends, COUNTS, strict=True)]
@@ -38,11 +38,11 @@ def test_a_client_of_m_examples_is_m_clients_that_count_equally(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_equally_is_as_if_all_had_one_number_of_examples(name):
-    report = report_of(updates_of(1, 5), [True, True, False, False, True])._replace(counts=jnp.asarray(COUNTS))
-    update, weights = aggregated(RULES[name]("equal"), report)
-    alike, of_alike = aggregated(RULES[name]("examples"), report._replace(counts=jnp.full(5, 7)))
+def test_equal_weighting_ignores_numbers_of_examples(name):
+    report = report_of(updates_of(1, 5), [True, True, False, False, True])._replace(num_examples=jnp.asarray(COUNTS))
+    update, weights = aggregate(RULES[name]("equal"), report)
+    alike, of_alike = aggregate(RULES[name]("examples"), report._replace(num_examples=jnp.full(5, 7)))
     np.testing.assert_allclose(update, alike, atol=1e-6)
     np.testing.assert_allclose(weights, of_alike, atol=1e-6)
-    assert np.abs(update - aggregated(RULES[name]("examples"), report)[0]).max() > 1e-3
+    assert np.abs(update - aggregate(RULES[name]("examples"), report)[0]).max() > 1e-3
     assert not weights[2:4].any()

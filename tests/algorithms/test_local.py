@@ -1,12 +1,22 @@
-"""Local training rules against float64 loops over clients and rounds."""
+"""Local training algorithms against float64 loops over clients and rounds."""
 
 import numpy as np
 import pytest
 
 from fedsim import HParams
 from fedsim.algorithms import fednova, fedprox, scaffold, worker_momentum
-from fedsim.core.local import plain_sgd
-from tests.algorithms.loops import COUNTS, RAGGED, RATE, WHOLE, Loop, cohorts, federation, simulate, vector
+from fedsim.core.method import plain_sgd
+from tests.algorithms.reference import (
+    NUM_EXAMPLES,
+    RAGGED,
+    RATE,
+    WHOLE,
+    Reference,
+    cohort_weights,
+    make_clients,
+    simulate,
+    to_vector,
+)
 
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -18,120 +28,120 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def dataset(kind):
-    return federation(kind)
+    return make_clients(kind)
 
 
-@pytest.mark.parametrize("options", [{}, {"cohort_size": 3, "failure_rate": 0.2}], ids=["full", "partial"])
-def test_scaffold_is_its_algorithm_1(options, dataset, kind):
-    """Option II, with the model, every client's control and the server's."""
+@pytest.mark.parametrize("options", [{}, {"cohort_size": 3, "dropout_rate": 0.2}], ids=["full", "partial"])
+def test_scaffold_follows_algorithm_1(options, dataset, kind):
+    """Option II: the model, the clients' control variates and the server's."""
     algorithm = {"algorithm": lambda hparams: scaffold()}
     p, state, records = simulate(dataset, kind, HParams(RATE), **algorithm, **options)
-    loop, n = Loop(dataset, kind), len(COUNTS)
+    reference, n = Reference(dataset, kind), len(NUM_EXAMPLES)
     controls, control = np.zeros((n, len(p))), np.zeros(len(p))
-    for clients, weights in cohorts(records):
+    for clients, weights in cohort_weights(records):
         new_p, changes = p, []
         for i, weight in zip(clients, weights, strict=True):
-            y = loop.train(i, p, lambda g, _, i=i, c=control: g - controls[i] + c)
-            change = -control + (p - y) / (loop.steps[i] * RATE)
+            y = reference.train(i, p, lambda g, _, i=i, c=control: g - controls[i] + c)
+            change = -control + (p - y) / (reference.steps[i] * RATE)
             changes.append((i, change))
             new_p = new_p + weight * (y - p)
         for i, change in changes:
             controls[i] += change
             control = control + change / n
         p = new_p
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
-    np.testing.assert_allclose(vector(state.memory, batched=True), controls, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(vector(state.shared), control, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
+    np.testing.assert_allclose(to_vector(state.client_states, batched=True), controls, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(to_vector(state.server_state), control, rtol=1e-3, atol=1e-4)
 
 
-def test_scaffolds_controls_are_the_clients_gradients_and_their_mean(dataset, kind):
-    """Karimireddy et al., Sec. 4: after a full round c is the mean of the c_k, since it was in the beginning."""
+def test_scaffolds_server_control_is_the_mean_of_the_clients(dataset, kind):
+    """Karimireddy et al., Sec. 4: with all clients in each round, c stays the mean of the c_k."""
     _, state, _ = simulate(dataset, kind, HParams(RATE), algorithm=lambda hparams: scaffold())
-    controls = vector(state.memory, batched=True)
-    np.testing.assert_allclose(vector(state.shared), controls.mean(axis=0), rtol=1e-3, atol=1e-5)
+    controls = to_vector(state.client_states, batched=True)
+    np.testing.assert_allclose(to_vector(state.server_state), controls.mean(axis=0), rtol=1e-3, atol=1e-5)
     assert np.abs(controls).max() > 0.01
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.7])
-def test_fedprox_is_its_algorithm_2(mu, dataset, kind):
+def test_fedprox_follows_algorithm_2(mu, dataset, kind):
     make = lambda hparams: fedprox(mu=hparams.settings["mu"])
     p, state, records = simulate(dataset, kind, HParams(RATE, settings={"mu": mu}), algorithm=make, cohort_size=4)
-    loop = Loop(dataset, kind)
-    for clients, weights in cohorts(records):
+    reference = Reference(dataset, kind)
+    for clients, weights in cohort_weights(records):
         start = p
         for i, weight in zip(clients, weights, strict=True):
-            pulled = loop.train(i, start, lambda g, w, start=start: g + mu * (w - start))
-            p = p + weight * (pulled - start)
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
+            trained = reference.train(i, start, lambda g, w, start=start: g + mu * (w - start))
+            p = p + weight * (trained - start)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
     if mu == 0:
         _, plain, _ = simulate(dataset, kind, HParams(RATE), algorithm=lambda hparams: plain_sgd(), cohort_size=4)
-        np.testing.assert_allclose(vector(state.variables.params), vector(plain.variables.params), rtol=1e-5)
+        np.testing.assert_allclose(to_vector(state.variables.params), to_vector(plain.variables.params), rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
 def ragged():
-    return federation(RAGGED)
+    return make_clients(RAGGED)
 
 
 @pytest.mark.parametrize("momentum", [None, 0.6])
-def test_fednova_normalises_by_each_clients_length(momentum, ragged):
-    """With tau_eff the mean of the lengths, over the clients that answered and by their weights."""
-    options = {"cohort_size": 4, "failure_rate": 0.2, "algorithm": lambda hparams: fednova()}
+def test_fednova_normalizes_by_effective_steps(momentum, ragged):
+    """tau_eff is their weighted mean over the valid clients."""
+    options = {"cohort_size": 4, "dropout_rate": 0.2, "algorithm": lambda hparams: fednova()}
     p, state, records = simulate(ragged, RAGGED, HParams(RATE, momentum=momentum), **options)
-    loop, rho = Loop(ragged, RAGGED), momentum or 0.0
-    # The gradient of a step counts in it and, weaker each time, in all that follow.
-    a = np.asarray([sum(rho ** (j - i) for j in range(steps) for i in range(j + 1)) for steps in loop.steps])
+    reference, rho = Reference(ragged, RAGGED), momentum or 0.0
+    # The gradient of a step has weight 1 in it and rho^n in the n-th step after it.
+    a = np.asarray([sum(rho ** (j - i) for j in range(steps) for i in range(j + 1)) for steps in reference.steps])
     assert len(set(a)) == 3
-    for clients, weights in cohorts(records):
-        normalised = np.asarray([(loop.train(i, p, momentum=rho) - p) / a[i] for i in clients])
-        p = p + (weights @ a[clients]) * (weights @ normalised)
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
+    for clients, weights in cohort_weights(records):
+        normalized = np.asarray([(reference.train(i, p, momentum=rho) - p) / a[i] for i in clients])
+        p = p + (weights @ a[clients]) * (weights @ normalized)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
 
 
-def test_with_fednova_clients_count_by_their_examples_however_many_steps_they_make(ragged):
-    """The paper's point. With steps so short that gradients stay the same, the model moves along their mean."""
+def test_fednova_weights_clients_by_examples_regardless_of_steps(ragged):
+    """The paper's claim: with tiny steps the model moves along the mean gradient."""
     p, state, _ = simulate(ragged, RAGGED, HParams(1e-4), algorithm=lambda hparams: fednova())
-    loop, share = Loop(ragged, RAGGED), np.asarray(COUNTS) / sum(COUNTS)
-    gradient = sum(m * loop.gradient(i, p) for i, m in enumerate(share))
-    moved = vector(state.variables.params) - p
+    reference, weights = Reference(ragged, RAGGED), np.asarray(NUM_EXAMPLES) / sum(NUM_EXAMPLES)
+    gradient = sum(m * reference.gradient(i, p) for i, m in enumerate(weights))
+    moved = to_vector(state.variables.params) - p
     assert moved @ -gradient == pytest.approx(np.linalg.norm(moved) * np.linalg.norm(gradient), rel=1e-4)
 
 
-def test_worker_momentum_is_kept_from_round_to_round(ragged):
-    """Over several steps: of the way that a client went, whenever it is asked; with a learning rate that falls."""
+def test_worker_momentum_is_kept_between_rounds(ragged):
+    """With several steps per round, sampled clients, and a decreasing learning rate."""
     beta = 0.8
     make = lambda hparams: worker_momentum(beta=hparams.settings["beta"])
-    falls = lambda hparams, t: hparams._replace(learning_rate=hparams.learning_rate / (1 + t))
-    options = {"cohort_size": 4, "failure_rate": 0.2, "algorithm": make, "schedule": falls}
+    decrease = lambda hparams, t: hparams._replace(learning_rate=hparams.learning_rate / (1 + t))
+    options = {"cohort_size": 4, "dropout_rate": 0.2, "algorithm": make, "schedule": decrease}
     p, state, records = simulate(ragged, RAGGED, HParams(RATE, settings={"beta": beta}), **options)
-    loop, momenta = Loop(ragged, RAGGED), np.zeros((len(COUNTS), len(p)))
-    for t, (clients, weights) in enumerate(cohorts(records)):
+    reference, momenta = Reference(ragged, RAGGED), np.zeros((len(NUM_EXAMPLES), len(p)))
+    for t, (clients, weights) in enumerate(cohort_weights(records)):
         rate = RATE / (1 + t)
         for i in clients:
-            momenta[i] = beta * momenta[i] + (1 - beta) * (p - loop.train(i, p, rate=rate)) / rate
+            momenta[i] = beta * momenta[i] + (1 - beta) * (p - reference.train(i, p, rate=rate)) / rate
         p = p - rate * weights @ momenta[clients]
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
-    np.testing.assert_allclose(vector(state.memory, batched=True), momenta, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
+    np.testing.assert_allclose(to_vector(state.client_states, batched=True), momenta, rtol=1e-3, atol=1e-4)
 
 
-def test_worker_momentum_with_one_step_is_that_of_the_literature(ragged):
+def test_worker_momentum_with_one_step_is_distributed_sgd_with_momentum(ragged):
     """x_t = x_{t-1} - eta mean(m_t), m_t = beta m_{t-1} + (1 - beta) g(x_{t-1})."""
     beta = 0.9
     algorithm = lambda hparams: worker_momentum(beta=beta)
     p, state, records = simulate(ragged, RAGGED, HParams(RATE), algorithm=algorithm, steps=1)
-    loop, m = Loop(ragged, RAGGED), np.zeros((len(COUNTS), len(p)))
-    for clients, weights in cohorts(records):
-        m = beta * m + (1 - beta) * np.asarray([loop.gradient(i, p) for i in range(len(COUNTS))])
+    reference, m = Reference(ragged, RAGGED), np.zeros((len(NUM_EXAMPLES), len(p)))
+    for clients, weights in cohort_weights(records):
+        m = beta * m + (1 - beta) * np.asarray([reference.gradient(i, p) for i in range(len(NUM_EXAMPLES))])
         p = p - RATE * weights @ m[clients]
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.7, None), (0.7, 0.2)])
-def test_momentum_and_weight_decay_in_pytorchs_order(momentum, weight_decay, ragged):
-    """Momentum starts anew in each round."""
+def test_momentum_and_weight_decay_as_in_pytorch(momentum, weight_decay, ragged):
+    """Momentum is reset in each round."""
     hparams = HParams(RATE, momentum=momentum, weight_decay=weight_decay)
     p, state, records = simulate(ragged, RAGGED, hparams, cohort_size=4)
-    loop, options = Loop(ragged, RAGGED), {"momentum": momentum, "weight_decay": weight_decay or 0.0}
-    for clients, weights in cohorts(records):
-        p = p + weights @ np.asarray([loop.train(i, p, **options) - p for i in clients])
-    np.testing.assert_allclose(vector(state.variables.params), p, **TOLERANCE)
+    reference, options = Reference(ragged, RAGGED), {"momentum": momentum, "weight_decay": weight_decay or 0.0}
+    for clients, weights in cohort_weights(records):
+        p = p + weights @ np.asarray([reference.train(i, p, **options) - p for i in clients])
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)

@@ -1,4 +1,4 @@
-"""What is told of algorithms, schedules and the server's optimisers."""
+"""Documentation of algorithms, schedules and server optimizers."""
 
 import re
 from pathlib import Path
@@ -6,22 +6,23 @@ from pathlib import Path
 import pytest
 
 from fedsim.config.fields import settings_of
-from fedsim.config.registry import BUILT_IN, find
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import find
 from fedsim.config.toml import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
 
 
 @pytest.mark.parametrize("key", ["client.algorithm", "client.schedule", "server.optimizer"])
-def test_the_page_tells_of_all_with_their_defaults(key):
-    for name in BUILT_IN[key]:
+def test_the_page_documents_all_settings_with_defaults(key):
+    for name in KINDS[key].built_in:
         (row,) = re.findall(rf"^\| `{name}` \|.*", PAGE, flags=re.M)
         for field in settings_of(find(key, name)):
             setting = field.name.rpartition(".")[2]
             assert re.search(rf"`{setting}`(,| \((tau, )?{field.default:g}\))|as `adam`", row), field.name
 
 
-def test_its_configuration_is_one():
+def test_the_pages_configuration_is_valid():
     (text,) = re.findall(r"^```toml\n(.*?)^```", PAGE, flags=re.M | re.S)
     (run,) = parse(text).runs()
     assert run.client.steps == 1

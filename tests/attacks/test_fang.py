@@ -1,4 +1,4 @@
-"""Fang's attacks, against float64 oracles written from the paper."""
+"""Fang's attacks against float64 oracles written from the paper."""
 
 import jax
 import jax.numpy as jnp
@@ -7,72 +7,73 @@ import pytest
 
 from fedsim.aggregators import multi_krum
 from fedsim.attacks import fang
-from fedsim.attacks.fang import largest_lambda
-from tests.attacks.made import CORRUPTED, HONEST, KEY, VALID, honest_rows, lies, make_round, rows
+from fedsim.attacks.fang import max_lambda
+from tests.attacks.contexts import CORRUPTED, HONEST, KEY, VALID, forge, honest_rows, make_context, rows
 
 VALID_SLOTS = np.flatnonzero(VALID)
 
 
-def with_model(seed=0, **options):
-    round_ = make_round(seed, **options)
+def make_context_with_model(seed=0, **options):
+    context = make_context(seed, **options)
     rng = np.random.default_rng(3)
-    model = jax.tree.map(lambda u: jnp.asarray(rng.normal(size=u.shape[1:]), jnp.float32), round_.report.updates)
-    return round_._replace(variables=model)
+    model = jax.tree.map(lambda u: jnp.asarray(rng.normal(size=u.shape[1:]), jnp.float32), context.report.updates)
+    return context._replace(variables=model)
 
 
 @pytest.mark.parametrize("b", [2.0, 5.0])
-def test_trimmed_mean(b):
-    """Every number lies in the paper's interval, of whichever sign the parameter is, and they fill it."""
-    shares = []
+def test_trimmed_mean_values_are_uniform_in_the_papers_interval(b):
+    """For parameters of either sign."""
+    fractions = []
     for seed in range(3):
-        round_ = with_model(seed)
-        start = rows(jax.tree.map(lambda a: a[None], round_.variables))[0]
-        x = honest_rows(round_)
-        sent = start + lies(fang(spread=b), round_)
+        context = make_context_with_model(seed)
+        start = rows(jax.tree.map(lambda a: a[None], context.variables))[0]
+        x = honest_rows(context)
+        forged = start + forge(fang(range_factor=b), context)
         for j, s in enumerate(np.sign(x.mean(axis=0))):
-            most, least = start[j] + x[:, j].max(), start[j] + x[:, j].min()
+            largest, smallest = start[j] + x[:, j].max(), start[j] + x[:, j].min()
             if s < 0:
-                interval = (most, b * most) if most > 0 else (most, most / b)
+                interval = (largest, b * largest) if largest > 0 else (largest, largest / b)
             else:
-                interval = (least / b, least) if least > 0 else (b * least, least)
-            shares += list((sent[:, j] - interval[0]) / (interval[1] - interval[0]))
-    assert min(shares) > -1e-4
-    assert max(shares) < 1 + 1e-4
-    assert np.mean(shares) == pytest.approx(0.5, abs=5 / np.sqrt(12 * len(shares)))
+                interval = (smallest / b, smallest) if smallest > 0 else (b * smallest, smallest)
+            fractions += list((forged[:, j] - interval[0]) / (interval[1] - interval[0]))
+    assert min(fractions) > -1e-4
+    assert max(fractions) < 1 + 1e-4
+    assert np.mean(fractions) == pytest.approx(0.5, abs=5 / np.sqrt(12 * len(fractions)))
 
 
-def test_the_bound_of_theorem_1():
+def test_max_lambda_is_the_bound_of_theorem_1():
     for seed in range(3):
-        round_ = make_round(seed)
-        x, d = honest_rows(round_), 10
+        context = make_context(seed)
+        x, d = honest_rows(context), 10
         n, c = 7, 2
         distances = np.sort(np.linalg.norm(x[:, None] - x[None], axis=-1), axis=1)[:, 1:]
         first = distances[:, : n - c - 2].sum(axis=1).min() / ((n - 2 * c - 1) * np.sqrt(d))
-        wanted = first + np.linalg.norm(x, axis=1).max() / np.sqrt(d)
-        assert largest_lambda(round_) == pytest.approx(wanted, rel=1e-5)
+        expected = first + np.linalg.norm(x, axis=1).max() / np.sqrt(d)
+        assert max_lambda(context) == pytest.approx(expected, rel=1e-5)
 
 
-def test_krum_takes_the_lie():
-    """The largest lambda of the halvings with which Krum chooses a liar."""
+def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
     krum = multi_krum(num_byzantine=2, num_selected=1)
-    round_ = make_round(aggregate=lambda report: krum.aggregate((), report, KEY)[0])
-    x = rows(round_.report.updates)
+    context = make_context(aggregate=lambda report: krum.aggregate((), report, KEY)[0])
+    x = rows(context.report.updates)
     signs = np.sign(x[HONEST].mean(axis=0))
-    for strength in float(largest_lambda(round_)) * 0.5 ** np.arange(20):
-        tried = np.where(CORRUPTED[:, None], -strength * signs, x)
-        scores = np.sort(((tried[:, None] - tried[None]) ** 2).sum(axis=-1)[:, VALID_SLOTS], axis=1)[:, 1:4].sum(axis=1)
-        if chosen := CORRUPTED[VALID_SLOTS[np.argmin(scores[VALID_SLOTS])]]:
+    for strength in float(max_lambda(context)) * 0.5 ** np.arange(20):
+        updates = np.where(CORRUPTED[:, None], -strength * signs, x)
+        scores = np.sort(((updates[:, None] - updates[None]) ** 2).sum(axis=-1)[:, VALID_SLOTS], axis=1)[:, 1:4].sum(
+            axis=1
+        )
+        if is_selected := CORRUPTED[VALID_SLOTS[np.argmin(scores[VALID_SLOTS])]]:
             break
-    assert chosen
-    sent = lies(fang(against="krum"), round_)
-    np.testing.assert_allclose(sent, np.broadcast_to(-strength * signs, sent.shape), rtol=1e-4)
+    assert is_selected
+    forged = forge(fang(against="krum"), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(-strength * signs, forged.shape), rtol=1e-4)
 
 
 @pytest.mark.parametrize("against", ["krum", "trimmed_mean"])
 @pytest.mark.parametrize("num_honest", [0, 1])
-def test_with_few_honest_clients(against, num_honest):
-    round_ = with_model(corrupted=np.arange(8) >= num_honest)
+def test_updates_are_finite_with_few_honest_clients_and_zero_without(against, num_honest):
+    context = make_context_with_model(corrupted=np.arange(8) >= num_honest)
     aggregate = lambda report: multi_krum().aggregate((), report, KEY)[0]
-    sent = lies(fang(against=against), round_._replace(aggregate=aggregate))
-    assert np.isfinite(sent).all()
-    assert sent.any() == (num_honest > 0)
+    forged = forge(fang(against=against), context._replace(aggregate=aggregate))
+    assert np.isfinite(forged).all()
+    assert forged.any() == (num_honest > 0)

@@ -1,4 +1,4 @@
-"""Settings of attacks, and what is told of them."""
+"""Settings of attacks, and their documentation."""
 
 from pathlib import Path
 
@@ -9,48 +9,48 @@ import pytest
 
 from fedsim.aggregators import fedavg
 from fedsim.config.fields import settings_of
-from fedsim.config.registry import BUILT_IN, find
-from tests.attacks.made import KEY, make_round, one
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import find
+from tests.attacks.contexts import KEY, first_update, make_context
 
 PAGE = (Path(__file__).parents[2] / "docs" / "attacks.md").read_text()
 TRACED = [
     (name, field.name.rpartition(".")[2], 0.7 if field.default is None else field.default)
-    for name in BUILT_IN["attack.kind"]
+    for name in KINDS["attack.kind"].built_in
     for field in settings_of(find("attack.kind", name))
     if field.is_traced
 ]
 
 
 @pytest.mark.parametrize(("name", "setting", "value"), TRACED)
-def test_a_strength_may_be_traced(name, setting, value):
-    """So a sweep over it compiles once."""
-    make, round_ = find("attack.kind", name).make, make_round()
+def test_numbers_may_be_traced(name, setting, value):
+    make, context = find("attack.kind", name).make, make_context()
     aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
-    round_ = round_._replace(aggregate=aggregate, variables=one(round_))
-    choice = {"choice": "client"} if setting == "client" else {}
+    context = context._replace(aggregate=aggregate, variables=first_update(context))
+    options = {"target": "fixed"} if setting == "client_id" else {}
 
     def result(strength):
-        attack = make(**choice, **{setting: strength})
-        if attack.say is not None:
-            return attack.say((), round_.report._replace(updates=()), round_.corrupted, KEY)
-        return attack.send(attack.init(one(round_), None), round_, KEY)[0]
+        attack = make(**options, **{setting: strength})
+        if attack.forge_report is not None:
+            return attack.forge_report((), context.report._replace(updates=()), context.corrupted, KEY)
+        return attack.forge_updates(attack.init(first_update(context), None), context, KEY)[0]
 
     traced, plain = jax.jit(result)(jnp.asarray(value)), result(value)
     for a, b in zip(jax.tree.leaves(traced), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_numbers_are_traced_but_for_the_size_of_a_search():
-    for name in BUILT_IN["attack.kind"]:
+def test_all_numbers_but_sizes_of_searches_are_traced():
+    for name in KINDS["attack.kind"].built_in:
         for field in settings_of(find("attack.kind", name)):
-            is_word = isinstance(field.default, str)
-            assert field.is_traced != (is_word or field.name.endswith(("num_strengths", "num_halvings"))), field.name
+            is_string = isinstance(field.default, str)
+            assert field.is_traced != (is_string or field.name.endswith(("num_strengths", "num_halvings"))), field.name
 
 
-def test_the_page_tells_of_all():
-    left_out = {"none", "noisy", "shift", "exclude"}  # no lies, and no label noise
+def test_the_page_documents_all_attacks_and_corruptions():
+    elsewhere = {"none", "noisy", "shift", "exclude"}
     for key in ("attack.kind", "corruption.kind"):
-        for name in set(BUILT_IN[key]) - left_out:
+        for name in set(KINDS[key].built_in) - elsewhere:
             assert f"| `{name}` |" in PAGE
             for field in settings_of(find(key, name)):
                 assert f"`{field.name.rpartition('.')[2]}`" in PAGE, field.name

@@ -1,4 +1,4 @@
-"""Attacks made of the honest clients' statistics, against float64 oracles written from the papers' formulas."""
+"""Attacks on the honest clients' statistics against float64 oracles written from the papers."""
 
 import jax
 import jax.numpy as jnp
@@ -7,47 +7,48 @@ import pytest
 from scipy.stats import norm
 
 from fedsim.attacks import alie, gaussian, inf, ipm, min_max, min_sum
-from tests.attacks.made import CORRUPTED, KEY, VALID, honest_rows, lies, make_round, rows
+from tests.attacks.contexts import CORRUPTED, KEY, VALID, forge, honest_rows, make_context, rows
 
-NOBODY_HONEST = VALID.copy()
 ONE_HONEST = np.arange(8) != 3
 
 
 def test_ipm():
-    round_ = make_round()
-    wanted = -0.7 * honest_rows(round_).mean(axis=0)
-    sent = lies(ipm(tau=0.7), round_)
-    np.testing.assert_allclose(sent, np.broadcast_to(wanted, sent.shape), atol=1e-6)
-    assert len(sent) == CORRUPTED.sum()
+    context = make_context()
+    expected = -0.7 * honest_rows(context).mean(axis=0)
+    forged = forge(ipm(tau=0.7), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), atol=1e-6)
+    assert len(forged) == CORRUPTED.sum()
 
 
 @pytest.mark.parametrize("deviation", ["population", "sample"])
 @pytest.mark.parametrize(("sign", "direction"), [("plus", 1), ("minus", -1)])
 def test_alie(sign, direction, deviation):
-    round_ = make_round()
-    x = honest_rows(round_)
-    wanted = x.mean(axis=0) + direction * 1.5 * x.std(axis=0, ddof=deviation == "sample")
-    sent = lies(alie(z=1.5, sign=sign, deviation=deviation), round_)
-    np.testing.assert_allclose(sent, np.broadcast_to(wanted, sent.shape), atol=1e-6)
+    context = make_context()
+    x = honest_rows(context)
+    expected = x.mean(axis=0) + direction * 1.5 * x.std(axis=0, ddof=deviation == "sample")
+    forged = forge(alie(z=1.5, sign=sign, deviation=deviation), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), atol=1e-6)
 
 
-@pytest.mark.parametrize(("num_valid", "num_liars"), [(50, 12), (51, 12), (20, 4), (100, 1), (10, 0), (3, 1), (9, 8)])
-def test_alie_finds_the_most_that_hides(num_valid, num_liars):
-    """z = Phi^-1((n - m - s) / (n - m)), s = floor(n/2 + 1) - m; 0 where that is not positive."""
-    corrupted, valid = np.arange(110) < num_liars, np.arange(110) < num_valid
+@pytest.mark.parametrize(
+    ("num_valid", "num_malicious"), [(50, 12), (51, 12), (20, 4), (100, 1), (10, 0), (3, 1), (9, 8)]
+)
+def test_alies_default_z_is_the_largest_undetected_one(num_valid, num_malicious):
+    """z = Phi^-1((n - m - s) / (n - m)), s = floor(n/2 + 1) - m; 0 if that is not positive."""
+    corrupted, valid = np.arange(110) < num_malicious, np.arange(110) < num_valid
     rng = np.random.default_rng(1)
     updates = jnp.asarray(rng.normal(size=(110, 2)) * valid[:, None], jnp.float32)
-    round_ = make_round()
-    report = round_.report._replace(updates=updates, valid=jnp.asarray(valid))
-    sent, _ = alie().send((), round_._replace(report=report, corrupted=jnp.asarray(corrupted)), KEY)
-    needed = max(np.floor(num_valid / 2 + 1) - num_liars, 1)
-    z = max(norm.ppf((num_valid - num_liars - needed) / (num_valid - num_liars)), 0.0)
+    context = make_context()
+    report = context.report._replace(updates=updates, valid=jnp.asarray(valid))
+    forged, _ = alie().forge_updates((), context._replace(report=report, corrupted=jnp.asarray(corrupted)), KEY)
+    needed = max(np.floor(num_valid / 2 + 1) - num_malicious, 1)
+    z = max(norm.ppf((num_valid - num_malicious - needed) / (num_valid - num_malicious)), 0.0)
     x = np.asarray(updates, np.float64)[valid & ~corrupted]
-    np.testing.assert_allclose(sent[0], x.mean(axis=0) + z * x.std(axis=0), atol=1e-4)
+    np.testing.assert_allclose(forged[0], x.mean(axis=0) + z * x.std(axis=0), atol=1e-4)
 
 
-def paper_gamma(x, mean, p, is_allowed):
-    """The largest gamma that `is_allowed`, by bisection."""
+def bisect_gamma(x, mean, p, is_allowed):
+    """The largest gamma for which `is_allowed(mean + gamma p)`."""
     low, high = 0.0, 1.0
     while is_allowed(mean + high * p):
         high *= 2
@@ -69,80 +70,81 @@ def distances(x):
 @pytest.mark.parametrize("perturbation", ["unit", "sign", "std"])
 def test_min_max(perturbation):
     for seed in range(4):
-        round_ = make_round(seed, scale=[1, 0.01, 100, 1][seed])
-        x = honest_rows(round_)
+        context = make_context(seed, scale=[1, 0.01, 100, 1][seed])
+        x = honest_rows(context)
         p, bound = direction(x, perturbation), distances(x).max()
-        gamma = paper_gamma(x, x.mean(axis=0), p, lambda lie, x=x, b=bound: np.linalg.norm(lie - x, axis=1).max() <= b)
-        sent = lies(min_max(perturbation=perturbation), round_)
-        wanted = np.broadcast_to(x.mean(axis=0) + gamma * p, sent.shape)
-        np.testing.assert_allclose(sent, wanted, rtol=1e-4, atol=1e-5 * bound)
+        gamma = bisect_gamma(
+            x, x.mean(axis=0), p, lambda update, x=x, b=bound: np.linalg.norm(update - x, axis=1).max() <= b
+        )
+        forged = forge(min_max(perturbation=perturbation), context)
+        expected = np.broadcast_to(x.mean(axis=0) + gamma * p, forged.shape)
+        np.testing.assert_allclose(forged, expected, rtol=1e-4, atol=1e-5 * bound)
 
 
 @pytest.mark.parametrize("bound", ["largest", "smallest"])
 @pytest.mark.parametrize("perturbation", ["unit", "sign", "std"])
 def test_min_sum(perturbation, bound):
-    round_ = make_round(1)
-    x = honest_rows(round_)
+    context = make_context(1)
+    x = honest_rows(context)
     p, sums = direction(x, perturbation), (distances(x) ** 2).sum(axis=1)
-    most = sums.max() if bound == "largest" else sums.min()
-    gamma = paper_gamma(x, x.mean(axis=0), p, lambda lie: (np.linalg.norm(lie - x, axis=1) ** 2).sum() <= most)
-    sent = lies(min_sum(perturbation=perturbation, bound=bound), round_)
-    np.testing.assert_allclose(sent, np.broadcast_to(x.mean(axis=0) + gamma * p, sent.shape), rtol=1e-4, atol=1e-5)
+    limit = sums.max() if bound == "largest" else sums.min()
+    gamma = bisect_gamma(x, x.mean(axis=0), p, lambda update: (np.linalg.norm(update - x, axis=1) ** 2).sum() <= limit)
+    forged = forge(min_sum(perturbation=perturbation, bound=bound), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(x.mean(axis=0) + gamma * p, forged.shape), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("attack", [ipm(), alie(), alie(z=2.0), min_max(), min_max(perturbation="std"), min_sum()])
 def test_with_few_honest_clients(attack):
-    """With nobody honest: zeros. With one: nothing but that one's update, and finite."""
-    nobody = make_round(corrupted=np.ones(8, bool))
-    assert not lies(attack, nobody).any()
-    alone = make_round(corrupted=ONE_HONEST)
-    x, sent = honest_rows(alone), lies(attack, alone)
+    """Without honest clients: zeros. With one: a multiple of its update."""
+    none = make_context(corrupted=np.ones(8, bool))
+    assert not forge(attack, none).any()
+    single = make_context(corrupted=ONE_HONEST)
+    x, forged = honest_rows(single), forge(attack, single)
     assert len(x) == 1
-    factor = sent[0] @ x[0] / (x[0] @ x[0])
-    np.testing.assert_allclose(sent, np.broadcast_to(factor * x, sent.shape), atol=1e-6)
+    factor = forged[0] @ x[0] / (x[0] @ x[0])
+    np.testing.assert_allclose(forged, np.broadcast_to(factor * x, forged.shape), atol=1e-6)
 
 
-@pytest.mark.parametrize("attack", [ipm(), alie(z=1.0), min_max(), min_sum(), gaussian(around="mean")])
-def test_who_is_not_honest_does_not_count(attack):
-    """Whatever the liars and the invalid would have sent."""
-    round_ = make_round()
+@pytest.mark.parametrize("attack", [ipm(), alie(z=1.0), min_max(), min_sum(), gaussian(center="mean")])
+def test_updates_of_corrupted_and_invalid_clients_are_ignored(attack):
+    context = make_context()
     change = lambda u: jnp.where(np.reshape(VALID & ~CORRUPTED, (-1, *[1] * (u.ndim - 1))), u, 50.0)
-    report = round_.report._replace(updates=jax.tree.map(change, round_.report.updates))
-    other = round_._replace(report=report)
-    np.testing.assert_allclose(lies(attack, other), lies(attack, round_), atol=1e-5)
+    report = context.report._replace(updates=jax.tree.map(change, context.report.updates))
+    other = context._replace(report=report)
+    np.testing.assert_allclose(forge(attack, other), forge(attack, context), atol=1e-5)
 
 
-def test_a_counter_among_the_statistics_stays_an_integer():
-    round_ = make_round()
-    updates = round_.report.updates | {"steps": jnp.asarray([4, 0, 4, 4, 0, 7, 0, 7])}
-    round_ = round_._replace(report=round_.report._replace(updates=updates))
-    for attack in (ipm(tau=1.0), alie(), min_max(), gaussian(std=3.0, around="own"), inf()):
-        sent = attack.send((), round_, KEY)[0]["steps"]
-        assert sent.dtype == updates["steps"].dtype
-    assert ipm(tau=1.0).send((), round_, KEY)[0]["steps"][1] == -5
+def test_integer_statistics_stay_integers():
+    context = make_context()
+    updates = context.report.updates | {"steps": jnp.asarray([4, 0, 4, 4, 0, 7, 0, 7])}
+    context = context._replace(report=context.report._replace(updates=updates))
+    for attack in (ipm(tau=1.0), alie(), min_max(), gaussian(std=3.0, center="update"), inf()):
+        forged = attack.forge_updates((), context, KEY)[0]["steps"]
+        assert forged.dtype == updates["steps"].dtype
+    assert ipm(tau=1.0).forge_updates((), context, KEY)[0]["steps"][1] == -5
 
 
-def test_gaussian():
+def test_gaussian_noise_is_independent_of_the_order_of_clients():
     corrupted = np.ones(8, bool)
-    round_ = make_round(corrupted=corrupted)
+    context = make_context(corrupted=corrupted)
     updates = {"w": jnp.ones((8, 5000), jnp.float32)}
-    round_ = round_._replace(report=round_.report._replace(updates=updates))
-    for around, mean in (("zero", 0), ("own", 1), ("mean", 0)):  # nobody is honest
-        sent = rows(gaussian(std=2.0, around=around).send((), round_, KEY)[0])
-        assert abs(sent.mean(axis=1) - mean).max() < 5 * 2 / np.sqrt(5000)
-        assert abs(sent.std(axis=1) - 2).max() < 5 * 2 / np.sqrt(2 * 5000)
-        assert abs(np.corrcoef(sent) - np.eye(8)).max() < 5 / np.sqrt(5000)
+    context = context._replace(report=context.report._replace(updates=updates))
+    for center, mean in (("zero", 0), ("update", 1), ("mean", 0)):  # no honest clients
+        forged = rows(gaussian(std=2.0, center=center).forge_updates((), context, KEY)[0])
+        assert abs(forged.mean(axis=1) - mean).max() < 5 * 2 / np.sqrt(5000)
+        assert abs(forged.std(axis=1) - 2).max() < 5 * 2 / np.sqrt(2 * 5000)
+        assert abs(np.corrcoef(forged) - np.eye(8)).max() < 5 / np.sqrt(5000)
     order = np.arange(8)[::-1]
-    turned = round_._replace(report=jax.tree.map(lambda a: a[order], round_.report))
-    there = gaussian(std=2.0).send((), turned, KEY)[0]["w"]
-    np.testing.assert_array_equal(there[order], gaussian(std=2.0).send((), round_, KEY)[0]["w"])
-    honest = make_round()
+    reordered = context._replace(report=jax.tree.map(lambda a: a[order], context.report))
+    noise = gaussian(std=2.0).forge_updates((), reordered, KEY)[0]["w"]
+    np.testing.assert_array_equal(noise[order], gaussian(std=2.0).forge_updates((), context, KEY)[0]["w"])
+    honest = make_context()
     expected = honest_rows(honest).mean(axis=0)
-    np.testing.assert_allclose(lies(gaussian(std=0.0, around="mean"), honest)[0], expected, atol=1e-6)
+    np.testing.assert_allclose(forge(gaussian(std=0.0, center="mean"), honest)[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("value", ["inf", "nan"])
-def test_inf_is_not_finite_anywhere(value):
-    sent = lies(inf(value=value), make_round())
-    assert not np.isfinite(sent).any()
-    assert np.isnan(sent).all() == (value == "nan")
+def test_inf_has_no_finite_values(value):
+    forged = forge(inf(value=value), make_context())
+    assert not np.isfinite(forged).any()
+    assert np.isnan(forged).all() == (value == "nan")

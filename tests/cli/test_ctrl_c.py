@@ -1,4 +1,4 @@
-"""Ctrl-C at the program: one line and exit code 130, at any moment. What a run keeps then is in tests/engine."""
+"""Ctrl-C ends the program with one line and exit code 130, at any time. tests/engine tests what a run saves."""
 
 import signal
 import subprocess
@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from fedsim import start
+from fedsim import interrupts
 from tests.cli.test_main import SMALL
 
 
 @pytest.mark.parametrize(("module", "seconds"), [("fedsim", 0.2), ("fedsim.cli", 0.6), ("fedsim", 1.0)])
-def test_before_anything_runs_the_program_ends_at_once(module, seconds, tmp_path):
+def test_the_program_exits_at_once_before_runs_start(module, seconds, tmp_path):
     config = tmp_path / "small.toml"
     config.write_text(SMALL.replace("num_rounds = 2", "num_rounds = 1000000"))
     process = subprocess.Popen(
@@ -31,39 +31,39 @@ def test_before_anything_runs_the_program_ends_at_once(module, seconds, tmp_path
 
 
 @pytest.fixture
-def watched(monkeypatch):
-    """Ctrl-C as the program takes it."""
+def handler(monkeypatch):
+    """The program's handler of Ctrl-C."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start.watch()
+    interrupts.install_handler()
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_where_python_ignores_it_it_comes_again(watched):
-    class Ignores:
+def test_ignored_keyboard_interrupts_are_raised_again(handler):
+    class Ignoring:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
     def run():
-        with start.raising():
-            Ignores()
+        with interrupts.raised():
+            Ignoring()
             time.sleep(60)
 
     with pytest.raises(KeyboardInterrupt):
         run()
 
 
-def test_a_process_that_ignores_it_still_does():
+def test_ignoring_ctrl_c_is_kept():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        start.watch()
+        interrupts.install_handler()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
-    ("argument", "original", "is_ours"),
+    ("argument", "original", "is_fedsim"),
     [
         ("/usr/bin/fedsim", [], True),
         ("-m", ["python", "-m", "fedsim", "run"], True),
@@ -73,7 +73,7 @@ def test_a_process_that_ignores_it_still_does():
         ("", ["python"], False),
     ],
 )
-def test_nobody_elses_program_is_changed(argument, original, is_ours, monkeypatch):
+def test_other_programs_keep_their_handler(argument, original, is_fedsim, monkeypatch):
     monkeypatch.setattr(sys, "argv", [argument])
     monkeypatch.setattr(sys, "orig_argv", original)
-    assert start.is_program() == is_ours
+    assert interrupts.is_program() == is_fedsim

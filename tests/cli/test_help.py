@@ -1,4 +1,4 @@
-"""Commands that help to begin: `fedsim init`, `doctor` and `completion`, and fedsim's own configurations by name."""
+"""`fedsim init`, `doctor` and `completion`, and bundled configurations by name."""
 
 import io
 import subprocess
@@ -11,14 +11,14 @@ import pytest
 from fedsim.cli import completion
 from fedsim.cli.main import main
 from fedsim.config import bundled, toml
-from tests.datasets.made import write_leaf
+from tests.datasets.build import write_leaf
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with data of one's own, in which no terminal asks."""
+def folder(tmp_path, monkeypatch):
+    """A working directory with data files, without a terminal."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     rng = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def here(tmp_path, monkeypatch):
         ("--data digits --clients 30 --suspect flipping", ['name = "digits"', 'corruption.kind = "flipping"']),
     ],
 )
-def test_init_writes_a_configuration(options, lines, here, capsys):
+def test_init_writes_a_configuration(options, lines, folder, capsys):
     assert main(["init", "try.toml", *options.split()]) == 0
     assert "try.toml; `fedsim run try.toml --dry-run`" in capsys.readouterr().out
     text = Path("try.toml").read_text()
@@ -46,12 +46,12 @@ def test_init_writes_a_configuration(options, lines, here, capsys):
     runs = toml.read(Path("try.toml")).runs()
     assert len(runs) == (9 if "none" in options else 18)
     assert main(["init", "try.toml", *options.split()]) == 2
-    assert "is there already; add --force" in capsys.readouterr().err
+    assert "exists already; add --force" in capsys.readouterr().err
 
 
-def test_the_configuration_runs(here, capsys):
+def test_the_configuration_runs(folder, capsys):
     assert main(["init", "try.toml", *["--data", "mine.npz", "--clients", "natural", "--suspect", "shuffling"]]) == 0
-    few = [
+    options = [
         "--rounds",
         "1",
         "--aggregator",
@@ -63,11 +63,11 @@ def test_the_configuration_runs(here, capsys):
         "--out",
         "runs/try",
     ]
-    assert main(["run", "try.toml", *few]) == 0
+    assert main(["run", "try.toml", *options]) == 0
     assert "Shuffling 30 %" in capsys.readouterr().out
 
 
-def test_init_asks(here, monkeypatch, capsys):
+def test_init_asks(folder, monkeypatch, capsys):
     answers = iter(["mine.npz", "", ""])
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
     monkeypatch.setattr("builtins.input", lambda question: next(answers))
@@ -80,31 +80,31 @@ def test_init_asks(here, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "--data: is not given, and there is no terminal to ask at"),
+        ("", "--data: must be given, since there is no terminal"),
         ("--data mine.npy", "mine.npy: no such file"),
-        ("--data digist", "--data: no file, folder or data set digist; did you mean digits?"),
-        ("--data digits --clients many --suspect none", "--clients: expected a number of 1 or more, or natural"),
-        ("--data digits --clients 9 --suspect lies", 'corruption.kind: no "lies"'),
-        ("other.txt --data digits", "other.txt: a configuration's name ends in .toml"),
+        ("--data digist", "got digist; did you mean digits?"),
+        ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
+        ("--data digits --clients 9 --suspect lies", "corruption.kind: must be one of"),
+        ("other.txt --data digits", "FILE: must end in .toml, got other.txt"),
     ],
 )
-def test_wrong_answers(options, message, here, capsys):
+def test_wrong_answers(options, message, folder, capsys):
     assert main(["init", *options.split()]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-    assert not list(here.glob("*.toml"))
+    assert not list(folder.glob("*.toml"))
 
 
 def test_doctor(data_dirs, capsys):
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
-    for text in ("jax 0.", "cpu", "free of", "here: digits", "not prepared: cifar10"):
+    for text in ("jax 0.", "cpu", "free of", "available: digits", "not prepared: cifar10"):
         assert text in printed
     assert str(data_dirs[0]) in "".join(printed.split())
 
 
-def test_doctor_names_what_is_missing(monkeypatch, capsys):
+def test_doctor_lists_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["doctor"]) == 0
     assert "pip install 'fedsim[html]'" in " ".join(capsys.readouterr().out.split())
@@ -127,12 +127,12 @@ def test_completion_in_bash(tmp_path, capsys):
     assert done.stdout.split() == ["--client.learning-rate"]
 
 
-def test_own_configurations_by_name(tmp_path, monkeypatch, capsys):
+def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert {"quickstart", "paper/lambda", "robustness/lies"} <= set(bundled.names())
     assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
     assert main(["run", "quikstart"]) == 2
     assert "quikstart: no such file; did you mean quickstart?" in capsys.readouterr().err
-    Path("quickstart").write_text("name = 'mine'")  # a user's own wins
+    Path("quickstart").write_text("name = 'mine'")  # a file of that name wins
     assert toml.read(Path("quickstart")).name == "mine"

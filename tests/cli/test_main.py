@@ -1,4 +1,4 @@
-"""The command line without running anything: what it shows, and mistakes, which are one line and exit code 2."""
+"""The command line without running anything: its output, and errors, which are one line and exit code 2."""
 
 import os
 import subprocess
@@ -30,15 +30,15 @@ seed = [0, 1]
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """In a folder that is the working directory."""
+    """A configuration in the working directory."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "small.toml"
     path.write_text(SMALL)
     return path
 
 
-def error_of(arguments, capsys) -> str:
-    """The one line that the command ends with."""
+def run_error(arguments, capsys) -> str:
+    """The single line of a command that fails."""
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -71,24 +71,24 @@ def test_config_is_a_configuration_with_every_default(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rnu", "x.toml"], "no command rnu; did you mean run?"),
-        (["zzz"], "no command zzz; the commands are run, init, config, report"),
+        (["rnu", "x.toml"], "COMMAND: must be a command of fedsim, got rnu; did you mean run?"),
+        (["zzz"], "zzz; the commands are run, init, config, report"),
         (["run"], "the following arguments are required: CONFIG"),
-        (["run", "x.toml", "--dryrun"], "no option --dryrun; did you mean --dry-run?"),
-        (["run", "x.toml", "y.toml"], "y.toml: one configuration at a time"),
+        (["run", "x.toml", "--dryrun"], "--dryrun; did you mean --dry-run?"),
+        (["run", "x.toml", "y.toml"], "must be one configuration, got y.toml"),
         (["run", "x.toml", "--checkpoint-seconds", "many"], "invalid float value: 'many'"),
         (["run", "nowhere/x.toml"], "nowhere/x.toml: no such file"),
         (["run", "smal.toml"], "smal.toml: no such file; did you mean small.toml?"),
         (["report"], "the following arguments are required: RUN"),
         (["report", "x", "--format", "word"], "invalid choice: 'word'"),
-        (["report", "nowhere"], "nowhere: not a run folder"),
-        (["paper", "lamda"], "no result lamda; did you mean lambda?"),
+        (["report", "nowhere"], "error: nowhere: "),
+        (["paper", "lamda"], "got lamda; did you mean lambda?"),
         (["data", "shwo"], "invalid choice: 'shwo'"),
         (["config", "more"], "unrecognized arguments: more"),
     ],
 )
 def test_wrong_usage(arguments, message, config, capsys):
-    assert message in error_of(arguments, capsys)
+    assert message in run_error(arguments, capsys)
 
 
 @pytest.mark.parametrize(
@@ -99,68 +99,75 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--arfl.lamda 3", "unknown key arfl.lamda; did you mean arfl.lam?"),
-        ("--sweep.seed 1979-05-27", "seed: expected `int`, got datetime.date(1979, 5, 27)"),
-        ("--client.epochs 0", "client.epochs: expected `int` >= 1"),
-        ("--client.epochs few", "on the command line: client.epochs: expected `int`, got 'few'"),
-        ("--client.epochs 2 3", "client.epochs: takes one value, got 2 3; sweep several with sweep.client.epochs"),
-        ("--lam -1", "on the command line: arfl.lam: expected `float` >= 1e-30, got -1"),
-        ("--server.num-rounds -5", "server.num_rounds: expected `int` >= 0"),
-        ("--arfl.lam=-1e3", "arfl.lam: expected `float` >= 1e-30"),
-        ("--sweep.arfl.lam 1 nan", "arfl.lam: expected `float` >= 1e-30"),
-        ("--mlp.hidden-sizes 8 wide", "mlp.hidden_sizes: expected `int`, got [8, 'wide']"),
-        ("--engine.precision half", 'engine.precision: expected "float32" or "bfloat16", got \'half\''),
-        ("--server.aggregator fedavgg", 'server.aggregator: no "fedavgg"; did you mean fedavg?'),
-        ("--sweep.server.aggregator arfl majority", 'server.aggregator: no "majority"; choose from fedavg, rfa'),
-        ("--server.optimizer adm", 'server.optimizer: no "adm"; did you mean adam?'),
-        ("--data.name cifar-10", 'data.name: no "cifar-10"; did you mean cifar10?'),
-        ("--model.name own.py:net", "model.name: own.py: no such file"),
-        ("--model.name nowhere.own:net", "model.name: nowhere.own cannot be imported: ModuleNotFoundError"),
+        ("--sweep.seed 1979-05-27", "seed: must be an integer >= 0, got datetime.date(1979, 5, 27)"),
+        ("--client.epochs 0", "client.epochs: must be an integer >= 1, got 0"),
+        ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
+        ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
+        ("--lam -1", "on the command line: arfl.lam: must be a number >= 1e-30"),
+        ("--server.num-rounds -5", "server.num_rounds: must be an integer >= 0, got -5"),
+        ("--arfl.lam=-1e3", "got -1000.0"),
+        ("--sweep.arfl.lam 1 nan", "got nan"),
+        (
+            "--mlp.hidden-sizes 8 wide",
+            "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 'wide']",
+        ),
+        ("--engine.precision half", 'engine.precision: must be "float32" or "bfloat16", got \'half\''),
+        ("--server.aggregator fedavgg", 'got "fedavgg"; did you mean fedavg?'),
+        ("--sweep.server.aggregator arfl majority", "server.aggregator: must be one of fedavg, rfa"),
+        ("--server.optimizer adm", 'got "adm"; did you mean adam?'),
+        ("--data.name cifar-10", 'got "cifar-10"; did you mean cifar10?'),
+        ("--model.name plugin.py:net", "model.name: plugin.py: no such file"),
+        ("--model.name nowhere.plugin:net", "model.name: nowhere.plugin cannot be imported: ModuleNotFoundError"),
         ("--model.name fedsim.models.mlp:mpl", "fedsim.models.mlp has no function mpl; did you mean mlp?"),
-        ("--budget small", '--budget: no "small"; there are none here'),
-        ("--server.cohort-size 7", "server.cohort_size: 7 clients a round, but there are only 6"),
-        ("--engine.client-width 5", "engine.client_width: 5 clients in lockstep, but a cohort is only 4"),
-        ("--engine.client-devices 3", "engine.client_devices: 3, but the number of devices is 1"),
-        ("--corruption.fraction 0.05", "corruption.fraction: 0.05 of 6 clients is nobody"),
-        ("--corruption.clients [6]", "corruption.clients: no client 6; the ids are 0 to 5"),
+        ("--budget small", '--budget: must be left out, since this configuration defines none, got "small"'),
+        ("--server.cohort-size 7", "server.cohort_size: must be at most the number of clients (6), got 7"),
+        ("--engine.client-width 5", "engine.client_width: must be at most server.cohort_size (4), got 5"),
+        ("--engine.client-devices 3", "engine.client_devices: must be at most the number of devices, 1, got 3"),
+        ("--corruption.fraction 0.05", "corruption.fraction: 0.05 rounds to 0 of 6 clients"),
+        ("--corruption.clients [6]", "corruption.clients: must be ids from 0 to 5, got 6"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect with"),
-        ("--data.partition natural", "digits has no natural clients; use data.partition"),
+        ("--data.partition natural", 'data.partition: must not be "natural" for digits'),
         ("--data.sample-clients 3", "data.sample_clients: has an effect with"),
         ("--data.name femnist", "femnist is not prepared in "),
-        ("--client.augmentation shift_flip --data.name plane", "client.augmentation: for images; an input of plane"),
-        ("--checkpoint-seconds -1", "--checkpoint-seconds: expected 0 or more, got -1"),
+        (
+            "--client.augmentation shift_flip --data.name separable_2d",
+            'client.augmentation: must be "none" for separable_2d',
+        ),
+        ("--checkpoint-seconds -1", "--checkpoint-seconds: must be a number >= 0, got -1"),
         ("--strict --server.aggregator fedavg --arfl.lam 3", "arfl.lam: has no effect: no run uses arfl"),
-        ("--out small.toml", "small.toml: not a run folder but a file; name another"),
-        ("--data.name arrays", "arrays.path: names no file; give it an .npz with x, y, x_test, y_test"),
-        ("--out small.toml/deeper", "small.toml/deeper: cannot be made: Not a directory"),
+        ("--out small.toml", "small.toml: must be a run folder, got a file"),
+        ("--data.name arrays", "arrays.path: must name an .npz file"),
+        ("--out small.toml/deeper", "Not a directory"),
         (f"--out {'x' * 300}", "File name too long"),
-        ("--slurm.partition gpu --force", "--force: not with --slurm"),
-        ("--slurm.cluster local --slurm.jobs few", "--slurm.jobs: expected a number of 1 or more, got few"),
+        ("--slurm.partition gpu --force", "--force: must be used without --slurm"),
+        ("--slurm.cluster local --slurm.jobs few", "--slurm.jobs: "),
         ("--slurm.cluster local --slurm.partitoin gpu", "--slurm: Unknown argument 'partitoin'"),
         ("--slurm.cluster local --corruption.kind shufling", "did you mean shuffling?"),
     ],
 )
-def test_mistakes_in_a_run(arguments, message, config, capsys):
-    assert message in error_of(["run", str(config), *arguments.split()], capsys)
+def test_errors_in_a_run(arguments, message, config, capsys):
+    assert message in run_error(["run", str(config), *arguments.split()], capsys)
     assert not list(config.parent.glob("runs/*/parts"))
 
 
-def test_a_rule_of_the_users_own_that_fails(config, capsys):
-    config.with_name("own.py").write_text("def rule():\n    return 1 / 0\n")
-    error = error_of(["run", "small.toml", "--server.aggregator", "own.py:rule"], capsys)
-    assert "own.py, line 2: ZeroDivisionError: division by zero" in error
+def test_a_failing_plugin_is_one_line(config, capsys):
+    config.with_name("plugin.py").write_text("def rule():\n    return 1 / 0\n")
+    error = run_error(["run", "small.toml", "--server.aggregator", "plugin.py:rule"], capsys)
+    assert "plugin.py, line 2: ZeroDivisionError: division by zero" in error
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(config):
+def test_byte_order_marks_are_skipped(config):
     config.write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
     assert toml.read(config).runs() == parse(SMALL, name="small").runs()
 
 
-def test_a_process_of_its_own(config):
-    """Exit codes and streams; and a reader that has gone, as `head` does."""
+def test_exit_codes_and_streams_of_a_process(config):
+    """Also with a reader that exits early, as `head` does."""
     command = [sys.executable, "-m", "fedsim"]
     done = subprocess.run([*command, "rnu"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "fedsim: error: no command rnu; did you mean run?\n"
+    assert done.stderr.startswith("fedsim: error: COMMAND: ")
+    assert done.stderr.endswith("rnu; did you mean run?\n")
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "nowhere"}
     done = subprocess.run([*command, "--help"], capture_output=True, env=ascii_only, check=False)
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""How far a run is, in a pipe: a line at the start, at the end, and every so often between."""
+"""Progress of a run in a pipe: a line at the start, at the end, and regularly in between."""
 
 import io
 import re
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsim.cli.progress import Lines
-from fedsim.runs.events import Begun, Evaluated, Kept, Started, Status
+from fedsim.runs.events import Evaluated, GroupSkipped, GroupStarted, Started, Status
+from fedsim.terminal import Lines
 
 
 def lines_of(events, seconds=1000.0, error=None):
-    """What is written; a number among the events is a pause in seconds."""
+    """The lines that are written; a number among the events is a pause in seconds."""
     file = io.StringIO()
     lines = Lines(Console(file=file, width=200), Path("runs/x"), seconds)
     with pytest.raises(error) if error else nullcontext(), lines:
@@ -29,19 +29,19 @@ def test_start_and_end():
     events = [
         Started(3, 30),
         Status(0, 2, "fedavg, 1 run", "kept"),
-        Kept(0, 10),
+        GroupSkipped(0, 10),
         Status(1, 2, "arfl, 2 runs", "running"),
-        Begun(1, 5, 10),
+        GroupStarted(1, 5, 10),
         Evaluated(1, 10, {}, 10, None),
     ]
-    first, kept, running, on, end = lines_of(events)
-    assert first == "runs/x: 3 runs, 30 rounds in all"
+    first, kept, running, resumed, end = lines_of(events)
+    assert first == "runs/x: 3 runs, 30 rounds in total"
     assert (kept, running) == ("group 1/2 fedavg, 1 run: kept", "group 2/2 arfl, 2 runs: running")
-    assert on == "goes on after round 5"
-    assert re.fullmatch(r"all rounds are done: 30 of 30 rounds, [0-9.e+]+ rounds/s", end)
+    assert resumed == "resumes after round 5"
+    assert re.fullmatch(r"all rounds completed: 30 of 30 rounds, [0-9.e+]+ rounds/s", end)
 
 
-def test_a_line_comes_even_while_nothing_happens():
+def test_lines_are_written_between_events():
     events = [Started(1, 1000), Status(0, 1, "arfl, 1 run", "running"), Evaluated(0, 5, {}, 5, None), 0.5]
     between = lines_of(events, seconds=0.05)[2:-1]
     assert between
@@ -51,5 +51,5 @@ def test_a_line_comes_even_while_nothing_happens():
     )
 
 
-def test_nothing_is_claimed_after_an_error():
-    assert lines_of([Started(1, 10)], error=KeyboardInterrupt) == ["runs/x: 1 run, 10 rounds in all"]
+def test_no_completion_is_reported_after_an_error():
+    assert lines_of([Started(1, 10)], error=KeyboardInterrupt) == ["runs/x: 1 run, 10 rounds in total"]

@@ -1,4 +1,4 @@
-"""`fedsim run` and `fedsim report` from a configuration to tables, and Ctrl-C on the way."""
+"""`fedsim run` and `fedsim report`, from a configuration to tables, and Ctrl-C in between."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,9 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "Shuffling 50 %" in printed.out
     assert "group 1/1 arfl, 2 runs: running" in printed.err
-    assert printed.err.splitlines()[0].endswith("2 runs, 4 rounds in all")
-    assert "all rounds are done: 4 of 4 rounds" in printed.err.splitlines()[-2]
-    assert printed.err.splitlines()[-1].startswith("next: look into runs/small-")
+    assert printed.err.splitlines()[0].endswith("2 runs, 4 rounds in total")
+    assert "all rounds completed: 4 of 4 rounds" in printed.err.splitlines()[-2]
+    assert printed.err.splitlines()[-1].startswith("next: see runs/small-")
     (path,) = Path("runs").iterdir()
     assert path.name.startswith("small-")
     check_equal(RunFolder(path), folder)
@@ -77,11 +77,12 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
     assert json.loads((out / "manifest.json").read_text())["runs"][0]["name"] == "other"
     assert main(["run", str(config), "--out", str(out)]) == 2
     error = capsys.readouterr().err
-    assert "holds results of another config: name other there, small here" in error
+    assert "holds results of another config" in error
+    assert "name was other, is small" in error
     assert "add --force to start over" in error
 
 
-def test_ctrl_c_says_how_to_go_on(config, folder, tmp_path, monkeypatch, capsys):
+def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsys):
     out = str(tmp_path / "out")
 
     def interrupted(*args, **options):
@@ -89,11 +90,9 @@ def test_ctrl_c_says_how_to_go_on(config, folder, tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(GroupRun, "run", interrupted)
     assert main(["run", str(config), "--out", out]) == 130
-    assert capsys.readouterr().err.endswith(
-        f"fedsim: interrupted; {out} is incomplete, the same command continues it\n"
-    )
+    assert capsys.readouterr().err.endswith(f"fedsim: interrupted; {out} is incomplete, the same command resumes it\n")
     assert main(["run", str(config), "--out", out, "--force"]) == 130
-    assert "the same command without --force continues it" in capsys.readouterr().err
+    assert "the same command without --force resumes it" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(["report", out]) == 2
     assert "has no rows yet" in capsys.readouterr().err
@@ -116,7 +115,7 @@ def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
         assert printed.count("\n") == 1
         return printed
 
-    assert "not a run folder" in error()
+    assert "must be a run folder" in error()
     (broken / "manifest.json").write_text("{")
     assert "broken" in error()
     manifest = folder.read_manifest()

@@ -1,9 +1,9 @@
-"""Keys that do nothing are told; those that some run uses are not."""
+"""Warnings about keys without effect on any run."""
 
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.config.unused import unused
+from fedsim.config.unused import unused_keys
 
 CORRUPTED = "corruption.kind='flipping'\ncorruption.fraction=0.5\n"
 SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
@@ -16,14 +16,14 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("arfl.lam=3.0\nkrum.num_byzantine=1", ["krum.num_byzantine: has no effect: no run uses krum"]),
         ("arrays.path='missing.npz'", ["arrays.path: has no effect: no run uses arrays"]),
         ("dirichlet.alpha=0.1", ["dirichlet.alpha: has no effect: no run uses dirichlet"]),
-        ("attack.kind='ipm'", ["attack.kind: has no effect: nobody is corrupted: set corruption.fraction"]),
-        ("corruption.kind='flipping'", ["corruption.kind: has no effect: nobody is corrupted: set corruption"]),
+        ("attack.kind='ipm'", ["attack.kind: has no effect: no clients are corrupted"]),
+        ("corruption.kind='flipping'", ["corruption.kind: has no effect: no clients are corrupted"]),
         ("corruption.fraction=0.5", ["corruption.fraction: has no effect: there is no corruption or attack"]),
-        (CORRUPTED + "corruption.clients=[1]", ["corruption.fraction: has no effect: corruption.clients says"]),
-        ("engine.micro_batch=64", ["engine.micro_batch: has no effect: a batch is only 32"]),
-        ("client.steps=2\nclient.epochs=3", ["client.epochs: has no effect: client.steps stands in its place"]),
+        (CORRUPTED + "corruption.clients=[1]", ["corruption.fraction: has no effect: corruption.clients replaces"]),
+        ("engine.micro_batch=64", ["engine.micro_batch: has no effect: the largest batch has 32 examples"]),
+        ("client.steps=2\nclient.epochs=3", ["client.epochs: has no effect: client.steps replaces it"]),
         ("[[sweep]]\nseed=[0, 1, 0]", ["sweep: seed has a value twice"]),
-        ("[[sweep]]\nname=['a', 'b']", ["sweep: name says nothing of a run"]),
+        ("[[sweep]]\nname=['a', 'b']", ["sweep: name cannot be swept"]),
         (CORRUPTED + "attack.kind='ipm'\ndata.num_clients=30\nengine.micro_batch=8", []),
         ("arfl.lam=3.0\n" + SWEEP, []),
         ("corruption.fraction=0.5\n[[sweep]]\ncorruption.kind=['none', 'flipping']", []),
@@ -31,16 +31,16 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("corruption.kind='none'\nattack.kind='none'\nclient.epochs=1", []),
     ],
 )
-def test_what_does_nothing(text, lines):
+def test_unused_keys(text, lines):
     experiment = parse(text)
-    found = unused(experiment, experiment.runs())
-    assert len(found) == len(lines)
-    assert all(one.startswith(line) for one, line in zip(found, lines, strict=True))
+    warnings = unused_keys(experiment, experiment.runs())
+    assert len(warnings) == len(lines)
+    assert all(warning.startswith(line) for warning, line in zip(warnings, lines, strict=True))
 
 
-def test_a_file_may_serve_more_rules_than_the_command_line_or_a_budget_takes():
+def test_keys_of_rules_that_an_override_or_a_budget_leaves_out_are_no_mistake():
     text = "arfl.lam=3.0\n" + SWEEP + "[budget.small]\nserver.aggregator='fedavg'\n"
     for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, budget="small")):
-        assert unused(experiment, experiment.runs()) == []
-    commanded = parse(text, {"server.aggregator": "fedavg", "arfl.lam": "2"})
-    assert unused(commanded, commanded.runs()) == ["arfl.lam: has no effect: no run uses arfl"]
+        assert unused_keys(experiment, experiment.runs()) == []
+    overridden = parse(text, {"server.aggregator": "fedavg", "arfl.lam": 2})
+    assert unused_keys(overridden, overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]

@@ -9,8 +9,9 @@ import pytest
 
 from fedsim.core.client import client_loss, lockstep_max
 from fedsim.core.local import LocalSGD, random_order
+from fedsim.core.options import TrainingOptions
 from fedsim.core.task import classification
-from fedsim.core.types import Client
+from fedsim.core.types import ClientSlice
 from fedsim.core.waves import by_size, map_clients, sample_cohort
 from tests.conftest import COUNTS, Linear
 
@@ -27,8 +28,8 @@ def variables(task):
     return task.init(jax.random.key(3))
 
 
-def client_of(data, i) -> Client:
-    return Client(jnp.int32(i), data.offsets[i], data.counts[i])
+def client_of(data, i) -> ClientSlice:
+    return ClientSlice(jnp.int32(i), data.offsets[i], data.num_examples[i])
 
 
 def softmax_gradient(w, b, x, y):
@@ -39,10 +40,10 @@ def softmax_gradient(w, b, x, y):
     return x.T @ error, error.sum(0)
 
 
-def plain_sgd(variables, x, y, key, max_count, epochs=EPOCHS, most=None):
+def plain_sgd(variables, x, y, key, max_num_examples, epochs=EPOCHS, most=None):
     """The same SGD by a loop, `most` steps of it; only the order of the examples is taken from fedsim."""
     w, b = (np.asarray(variables.params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
-    slots, batches = -(-max_count // BATCH) * BATCH, []
+    slots, batches = -(-max_num_examples // BATCH) * BATCH, []
     for epoch in range(epochs):
         shuffle_key, _ = jax.random.split(jax.random.fold_in(key, epoch))
         order = np.asarray(random_order(shuffle_key, len(y), slots))[: len(y)]
@@ -56,16 +57,20 @@ def plain_sgd(variables, x, y, key, max_count, epochs=EPOCHS, most=None):
 
 @pytest.fixture(scope="module")
 def train(task, dataset):
-    sgd = LocalSGD(task, optax.sgd(RATE), epochs=EPOCHS, batch_size=BATCH, max_count=dataset.max_count)
+    sgd = LocalSGD(
+        task,
+        optax.sgd(RATE),
+        TrainingOptions(epochs=EPOCHS, batch_size=BATCH, max_num_examples=dataset.max_num_examples),
+    )
     return jax.jit(sgd.train)
 
 
 @pytest.mark.parametrize("i", range(len(COUNTS)))  # m = 1, m < B, m = B, m a multiple of B, and ragged
-def test_local_sgd_is_a_plain_loop(i, dataset, data, variables, train):
+def test_local_sgd_equals_a_numpy_loop(i, dataset, data, variables, train):
     key = jax.random.key(i)
     trained = train(variables, data, client_of(data, i), key).params["Dense_0"]
-    part = slice(int(data.offsets[i]), int(data.offsets[i] + data.counts[i]))
-    w, b = plain_sgd(variables, dataset.train.x[part], dataset.train.y[part], key, dataset.max_count)
+    part = slice(int(data.offsets[i]), int(data.offsets[i] + data.num_examples[i]))
+    w, b = plain_sgd(variables, dataset.train.x[part], dataset.train.y[part], key, dataset.max_num_examples)
     np.testing.assert_allclose(trained["kernel"], w, atol=2e-6)
     np.testing.assert_allclose(trained["bias"], b, atol=2e-6)
 
@@ -74,11 +79,11 @@ def test_local_sgd_is_a_plain_loop(i, dataset, data, variables, train):
 def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset, data, variables):
     """The largest client sets the number of steps; the others wait: with momentum an idle step would move them."""
     optimizer = optax.sgd(RATE, momentum=0.9)
-    sizes = {"epochs": 2, "batch_size": BATCH, "max_count": dataset.max_count, "micro_batch": micro_batch}
-    train = jax.jit(LocalSGD(task, optimizer, **sizes).train)
-    everybody = Client(jnp.arange(len(COUNTS)), data.offsets, data.counts)
+    sizes = {"epochs": 2, "batch_size": BATCH, "max_num_examples": dataset.max_num_examples, "micro_batch": micro_batch}
+    train = jax.jit(LocalSGD(task, optimizer, TrainingOptions(**sizes)).train)
+    all_clients = ClientSlice(jnp.arange(len(COUNTS)), data.offsets, data.num_examples)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(COUNTS)))
-    together = jax.vmap(train, in_axes=(None, None, 0, 0))(variables, data, everybody, keys)
+    together = jax.vmap(train, in_axes=(None, None, 0, 0))(variables, data, all_clients, keys)
     for i in (0, 1, 4):
         alone = train(variables, data, client_of(data, i), keys[i])
         one = jax.tree.map(lambda a, i=i: a[i], together)
@@ -86,29 +91,31 @@ def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 7])
-def test_so_many_steps_are_the_first_of_as_many_epochs_as_it_takes(num_steps, dataset, data, variables, task):
+def test_steps_are_the_first_steps_of_enough_epochs(num_steps, dataset, data, variables, task):
     """All clients in lockstep, against a loop; from fedsim: the orders of the examples."""
-    sizes = {"epochs": 9, "batch_size": BATCH, "max_count": dataset.max_count, "steps": num_steps}
-    sgd = LocalSGD(task, optax.sgd(RATE), **sizes)
-    everybody = Client(jnp.arange(len(COUNTS)), data.offsets, data.counts)
+    sizes = {"epochs": 9, "batch_size": BATCH, "max_num_examples": dataset.max_num_examples, "steps": num_steps}
+    sgd = LocalSGD(task, optax.sgd(RATE), TrainingOptions(**sizes))
+    all_clients = ClientSlice(jnp.arange(len(COUNTS)), data.offsets, data.num_examples)
     keys = jax.vmap(jax.random.key)(jnp.arange(len(COUNTS)))
-    trained = jax.jit(jax.vmap(sgd.train, (None, None, 0, 0)))(variables, data, everybody, keys).params["Dense_0"]
+    trained = jax.jit(jax.vmap(sgd.train, (None, None, 0, 0)))(variables, data, all_clients, keys).params["Dense_0"]
     for i, count in enumerate(COUNTS):
         part = slice(int(data.offsets[i]), int(data.offsets[i]) + count)
         x, y = dataset.train.x[part], dataset.train.y[part]
-        w, b = plain_sgd(variables, x, y, keys[i], dataset.max_count, epochs=num_steps, most=num_steps)
+        w, b = plain_sgd(variables, x, y, keys[i], dataset.max_num_examples, epochs=num_steps, most=num_steps)
         np.testing.assert_allclose(trained["kernel"][i], w, atol=2e-6)
         np.testing.assert_allclose(trained["bias"][i], b, atol=2e-6)
         assert int(sgd.num_steps(client_of(data, i))) == num_steps
-    assert int(sgd.num_steps(Client(jnp.int32(0), jnp.int32(0), jnp.int32(0)))) == 0
+    assert int(sgd.num_steps(ClientSlice(jnp.int32(0), jnp.int32(0), jnp.int32(0)))) == 0
 
 
-def test_the_steps_of_whole_epochs_are_these_epochs(task, dataset, data, variables):
+def test_the_steps_of_whole_epochs_equal_these_epochs(task, dataset, data, variables):
     """Bit for bit, with a key for each step that matters: here it is noise on the gradient."""
     noisy = task._replace(loss=lambda v, x, y, mask, key: _with_noise(task.loss(v, x, y, mask, key), v, key))
-    sizes = {"epochs": EPOCHS, "batch_size": BATCH, "max_count": dataset.max_count}
+    sizes = {"epochs": EPOCHS, "batch_size": BATCH, "max_num_examples": dataset.max_num_examples}
     start = variables, data, client_of(data, 5), jax.random.key(2)  # nine examples, three steps an epoch
-    trained = lambda task, **steps: jax.jit(LocalSGD(task, optax.sgd(RATE), **sizes, **steps).train)(*start)
+    trained = lambda task, **steps: jax.jit(LocalSGD(task, optax.sgd(RATE), TrainingOptions(**sizes, **steps)).train)(
+        *start
+    )
     whole, plain = trained(noisy), trained(task)
     chex.assert_trees_all_equal(whole, trained(noisy, steps=3 * EPOCHS))
     assert float(jnp.abs(plain.params["Dense_0"]["bias"] - whole.params["Dense_0"]["bias"]).max()) > 1e-3
@@ -120,7 +127,11 @@ def _with_noise(loss, variables, key):
 
 def test_a_correction_replaces_the_gradient(task, dataset, data, variables):
     """Minus the parameters as gradient: they grow by 1 + rate at each of the client's steps, whatever its data."""
-    sgd = LocalSGD(task, optax.sgd(RATE), epochs=EPOCHS, batch_size=BATCH, max_count=dataset.max_count)
+    sgd = LocalSGD(
+        task,
+        optax.sgd(RATE),
+        TrainingOptions(epochs=EPOCHS, batch_size=BATCH, max_num_examples=dataset.max_num_examples),
+    )
     client = client_of(data, 5)  # nine examples, three steps an epoch
     grow = lambda gradient, params: jax.tree.map(jnp.negative, params)
     trained = jax.jit(lambda: sgd.train(variables, data, client, jax.random.key(0), grow))()
@@ -132,7 +143,7 @@ def test_a_correction_replaces_the_gradient(task, dataset, data, variables):
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_client_loss_is_the_mean(batch_size, task, data, variables, dataset):
     losses = jax.jit(jax.vmap(lambda client: client_loss(task, variables, data, client, batch_size)))(
-        Client(jnp.arange(len(COUNTS)), data.offsets, data.counts)
+        ClientSlice(jnp.arange(len(COUNTS)), data.offsets, data.num_examples)
     )
     x, y = dataset.train.x.astype(np.float64), dataset.train.y
     logits = x @ np.asarray(variables.params["Dense_0"]["kernel"], np.float64)
@@ -142,7 +153,7 @@ def test_client_loss_is_the_mean(batch_size, task, data, variables, dataset):
 
 
 @pytest.mark.parametrize("count", [0, 3, 40])
-def test_the_first_of_an_order_are_the_orders_first(count):
+def test_random_order_with_num_first_is_a_prefix(count):
     """Of 40 slots the first 7, also where they are more than the client has examples."""
     orders = jax.jit(jax.vmap(lambda key: (random_order(key, count, 40), random_order(key, count, 40, 7))))
     whole, first = orders(jax.random.split(jax.random.key(1), 50))
@@ -153,9 +164,9 @@ def test_random_order_is_uniform():
     """All 3! orders of three examples among five slots, about equally often."""
     orders = jax.vmap(lambda key: random_order(key, jnp.int32(3), 5))(jax.random.split(jax.random.key(0), 6000))
     assert np.asarray(orders[:, 3:] == jnp.asarray([[3, 4]])).all()
-    _, counts = np.unique(np.asarray(orders[:, :3]), axis=0, return_counts=True)
-    assert len(counts) == 6
-    assert abs(counts - 1000).max() < 5 * np.sqrt(1000)
+    _, num_examples = np.unique(np.asarray(orders[:, :3]), axis=0, return_counts=True)
+    assert len(num_examples) == 6
+    assert abs(num_examples - 1000).max() < 5 * np.sqrt(1000)
 
 
 def test_loop_bound_stays_unbatched_under_nested_vmap():
@@ -196,8 +207,8 @@ def test_cohort_is_uniform_without_replacement(data):
     assert abs(frequency - 3 / 8).max() < 5 * np.sqrt(3 / 8 * 5 / 8 / 4000)
 
 
-def test_clients_without_examples_come_only_when_others_run_out(data):
-    few = data._replace(counts=data.counts.at[jnp.asarray([0, 2, 4, 5, 6, 7])].set(0))
+def test_clients_without_examples_only_fill_the_cohort(data):
+    few = data._replace(num_examples=data.num_examples.at[jnp.asarray([0, 2, 4, 5, 6, 7])].set(0))
     cohort = sample_cohort(jax.random.key(0), few, 4)
     assert set(np.asarray(cohort.client_id[:2]).tolist()) == {1, 3}
     np.testing.assert_array_equal(cohort.num_examples[2:], [0, 0])

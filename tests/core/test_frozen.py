@@ -1,4 +1,4 @@
-"""Frozen arrays: arguments of a program, not constants in it, and nobody trains them."""
+"""Frozen arrays: arguments of a program, not constants in it, and never trained."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ import pytest
 
 import fedsim
 from fedsim.core.task import cross_entropy
-from tests.conftest import make_dataset
+from tests.conftest import build_simulation, make_dataset
 
 WIDTH = 400  # 5 x 400 frozen numbers, next to some 60 of everything else
 HPARAMS = fedsim.HParams(0.1)
@@ -44,7 +44,7 @@ def projection():
 
 def simulation_of(task, dataset) -> fedsim.Simulation:
     rule = lambda hparams: fedsim.aggregators.fedavg()
-    return fedsim.Simulation(task, rule, cohort_size=3, batch_size=4, max_count=dataset.max_count)
+    return build_simulation(task, rule, cohort_size=3, batch_size=4, max_num_examples=dataset.max_num_examples)
 
 
 def two_rounds(simulation, data):
@@ -73,7 +73,7 @@ def test_frozen_arrays_are_arguments(dataset, projection):
     np.testing.assert_allclose(got.params, expected.params, rtol=1e-5, atol=1e-6)
 
 
-def test_other_frozen_arrays_make_another_model(dataset, projection):
+def test_bind_replaces_the_frozen_arrays(dataset, projection):
     """One program for both."""
     simulation = simulation_of(fedsim.with_frozen(on_features, projection), dataset)
     run = jax.jit(lambda frozen, data: two_rounds(simulation.bind(frozen), data))
@@ -82,14 +82,14 @@ def test_other_frozen_arrays_make_another_model(dataset, projection):
     assert np.abs(first.params - second.params).max() > 1e-3
 
 
-def test_only_parameters_travel(dataset, projection):
+def test_updates_contain_parameters_only(dataset, projection):
     task = fedsim.with_frozen(on_features, projection)
     state = jax.eval_shape(simulation_of(task, dataset).init, jax.random.key(0), dataset.train, HPARAMS)
     assert jax.tree.leaves(state.variables)[0].shape == (WIDTH, 3)
     assert len(jax.tree.leaves(state.variables)) == 1
 
 
-def test_a_task_without_frozen_arrays_is_bound_to_nothing(dataset):
+def test_bind_without_frozen_arrays_changes_nothing(dataset):
     simulation = simulation_of(on_features(jnp.ones((5, WIDTH))), dataset)
     assert simulation.bind(()) is simulation
     assert replace(simulation).bind(None).task is simulation.task

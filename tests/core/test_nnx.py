@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 import fedsim
+from tests.conftest import build_simulation
 
 
 class Net(nnx.Module):
@@ -16,15 +17,19 @@ class Net(nnx.Module):
         return self.layer(x)
 
 
-def test_an_nnx_module_is_told_how(dataset):
-    with pytest.raises(TypeError, match=r"expected a flax\.linen module, got Net; .*to_linen"):
+def test_an_nnx_module_is_refused_with_a_remedy(dataset):
+    with pytest.raises(TypeError, match=r"module: must be a flax\.linen module, got Net; .*to_linen"):
         fedsim.classification(Net(5, 3, rngs=nnx.Rngs(0)), dataset.train.x[0])
 
 
 def test_an_nnx_class_as_linen_trains(dataset):
     task = fedsim.classification(nnx.bridge.to_linen(Net, 5, 3), dataset.train.x[0])
-    simulation = fedsim.Simulation(
-        task, lambda hparams: fedsim.aggregators.fedavg(), cohort_size=5, batch_size=4, max_count=dataset.max_count
+    simulation = build_simulation(
+        task,
+        lambda hparams: fedsim.aggregators.fedavg(),
+        cohort_size=5,
+        batch_size=4,
+        max_num_examples=dataset.max_num_examples,
     )
 
     @jax.jit

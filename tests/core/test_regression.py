@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedsim
+from tests.conftest import build_simulation
 
 COUNTS = (3, 5, 9)
 RATE, EPOCHS, ROUNDS = 0.1, 3, 4
@@ -40,8 +41,13 @@ def test_rounds_are_least_squares_steps(targets):
     """Full batches, so that no order matters: gradient steps on half the mean squared error, averaged by counts."""
     dataset = numbers(targets)
     task = fedsim.regression(Affine(dataset.spec.num_outputs), dataset.train.x[0])
-    simulation = fedsim.Simulation(
-        task, lambda hparams: fedsim.aggregators.fedavg(), cohort_size=3, batch_size=9, max_count=9, epochs=EPOCHS
+    simulation = build_simulation(
+        task,
+        lambda hparams: fedsim.aggregators.fedavg(),
+        cohort_size=3,
+        batch_size=9,
+        max_num_examples=9,
+        epochs=EPOCHS,
     )
 
     def run(data):
@@ -84,7 +90,7 @@ class PerPosition(nn.Module):
         return nn.Dense(12)(x).reshape(x.shape[0], 4, 3)
 
 
-def test_several_classes_an_example():
+def test_several_targets_per_example():
     """The loss is the mean cross-entropy over the labels, and an example is right by the share of them that is."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 5)), rng.integers(0, 3, (10, 4))

@@ -31,7 +31,7 @@ def train(simulation: Simulation, data, hparams=H, key=KEY, rounds=ROUNDS):
     return simulation.run_rounds(simulation.init(key, data, hparams), data, hparams, rounds)
 
 
-def rule_called(name):
+def rule_named(name):
     return lambda hparams: find("server.aggregator", name).make()
 
 
@@ -45,7 +45,7 @@ def reference(dataset, data):
 
 
 @pytest.mark.parametrize(("width", "micro_batch"), [(1, 0), (3, 0), (1, 3), (5, 3)])
-def test_the_layout_changes_rounding_only(width, micro_batch, dataset, data, reference):
+def test_widths_change_rounding_only(width, micro_batch, dataset, data, reference):
     """Clients one by one, in waves, in lockstep; batches of 4 in parts of 3 and a rest."""
     simulation = make_simulation(dataset, client_width=width, micro_batch=micro_batch)
     got = jax.jit(lambda: train(simulation, data))()
@@ -54,7 +54,7 @@ def test_the_layout_changes_rounding_only(width, micro_batch, dataset, data, ref
 
 
 def test_nothing_is_transferred_between_rounds(dataset, data):
-    """The state never leaves the device, and nothing of it is made on the host."""
+    """The state never leaves the device, and no part of it is created on the host."""
     simulation = make_simulation(dataset)
     arguments = jax.device_put((jax.jit(simulation.init)(KEY, data, H), data, H))
     chunk = jax.jit(lambda state, data, hparams: simulation.run_rounds(state, data, hparams, ROUNDS), donate_argnums=0)
@@ -67,7 +67,7 @@ def test_nothing_is_transferred_between_rounds(dataset, data):
 
 
 @pytest.mark.slow
-def test_jit_is_eager(dataset, data):
+def test_jit_equals_eager(dataset, data):
     simulation = make_simulation(dataset)
     state = begin(simulation, data)
     eager = simulation.round(state, data, H)
@@ -75,7 +75,7 @@ def test_jit_is_eager(dataset, data):
     chex.assert_trees_all_close(_plain(eager), _plain(jitted), rtol=1e-4, atol=1e-6)
 
 
-def test_vmap_over_lambda_is_a_loop(dataset, data):
+def test_vmap_over_lambda_equals_a_loop(dataset, data):
     simulation = make_simulation(dataset)
     lams = jnp.asarray([0.05, 1.0, 100.0])
     one = jax.jit(lambda lam: train(simulation, data, with_lam(lam))[0].variables)
@@ -84,7 +84,7 @@ def test_vmap_over_lambda_is_a_loop(dataset, data):
         chex.assert_trees_all_close(jax.tree.map(lambda a, i=i: a[i], together), one(lam), rtol=1e-4, atol=1e-6)
 
 
-def test_a_round_in_separate_calls_is_the_loop(dataset, data, reference):
+def test_separate_rounds_equal_run_rounds(dataset, data, reference):
     simulation = make_simulation(dataset)
     state = begin(simulation, data)
     step = jax.jit(simulation.round)
@@ -94,7 +94,7 @@ def test_a_round_in_separate_calls_is_the_loop(dataset, data, reference):
     chex.assert_trees_all_close(state.variables, reference[0].variables, rtol=1e-4, atol=1e-6)
 
 
-def test_large_lambda_is_fedavg(dataset, data):
+def test_arfl_with_large_lambda_equals_fedavg(dataset, data):
     large, _ = jax.jit(lambda: train(make_simulation(dataset), data, with_lam(1e8)))()
     average, _ = jax.jit(lambda: train(make_simulation(dataset, fedavg), data))()
     chex.assert_trees_all_close(large.variables, average.variables, rtol=1e-4, atol=1e-6)
@@ -105,13 +105,13 @@ KINDS = ("fedavg", "arfl", "rfa", "multi_krum", "cfl", "trimmed_mean", "centered
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_nan_client_changes_nothing_but_its_own_weight(name, dataset, data):
+def test_a_nan_client_changes_only_its_own_weight(name, dataset, data):
     """Against the same federation in which that client has no examples at all."""
     bad = int(np.argsort(COUNTS)[-2])
-    simulation = make_simulation(dataset, rule_called(name), cohort_size=len(COUNTS))
-    start = slice(int(data.offsets[bad]), int(data.offsets[bad] + data.counts[bad]))
+    simulation = make_simulation(dataset, rule_named(name), cohort_size=len(COUNTS))
+    start = slice(int(data.offsets[bad]), int(data.offsets[bad] + data.num_examples[bad]))
     poisoned = data._replace(x=data.x.at[start].set(jnp.nan))
-    without = data._replace(counts=data.counts.at[bad].set(0))
+    without = data._replace(num_examples=data.num_examples.at[bad].set(0))
     run = jax.jit(lambda data: train(simulation, data))
     (with_nan, records), (expected, _) = run(poisoned), run(without)
     chex.assert_tree_all_finite(with_nan.variables)
@@ -123,7 +123,7 @@ def test_a_nan_client_changes_nothing_but_its_own_weight(name, dataset, data):
     assert np.isinf(records.losses[is_bad]).all()
 
 
-def test_a_void_round_leaves_the_model_and_the_servers_momentum(dataset, data):
+def test_a_skipped_round_keeps_the_model_and_the_server_momentum(dataset, data):
     """With momentum, an update of zero would still move the model."""
     momentum = lambda hparams: optax.sgd(1.0, momentum=0.9)
     simulation = make_simulation(dataset, fedavg, server_optimizer=momentum)
@@ -135,45 +135,45 @@ def test_a_void_round_leaves_the_model_and_the_servers_momentum(dataset, data):
     assert int(after.round) == 2
 
 
-def liar(hparams) -> Attack:
+def forging_attack(hparams) -> Attack:
     """Adds the traced settings to losses and updates."""
 
-    def send(state, round_, key):
+    def forge_updates(state, round_, key):
         return jax.tree.map(lambda u: u + hparams.settings["update"], round_.report.updates), state
 
-    say = lambda state, report, corrupted, key: (report.counts, report.losses + hparams.settings["loss"])
-    return Attack(say=say, send=send)
+    forge_report = lambda state, report, corrupted, key: (report.num_examples, report.losses + hparams.settings["loss"])
+    return Attack(forge_report=forge_report, forge_updates=forge_updates)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "multi_krum"])
 def test_a_loss_or_an_update_alone_makes_a_client_invalid(name, dataset, data):
     """Also a finite update whose square is not. Against the federation without the client."""
     marked = data._replace(corrupted=data.corrupted.at[6].set(True))
-    without = data._replace(counts=data.counts.at[6].set(0))
-    simulation = make_simulation(dataset, rule_called(name), cohort_size=len(COUNTS), attack=liar)
-    lies = lambda loss, update: H._replace(settings={"loss": jnp.float32(loss), "update": jnp.float32(update)})
+    without = data._replace(num_examples=data.num_examples.at[6].set(0))
+    simulation = make_simulation(dataset, rule_named(name), cohort_size=len(COUNTS), attack=forging_attack)
+    forged = lambda loss, update: H._replace(settings={"loss": jnp.float32(loss), "update": jnp.float32(update)})
     run = jax.jit(lambda data, hparams: train(simulation, data, hparams, rounds=2))
-    expected, _ = run(without, lies(0, 0))
-    for hparams in (lies(jnp.nan, 0), lies(0, jnp.nan), lies(0, 1e30)):
+    expected, _ = run(without, forged(0, 0))
+    for hparams in (forged(jnp.nan, 0), forged(0, jnp.nan), forged(0, 1e30)):
         got, records = run(marked, hparams)
         chex.assert_trees_all_close(got.variables, expected.variables, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(records.valid, records.client_ids != 6)
 
 
-def test_lies_of_honest_clients_do_not_count(dataset, data, reference):
-    big_lies = H._replace(settings=H.settings | {"loss": 1e3, "update": 1e3})
-    got = jax.jit(lambda: train(make_simulation(dataset, attack=liar), data, big_lies))()
+def test_forged_values_of_honest_clients_are_ignored(dataset, data, reference):
+    large_forgeries = H._replace(settings=H.settings | {"loss": 1e3, "update": 1e3})
+    got = jax.jit(lambda: train(make_simulation(dataset, attack=forging_attack), data, large_forgeries))()
     chex.assert_trees_all_close(got[1], reference[1], rtol=1e-5)
 
 
-def test_an_attack_faces_the_pipeline_that_decides(dataset, data):
-    """What it is told that the honest report would come to is what the model then moves by."""
+def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
+    """The aggregate of the honest report that the attack computes is the update of the model."""
 
     def watch(state, round_, key):
         return round_.report.updates, round_.aggregate(round_.report).update
 
-    attack = Attack(init=lambda variables, counts: jax.tree.map(jnp.zeros_like, variables), send=watch)
-    simulation = make_simulation(dataset, rule_called("cfl"), attack=lambda hparams: attack)
+    attack = Attack(init=lambda variables, num_examples: jax.tree.map(jnp.zeros_like, variables), forge_updates=watch)
+    simulation = make_simulation(dataset, rule_named("cfl"), attack=lambda hparams: attack)
     before = begin(simulation, data)
     after, _ = jax.jit(simulation.round)(before, data, H)
     moved = jax.tree.map(jnp.subtract, after.variables, before.variables)
@@ -181,8 +181,8 @@ def test_an_attack_faces_the_pipeline_that_decides(dataset, data):
     chex.assert_trees_all_close(after.attack, moved, rtol=1e-4, atol=1e-6)
 
 
-def test_false_counts_are_what_the_server_weighs_by(dataset, data):
-    attack = Attack(say=lambda state, report, corrupted, key: (1000 * report.counts, report.losses))
+def test_the_server_weighs_by_forged_numbers_of_examples(dataset, data):
+    attack = Attack(forge_report=lambda state, report, corrupted, key: (1000 * report.num_examples, report.losses))
     marked = data._replace(corrupted=data.corrupted.at[0].set(True))  # client 0 has one example of 59
     simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
     _, record = jax.jit(lambda: train(simulation, marked, rounds=1))()
@@ -190,8 +190,8 @@ def test_false_counts_are_what_the_server_weighs_by(dataset, data):
     assert weight == pytest.approx(1000 / (1000 + sum(COUNTS[1:])))
 
 
-def test_clients_that_fail_have_no_say(dataset, data):
-    simulation = make_simulation(dataset, failure_rate=0.5)
+def test_clients_that_drop_out_have_no_weight(dataset, data):
+    simulation = make_simulation(dataset, dropout_rate=0.5)
     _, records = jax.jit(lambda: train(simulation, data, rounds=40))()
     answered = np.asarray(records.valid)
     assert 0.35 < answered.mean() < 0.65
@@ -209,15 +209,15 @@ def test_rules_see_the_same_cohorts_and_initial_model(dataset, data, reference):
 def only(client) -> Aggregator:
     """The server takes over one client's model."""
 
-    def weigh(state, report, key):
+    def compute_weights(state, report, key):
         return jnp.where(report.client_ids == client, 1.0, 0.0), state
 
-    return from_weights(weigh)
+    return from_weights(compute_weights)
 
 
-def test_a_client_trains_alike_whoever_else_is_there(dataset, data):
+def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data):
     """Batches come from the client's id, not from its slot or its wave; and the others' data are not read."""
-    others = data._replace(counts=data.counts.at[jnp.asarray([7, 2])].set(0), x=data.x.at[:13].set(9.0))
+    others = data._replace(num_examples=data.num_examples.at[jnp.asarray([7, 2])].set(0), x=data.x.at[:13].set(9.0))
     one = lambda data, width: jax.jit(
         lambda: (
             train(
@@ -246,7 +246,7 @@ def test_nothing_compiles_twice(dataset, data):
     assert chunk._cache_size() == 1
 
 
-def test_short_chunks_are_one_long_one(dataset, data, reference):
+def test_short_chunks_equal_one_long_chunk(dataset, data, reference):
     simulation = make_simulation(dataset)
     chunk = jax.jit(lambda s, n: simulation.run_rounds(s, data, H, 3, n))
     state = begin(simulation, data)
@@ -257,7 +257,7 @@ def test_short_chunks_are_one_long_one(dataset, data, reference):
     chex.assert_trees_all_close(weights, reference[1].weights, rtol=1e-4, atol=1e-5)
 
 
-def test_losses_that_nobody_asks_for_are_not_computed(dataset, data):
+def test_unused_losses_are_not_computed(dataset, data):
     """FedAvg without recording: the compiled round has one loop less, and the same result."""
 
     def compiled(rule, record):
@@ -276,12 +276,12 @@ def test_losses_that_nobody_asks_for_are_not_computed(dataset, data):
     assert loops(needed) == loops(recorded)  # ARFL needs them, recorded or not
 
 
-def test_a_max_count_that_is_too_small_is_refused(dataset, data):
-    with pytest.raises(ValueError, match="max_count is 5, but a client has 17 examples"):
-        make_simulation(dataset, max_count=5).init(KEY, data, H)
+def test_a_max_num_examples_that_is_too_small_is_refused(dataset, data):
+    with pytest.raises(ValueError, match=r"^training\.max_num_examples: .*at least 17.*got 5$"):
+        make_simulation(dataset, max_num_examples=5).init(KEY, data, H)
 
 
-def test_a_batch_larger_than_every_client_is_all_its_examples(dataset, data):
+def test_a_batch_larger_than_every_client_holds_all_its_examples(dataset, data):
     huge, enough = (make_simulation(dataset, batch_size=size) for size in (10**9, 17))
     chex.assert_trees_all_close(
         jax.jit(lambda: train(huge, data, rounds=1))()[0].variables,
@@ -291,12 +291,12 @@ def test_a_batch_larger_than_every_client_is_all_its_examples(dataset, data):
 
 
 def pairs(report, key):
-    """Joins neighbours; a pair's update is the mean of its two clients'."""
+    """Joins neighbors; a pair's update is the mean of its two clients'."""
     k = report.valid.size
     mixing = jnp.where(jnp.arange(k)[None] // 2 == jnp.arange(k // 2)[:, None], 0.5, 0.0)
     joined = report._replace(
         client_ids=report.client_ids[::2],
-        counts=report.counts.reshape(-1, 2).sum(axis=1),
+        num_examples=report.num_examples.reshape(-1, 2).sum(axis=1),
         losses=mixing @ report.losses,
         updates=jax.tree.map(lambda u: jnp.tensordot(mixing, u, axes=1), report.updates),
         valid=report.valid.reshape(-1, 2).all(axis=1),
@@ -309,7 +309,7 @@ def doubled(report, key):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_weights_are_the_clients_whatever_was_mixed(depth, dataset, data):
+def test_weights_are_those_of_clients_after_mixing(depth, dataset, data):
     """FedAvg of pairs (of pairs): a client's share is its pair's count, and the model moves by just these shares."""
     simulation = make_simulation(
         dataset, fedavg, cohort_size=len(COUNTS), pre_aggregators=lambda hparams: [pairs] * depth
@@ -321,11 +321,11 @@ def test_weights_are_the_clients_whatever_was_mixed(depth, dataset, data):
     np.testing.assert_allclose(record.weights, expected, rtol=1e-5)
     given = from_weights(lambda state, report, key: (jnp.asarray(expected, jnp.float32), state))
     same = make_simulation(dataset, lambda hparams: given, cohort_size=len(COUNTS))
-    wanted, _ = jax.jit(same.round)(before, data, H)
-    chex.assert_trees_all_close(after.variables, wanted.variables, rtol=1e-4, atol=1e-6)
+    expected, _ = jax.jit(same.round)(before, data, H)
+    chex.assert_trees_all_close(after.variables, expected.variables, rtol=1e-4, atol=1e-6)
 
 
-def test_pre_aggregators_stand_in_their_order(dataset, data):
+def test_pre_aggregators_apply_in_order(dataset, data):
     """Doubled updates move the model twice as far."""
     moved = {}
     for number in (0, 2):
@@ -336,7 +336,7 @@ def test_pre_aggregators_stand_in_their_order(dataset, data):
     chex.assert_trees_all_close(moved[2], jax.tree.map(lambda a: 4 * a, moved[0]), rtol=1e-4, atol=1e-6)
 
 
-# What does not keep to its contract is told where it is traced
+# Broken contracts are reported where they are traced
 
 
 def wrong_rule(**change) -> Aggregator:
@@ -349,7 +349,7 @@ def wrong_rule(**change) -> Aggregator:
         fields = {name: f(getattr(result, name)) for name, f in change.items() if name != "state"}
         return result._replace(**fields), next_state
 
-    return Aggregator(lambda variables, counts, losses: jnp.zeros(3), aggregate, lambda state: None)
+    return Aggregator(lambda variables, num_examples, losses: jnp.zeros(3), aggregate, lambda state: None)
 
 
 @pytest.mark.parametrize(
@@ -364,26 +364,34 @@ def wrong_rule(**change) -> Aggregator:
         ({"info": lambda i: {"everybody": jnp.zeros(5)}}, r"\(5,\)"),
     ],
 )
-def test_a_rule_that_gives_other_shapes_is_refused(change, message, dataset, data):
+def test_a_rule_with_wrong_shapes_is_refused(change, message, dataset, data):
     simulation = make_simulation(dataset, lambda hparams: wrong_rule(**change))
     state = jax.eval_shape(simulation.init, KEY, data, H)
     with pytest.raises(AssertionError, match=message):
         jax.eval_shape(simulation.round, state, data, H)
 
 
-def test_an_attack_and_an_algorithm_that_give_other_shapes_are_refused(dataset, data):
+def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
     half = lambda tree: jax.tree.map(lambda a: a.astype(jnp.float16), tree)
-    plain = fedsim.core.local.plain_sgd()
+    plain = fedsim.plain_sgd()
 
-    def train_half(local, memory, shared):
-        return plain.train(local, memory, shared)._replace(variables=half(local.start))
+    def train_half(local, client_state, server_state):
+        return plain.train(local, client_state, server_state)._replace(variables=half(local.start))
 
     for options in (
-        {"attack": lambda hparams: Attack(send=lambda state, round_, key: (half(round_.report.updates), state))},
-        {"attack": lambda hparams: Attack(send=lambda state, round_, key: (round_.report.updates, jnp.zeros(1)))},
         {
             "attack": lambda hparams: Attack(
-                say=lambda state, report, corrupted, key: (report.counts[1:], report.losses)
+                forge_updates=lambda state, round_, key: (half(round_.report.updates), state)
+            )
+        },
+        {
+            "attack": lambda hparams: Attack(
+                forge_updates=lambda state, round_, key: (round_.report.updates, jnp.zeros(1))
+            )
+        },
+        {
+            "attack": lambda hparams: Attack(
+                forge_report=lambda state, report, corrupted, key: (report.num_examples[1:], report.losses)
             )
         },
         {"algorithm": lambda hparams: plain._replace(train=train_half)},
@@ -393,24 +401,24 @@ def test_an_attack_and_an_algorithm_that_give_other_shapes_are_refused(dataset, 
             jax.eval_shape(lambda simulation=simulation: train(simulation, data, rounds=1))
 
 
-def test_memory_of_clients_is_theirs():
+def test_client_states_belong_to_their_clients():
     """Each client counts its rounds in its memory; one that fails forgets, and who is not chosen says nothing."""
-    dataset = make_dataset(counts=(2, 3, 4, 5))
+    dataset = make_dataset(num_examples=(2, 3, 4, 5))
     data = jax.tree.map(jnp.asarray, dataset.train)
 
-    def count(local, memory, shared):
-        return fedsim.Trained(local.start, memory + 1, jnp.float32(1))
+    def count(local, client_state, server_state):
+        return fedsim.LocalResult(local.start, client_state + 1, jnp.float32(1))
 
-    share = lambda shared, messages, valid, num_clients: shared + jnp.sum(messages)
-    algorithm = fedsim.Algorithm(lambda params: (jnp.int32(0), jnp.float32(0)), count, share)
+    update_server_state = lambda server_state, messages, valid, num_clients: server_state + jnp.sum(messages)
+    algorithm = fedsim.Algorithm(lambda params: (jnp.int32(0), jnp.float32(0)), count, update_server_state)
     simulation = make_simulation(
-        dataset, fedavg, cohort_size=2, failure_rate=0.4, algorithm=lambda hparams: algorithm, max_count=5
+        dataset, fedavg, cohort_size=2, dropout_rate=0.4, algorithm=lambda hparams: algorithm, max_num_examples=5
     )
     state, records = jax.jit(lambda: train(simulation, data, rounds=20))()
     answered = np.asarray(records.client_ids)[np.asarray(records.valid)]
-    np.testing.assert_array_equal(state.memory, np.bincount(answered, minlength=4))
+    np.testing.assert_array_equal(state.client_states, np.bincount(answered, minlength=4))
     assert 0 < len(answered) < 40
-    assert float(state.shared) == len(answered)
+    assert float(state.server_state) == len(answered)
 
 
 def _plain(tree):

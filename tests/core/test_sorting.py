@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim.core import sorting
-from fedsim.core.networks import comparators
-from fedsim.core.sorting import ASCENDING, NEAREST, at_ranks, rank_mean, sort_rows, whole
+from fedsim.core.sorting import ASCENDING, NEAREST, all_columns, keys_at_ranks, rank_mean
+from fedsim.core.sorting_networks import comparators
 
 
 def rows_of(k, size=5, seed=0):
@@ -29,47 +29,54 @@ def test_comparators_sort(k):
     assert (np.diff(np.asarray(rows, int), axis=0) >= 0).all()
 
 
+def sort_rows(values):
+    """Each rank by itself, as the mean with all weight on it."""
+    return jax.vmap(rank_mean, (None, 0))(all_columns(values), jnp.eye(len(values)))
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 7, 20, 32, 33, 64])
-def test_rows_are_sorted(k):
+def test_rows_are_sorted(k, monkeypatch):
+    monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", 0)
     values = rows_of(k)
     np.testing.assert_array_equal(jax.jit(sort_rows)(values), np.sort(values, axis=0))
 
 
 @pytest.mark.parametrize("size", [8, 9, 20])
 def test_chunks_cover_all_columns(size, monkeypatch):
-    monkeypatch.setitem(sorting.CHUNK, "cpu", 8)
+    monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", 0)
+    monkeypatch.setitem(sorting.LAYERED_CHUNK, "cpu", 8)
     values = np.stack([rows_of(7, size, seed) for seed in range(3)])
     np.testing.assert_array_equal(jax.jit(jax.vmap(sort_rows))(values), np.sort(values, axis=1))
 
 
 @pytest.mark.parametrize("k", [1, 5, 12, 40])
-def test_means_of_ranks_leave_infinite_rows_out(k):
+def test_means_over_ranks_ignore_infinite_rows(k):
     values = np.stack([rows_of(k, 4, seed) for seed in range(2)])
     values[:, -1] = np.inf
     shares = np.where(np.isin(np.arange(k), [0, k // 4]), 0.5, 0.0).astype(np.float32)
-    wanted = sum(0.5 * np.sort(values, axis=1)[:, r] for r in {0, k // 4}) if k > 1 else values[:, 0] * 0.5
-    got = jax.jit(jax.vmap(lambda v, s: rank_mean(whole(v), s), (0, None)))(jnp.asarray(values), shares)
-    finite = np.isfinite(wanted)
-    np.testing.assert_allclose(np.asarray(got)[finite], wanted[finite], rtol=1e-6)
+    expected = sum(0.5 * np.sort(values, axis=1)[:, r] for r in {0, k // 4}) if k > 1 else values[:, 0] * 0.5
+    got = jax.jit(jax.vmap(lambda v, s: rank_mean(all_columns(v), s), (0, None)))(jnp.asarray(values), shares)
+    finite = np.isfinite(expected)
+    np.testing.assert_allclose(np.asarray(got)[finite], expected[finite], rtol=1e-6)
 
 
 @pytest.mark.parametrize("most_fused", [0, 32])
-def test_the_nearest_to_zero_come_first_and_the_lower_of_two(most_fused, monkeypatch):
-    monkeypatch.setitem(sorting.MOST_FUSED, "cpu", most_fused)
-    monkeypatch.setattr(sorting, "FEW_FUSED", most_fused)
+def test_nearest_order_sorts_by_magnitude_then_value(most_fused, monkeypatch):
+    monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", most_fused)
+    monkeypatch.setattr(sorting, "MAX_FUSED_ROWS_DEFAULT", most_fused)
     values = rows_of(9)
-    wanted = np.stack([sorted(column, key=lambda v: (abs(v), v)) for column in values.T], axis=1)[[3, 5]]
-    found = jax.jit(lambda v: at_ranks(whole(v), (jnp.int32(3), jnp.int32(5)), NEAREST))(values)
-    np.testing.assert_array_equal(NEAREST.as_values(jnp.stack(found)), wanted)
+    expected = np.stack([sorted(column, key=lambda v: (abs(v), v)) for column in values.T], axis=1)[[3, 5]]
+    values_at_ranks = jax.jit(lambda v: keys_at_ranks(all_columns(v), (jnp.int32(3), jnp.int32(5)), NEAREST))(values)
+    np.testing.assert_array_equal(NEAREST.to_values(jnp.stack(values_at_ranks)), expected)
     shares = np.isin(np.arange(9), [3, 5]) / np.float32(2)
-    mean = jax.jit(lambda v: rank_mean(whole(v), shares, NEAREST))(values)
-    np.testing.assert_allclose(mean, wanted.mean(axis=0), rtol=1e-6)
+    mean = jax.jit(lambda v: rank_mean(all_columns(v), shares, NEAREST))(values)
+    np.testing.assert_allclose(mean, expected.mean(axis=0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("order", [ASCENDING, NEAREST])
-def test_keys_are_in_the_order_of_their_values_and_go_back(order):
+def test_keys_keep_the_order_of_values_and_are_invertible(order):
     values = np.asarray([-np.inf, -3e38, -2.5, -1e-40, 0.0, 1e-40, 2.5, 3e38, np.inf], np.float32)
-    keys = np.asarray(order.as_keys(jnp.asarray(values)))
-    np.testing.assert_array_equal(order.as_values(jnp.asarray(keys)), values)
+    keys = np.asarray(order.to_keys(jnp.asarray(values)))
+    np.testing.assert_array_equal(order.to_values(jnp.asarray(keys)), values)
     by = [(v,) if order is ASCENDING else (abs(v), v) for v in values.tolist()]
     assert np.argsort(keys).tolist() == sorted(range(9), key=by.__getitem__)

@@ -1,4 +1,4 @@
-"""Batch statistics: moved by each training step, averaged over clients like parameters, and no optimiser's business."""
+"""Batch statistics: moved by each training step, averaged over clients like parameters, and no optimizer's business."""
 
 import flax.linen as nn
 import jax
@@ -9,15 +9,16 @@ import pytest
 
 import fedsim
 from fedsim.core.local import LocalSGD
-from fedsim.core.types import Client
-from tests.conftest import make_dataset
+from fedsim.core.options import TrainingOptions
+from fedsim.core.types import ClientSlice
+from tests.conftest import build_simulation, make_dataset
 
 COUNTS = (2, 3, 5, 8)
 MOMENTUM, RATE, EPOCHS = 0.8, 0.2, 2
 
 
 class Normed(nn.Module):
-    """Softmax regression on inputs normalised by batch."""
+    """Softmax regression on inputs normalized by batch."""
 
     @nn.compact
     def __call__(self, x, train=False, mask=None):
@@ -42,7 +43,7 @@ def task(dataset):
     return fedsim.classification(Normed(), dataset.train.x[0])
 
 
-def moved_by(batches, mean, variance):
+def statistics_after(batches, mean, variance):
     """flax's running mean and variance after `batches`, in float64."""
     for x in batches:
         mean = MOMENTUM * mean + (1 - MOMENTUM) * x.mean(axis=0)
@@ -50,21 +51,29 @@ def moved_by(batches, mean, variance):
     return mean, variance
 
 
-def of_clients(data, batches_of):
+def client_statistics(data, batches_of):
     """Each client's statistics [N, ...] from zero mean and unit variance; `batches_of` cuts its examples."""
     x = np.split(np.asarray(data.x, np.float64), np.cumsum(COUNTS)[:-1])
-    return [np.stack(a) for a in zip(*(moved_by(EPOCHS * batches_of(own), 0.0, 1.0) for own in x), strict=True)]
+    return [
+        np.stack(a)
+        for a in zip(*(statistics_after(EPOCHS * batches_of(examples), 0.0, 1.0) for examples in x), strict=True)
+    ]
 
 
-def norm_of(variables):
+def norm_statistics(variables):
     stats = variables.statistics["batch_stats"]["BatchNorm_0"]
     return np.asarray(stats["mean"]), np.asarray(stats["var"])
 
 
 def one_round(task, data, **options):
-    """FedAvg of everybody, full batches unless told otherwise."""
-    defaults = {"cohort_size": len(COUNTS), "batch_size": max(COUNTS), "max_count": max(COUNTS), "epochs": EPOCHS}
-    simulation = fedsim.Simulation(task, lambda hparams: fedsim.aggregators.fedavg(), **(defaults | options))
+    """FedAvg of all clients, with full batches by default."""
+    defaults = {
+        "cohort_size": len(COUNTS),
+        "batch_size": max(COUNTS),
+        "max_num_examples": max(COUNTS),
+        "epochs": EPOCHS,
+    }
+    simulation = build_simulation(task, lambda hparams: fedsim.aggregators.fedavg(), **(defaults | options))
 
     def run(data):
         before = simulation.init(jax.random.key(0), data, fedsim.HParams(RATE))
@@ -78,37 +87,37 @@ def averaged(task, data):
     return one_round(task, data)
 
 
-def test_the_server_averages_what_the_clients_moved(averaged, data):
+def test_the_server_averages_statistics(averaged, data):
     before, after, record = averaged
-    np.testing.assert_array_equal(norm_of(before.variables), [np.zeros(3), np.ones(3)])
-    expected = [np.average(a, axis=0, weights=COUNTS) for a in of_clients(data, lambda x: [x])]
-    np.testing.assert_allclose(norm_of(after.variables), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(norm_statistics(before.variables), [np.zeros(3), np.ones(3)])
+    expected = [np.average(a, axis=0, weights=COUNTS) for a in client_statistics(data, lambda x: [x])]
+    np.testing.assert_allclose(norm_statistics(after.variables), expected, rtol=1e-5, atol=1e-6)
     assert record.valid.all()
 
 
-def test_the_servers_optimiser_moves_parameters_only(averaged, task, data):
+def test_the_server_optimizer_steps_on_parameters_only(averaged, task, data):
     _, plain, _ = averaged
     before, twice, _ = one_round(task, data, server_optimizer=lambda hparams: optax.sgd(2.0))
-    np.testing.assert_allclose(norm_of(twice.variables), norm_of(plain.variables), rtol=1e-6)
+    np.testing.assert_allclose(norm_statistics(twice.variables), norm_statistics(plain.variables), rtol=1e-6)
     kernel = lambda state: np.asarray(state.variables.params["Dense_0"]["kernel"])
     np.testing.assert_allclose(kernel(twice) - kernel(before), 2 * (kernel(plain) - kernel(before)), rtol=1e-4)
 
 
-def test_micro_batches_move_statistics_one_by_one(task, data):
+def test_each_micro_batch_updates_the_statistics(task, data):
     """A client of one example, repeated: the order does not matter. It waits for larger ones without being touched."""
     repeated = data._replace(x=data.x[data.offsets[np.repeat(np.arange(len(COUNTS)), COUNTS)]])
     _, after, record = one_round(task, repeated, micro_batch=2, batch_size=4)
     micro_batches = lambda x: [x[:1]] * -(-len(x) // 2)  # 4 + 4 of 8 examples, and 4 + 1 of 5: micro-batches of 2
-    expected = [np.average(a, axis=0, weights=COUNTS) for a in of_clients(repeated, micro_batches)]
-    np.testing.assert_allclose(norm_of(after.variables), expected, rtol=1e-5, atol=1e-6)
+    expected = [np.average(a, axis=0, weights=COUNTS) for a in client_statistics(repeated, micro_batches)]
+    np.testing.assert_allclose(norm_statistics(after.variables), expected, rtol=1e-5, atol=1e-6)
     assert record.valid.all()
 
 
-def test_local_training_is_a_plain_loop(task, data):
-    """Whole batches of one client, normalised by their own mean and variance."""
+def test_local_training_equals_a_loop(task, data):
+    """Whole batches of one client, normalized by their own mean and variance."""
     start = task.init(jax.random.key(1))
-    client = Client(jnp.int32(3), data.offsets[3], data.counts[3])
-    sgd = LocalSGD(task, optax.sgd(RATE), epochs=3, batch_size=8, max_count=8)
+    client = ClientSlice(jnp.int32(3), data.offsets[3], data.num_examples[3])
+    sgd = LocalSGD(task, optax.sgd(RATE), TrainingOptions(epochs=3, batch_size=8, max_num_examples=8))
     trained = jax.jit(sgd.train)(start, data, client, jax.random.key(0))
     x, y = np.asarray(data.x[-8:], np.float64), np.asarray(data.y[-8:])
     normed = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-5)

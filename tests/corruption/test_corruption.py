@@ -1,4 +1,4 @@
-"""What each corruption does; that it does nothing else is in tests/testing."""
+"""The effect of each corruption; tests/testing checks that it has no others."""
 
 import jax
 import jax.numpy as jnp
@@ -7,67 +7,69 @@ import pytest
 
 import fedsim
 from fedsim import DataSpec
-from fedsim.config.registry import BUILT_IN, find
-from fedsim.core.corrupt import choose_clients, owners
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import find
+from fedsim.core.corrupt import choose_clients, example_owners
 from fedsim.corruption import exclude
 from tests.conftest import COUNTS, make_dataset
 
 KEY = jax.random.key(5)
-NUM = 3
-MAKE_LABELS = ("flipping", "collusion", "symmetric", "pairflip", "targeted", "localized", "backdoor")
+NUM_CORRUPTED = 3
+LABEL_NOISE = ("flipping", "collusion", "symmetric", "pairflip", "targeted", "localized", "backdoor")
 
 VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 IMAGES = DataSpec("image", "classes", 2, (8, 8, 1), "uint8")
 
 
-def corrupted(kind, key, data, num, client_ids=(), spec=VECTORS, **settings):
-    return fedsim.corrupt(find("corruption.kind", kind).make(**settings), key, data, spec, num, client_ids)
+def corrupt(kind, key, data, num_corrupted, client_ids=(), spec=VECTORS, **settings):
+    corruption = find("corruption.kind", kind).make(**settings)
+    return fedsim.corrupt(corruption, key, data, spec, num_corrupted, client_ids)
 
 
-def parts(values):
+def split_clients(values):
     return np.split(np.asarray(values), np.cumsum(COUNTS)[:-1])
 
 
 def test_shuffling_permutes_labels_within_a_client(data):
-    after = corrupted("shuffling", KEY, data, len(COUNTS))
-    for old, new in zip(parts(data.y), parts(after.y), strict=True):
+    after = corrupt("shuffling", KEY, data, len(COUNTS))
+    for old, new in zip(split_clients(data.y), split_clients(after.y), strict=True):
         np.testing.assert_array_equal(np.sort(old), np.sort(new))
     assert (after.y != data.y).any()
 
 
 def test_shuffling_is_uniform():
-    """Each of the six orders of one client's three labels comes up about equally often."""
-    data = jax.tree.map(jnp.asarray, make_dataset(counts=(3, 2)).train)._replace(y=jnp.asarray([0, 1, 2, 0, 1]))
-    shuffled = jax.vmap(lambda key: corrupted("shuffling", key, data, 2).y)(jax.random.split(KEY, 6000))
-    orders, counts = np.unique(np.asarray(shuffled[:, :3]), axis=0, return_counts=True)
+    """Each of the six orders of a client's three labels is about equally frequent."""
+    data = jax.tree.map(jnp.asarray, make_dataset(num_examples=(3, 2)).train)._replace(y=jnp.asarray([0, 1, 2, 0, 1]))
+    shuffled = jax.vmap(lambda key: corrupt("shuffling", key, data, 2).y)(jax.random.split(KEY, 6000))
+    orders, num_examples = np.unique(np.asarray(shuffled[:, :3]), axis=0, return_counts=True)
     assert len(orders) == 6
-    assert abs(counts - 1000).max() < 5 * np.sqrt(1000)
+    assert abs(num_examples - 1000).max() < 5 * np.sqrt(1000)
 
 
-def test_flipping_and_collusion(data):
-    many = make_dataset(counts=(6,) * 40)
+def test_flipping_draws_a_class_per_client_and_collusion_one_for_all(data):
+    many = make_dataset(num_examples=(6,) * 40)
     data = jax.tree.map(jnp.asarray, many.train)
-    flipped = np.asarray(corrupted("flipping", KEY, data, 40).y).reshape(40, 6)
+    flipped = np.asarray(corrupt("flipping", KEY, data, 40).y).reshape(40, 6)
     assert (flipped == flipped[:, :1]).all()
     assert set(flipped[:, 0]) == {0, 1, 2}  # a class for each client
-    colluding = np.asarray(corrupted("collusion", KEY, data, 40).y)
+    colluding = np.asarray(corrupt("collusion", KEY, data, 40).y)
     assert len(set(colluding)) == 1
 
 
-def two_of_images(x):
-    """Clients with 200 images each."""
+def make_image_data(x):
+    """Two clients with 200 images each."""
     zeros = np.zeros(400, int)
     return fedsim.from_arrays(x, zeros, np.repeat([0, 1], 200), x[:3], zeros[:3], num_classes=2).train
 
 
 @pytest.mark.parametrize("std", [0.7, 0.2])
-def test_noise_fills_the_range_of_each_client(std):
+def test_noisy_images_are_rescaled_client_by_client(std):
     rng = np.random.default_rng(0)
     x = np.full((400, 8, 8, 1), 128, np.uint8)
     x[200:] = rng.integers(0, 256, (200, 8, 8, 1))
-    data = two_of_images(x)
+    data = make_image_data(x)
     settings = {} if std == 0.7 else {"std": std}  # 0.7 is the paper's, and the default
-    noisy = np.asarray(corrupted("noisy", KEY, data, 2, spec=IMAGES, **settings).x)
+    noisy = np.asarray(corrupt("noisy", KEY, data, 2, spec=IMAGES, **settings).x)
     assert noisy.dtype == np.uint8
     for client in (noisy[:200], noisy[200:]):
         assert client.min() == 0
@@ -77,66 +79,74 @@ def test_noise_fills_the_range_of_each_client(std):
     assert scale == pytest.approx(expected, rel=0.15)
 
 
-def test_no_noise_is_the_scaling_alone():
-    """Pixels from 0 to 255 stay as they are, others are spread to that, and equal ones are not divided by zero."""
+def test_without_noise_images_are_only_rescaled():
+    """Pixels from 0 to 255 do not change, others are rescaled to that range, and equal ones do not change."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (400, 8, 8, 1)).astype(np.uint8)
     x[200:] = 50 + x[200:] // 5  # 50 to 101
-    data = two_of_images(x)
-    after = np.asarray(corrupted("noisy", KEY, data, 2, spec=IMAGES, std=0.0).x)
+    data = make_image_data(x)
+    after = np.asarray(corrupt("noisy", KEY, data, 2, spec=IMAGES, std=0.0).x)
     np.testing.assert_array_equal(after[:200], x[:200])
     np.testing.assert_allclose(after[200:], (x[200:] - 50.0) * 5, atol=0.501)
-    alike = data._replace(x=jnp.full_like(data.x, 77))
-    np.testing.assert_array_equal(corrupted("noisy", KEY, alike, 2, spec=IMAGES, std=0.0).x, alike.x)
-    numbers = data._replace(x=jnp.full(data.x.shape, 0.25))
-    np.testing.assert_array_equal(corrupted("noisy", KEY, numbers, 2, std=0.0).x, numbers.x)
+    constant = data._replace(x=jnp.full_like(data.x, 77))
+    np.testing.assert_array_equal(corrupt("noisy", KEY, constant, 2, spec=IMAGES, std=0.0).x, constant.x)
+    floats = data._replace(x=jnp.full(data.x.shape, 0.25))
+    np.testing.assert_array_equal(corrupt("noisy", KEY, floats, 2, std=0.0).x, floats.x)
 
 
-def test_noise_on_float_images_stays_float(data):
-    after = corrupted("noisy", KEY, data, 8)
+def test_noisy_float_images_stay_float(data):
+    after = corrupt("noisy", KEY, data, 8)
     assert after.x.dtype == jnp.float32
     assert float(after.x.min()) == 0.0
     assert float(after.x.max()) == 1.0
 
 
-def test_a_client_can_be_marked_without_being_changed(data):
-    after = corrupted("none", KEY, data, NUM)
-    assert int(after.corrupted.sum()) == NUM
+def test_none_marks_clients_without_changing_data(data):
+    after = corrupt("none", KEY, data, NUM_CORRUPTED)
+    assert int(after.corrupted.sum()) == NUM_CORRUPTED
     np.testing.assert_array_equal(after.x, data.x)
     np.testing.assert_array_equal(after.y, data.y)
 
 
-def test_several_labels_an_example_are_flipped_and_shuffled_together():
-    many = make_dataset(counts=(6,) * 10).train
+def test_several_labels_per_example_are_flipped_and_shuffled_together():
+    many = make_dataset(num_examples=(6,) * 10).train
     data = many._replace(y=np.stack([many.y, np.arange(60) % 3], axis=1).astype(np.int32))
     spec = DataSpec("vector", "classes", 3, (5,), "float32", (2,))
-    flipped = np.asarray(corrupted("flipping", KEY, data, 10, spec=spec).y).reshape(10, 12)
+    flipped = np.asarray(corrupt("flipping", KEY, data, 10, spec=spec).y).reshape(10, 12)
     assert (flipped == flipped[:, :1]).all()
-    shuffled = np.asarray(corrupted("shuffling", KEY, data, 10, spec=spec).y).reshape(10, 6, 2)
+    shuffled = np.asarray(corrupt("shuffling", KEY, data, 10, spec=spec).y).reshape(10, 6, 2)
     for before, after in zip(data.y.reshape(10, 6, 2).tolist(), shuffled.tolist(), strict=True):
         assert sorted(before) == sorted(after)
 
 
-def test_what_makes_labels_is_for_classes_only():
+def is_accepted(corruption, spec):
+    try:
+        corruption.validate(spec)
+    except ValueError:
+        return False
+    return True
+
+
+def test_label_noise_requires_classes():
     numbers = DataSpec("vector", "numbers", 0, (5,), "float32")
-    for kind in BUILT_IN["corruption.kind"]:
-        problem = find("corruption.kind", kind).make().problem
-        assert (problem(numbers) is not None) == (kind in MAKE_LABELS)
-        assert (problem(VECTORS) is not None) == (kind == "backdoor")  # which is for images
+    for kind in KINDS["corruption.kind"].built_in:
+        corruption = find("corruption.kind", kind).make()
+        assert is_accepted(corruption, numbers) == (kind not in LABEL_NOISE)
+        assert is_accepted(corruption, VECTORS) == (kind != "backdoor")  # which requires images
 
 
-def test_exclude_takes_clients_out(data):
-    after = corrupted("exclude", KEY, data, NUM)
-    np.testing.assert_array_equal(after.counts == 0, after.corrupted)
+def test_exclude_reshifts_all_examples_of_corrupted_clients(data):
+    after = corrupt("exclude", KEY, data, NUM_CORRUPTED)
+    np.testing.assert_array_equal(after.num_examples == 0, after.corrupted)
 
 
-def test_a_corruption_is_the_same_inside_a_map_over_runs(data):
-    """As the engine does it: one program, a key and a number of clients for each run."""
+def test_a_map_over_runs_gives_the_same_corruption(data):
+    """As in the engine: one program, with a key and a number of corrupted clients for each run."""
     numbers, keys = jnp.asarray([0, 2, 5]), jax.random.split(KEY, 3)
-    one = lambda args: fedsim.corrupt(exclude(), args[0], data, VECTORS, args[1]).counts
-    together = jax.jit(lambda: jax.lax.map(one, (keys, numbers)))()
+    exclude_clients = lambda args: fedsim.corrupt(exclude(), args[0], data, VECTORS, args[1]).num_examples
+    together = jax.jit(lambda: jax.lax.map(exclude_clients, (keys, numbers)))()
     assert (np.asarray(together) == 0).sum(axis=1).tolist() == [0, 2, 5]
-    np.testing.assert_array_equal(together[1], one((keys[1], 2)))
+    np.testing.assert_array_equal(together[1], exclude_clients((keys[1], 2)))
 
 
 def test_a_larger_fraction_contains_a_smaller_one():
@@ -146,25 +156,25 @@ def test_a_larger_fraction_contains_a_smaller_one():
     assert (more | ~fewer).all()
 
 
-def test_explicit_clients(data):
-    after = corrupted("exclude", KEY, data, 5, (1, 7))
+def test_client_ids_replace_the_random_choice(data):
+    after = corrupt("exclude", KEY, data, 5, (1, 7))
     assert np.flatnonzero(after.corrupted).tolist() == [1, 7]
 
 
-def test_owners_skip_empty_clients():
+def test_example_owners_skip_empty_clients():
     data = make_dataset().train._replace(
-        y=np.zeros(5, int), offsets=np.asarray([0, 2, 2, 5]), counts=np.asarray([2, 0, 3, 0])
+        y=np.zeros(5, int), offsets=np.asarray([0, 2, 2, 5]), num_examples=np.asarray([2, 0, 3, 0])
     )
-    assert owners(jax.tree.map(jnp.asarray, data)).tolist() == [0, 0, 2, 2, 2]
+    assert example_owners(jax.tree.map(jnp.asarray, data)).tolist() == [0, 0, 2, 2, 2]
 
 
-def test_noisy_text_permutes_a_half_of_each_window():
-    """Per window: the same characters, half of the positions or fewer changed, others untouched; labels stay."""
+def test_noisy_texts_permute_a_half_of_each_window():
+    """Each window keeps its characters and at least half of its positions; labels do not change."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (40, 80))  # each position its own character
     fields = windows, np.arange(40) % 80, np.asarray([0, 20]), np.asarray([20, 20]), np.zeros(2, bool)
     data = fedsim.ClientData(*(jnp.asarray(a) for a in fields))
     spec = DataSpec("text", "classes", 80, (80,), "int8")
-    noisy = corrupted("noisy", jax.random.key(0), data, 0, [1], spec)
+    noisy = corrupt("noisy", jax.random.key(0), data, 0, [1], spec)
     x = np.asarray(noisy.x)
     np.testing.assert_array_equal(x[:20], windows[:20])
     np.testing.assert_array_equal(np.sort(x[20:], axis=1), windows[20:])
@@ -175,27 +185,27 @@ def test_noisy_text_permutes_a_half_of_each_window():
     np.testing.assert_array_equal(noisy.y, data.y)
 
 
-def test_letters_may_be_drawn_anew():
-    """A half of the positions, and uniform letters there: a position keeps its letter by chance, once in 80 times."""
+def test_noisy_texts_replace_a_half_of_each_window():
+    """By uniform characters: a position keeps its own by chance, with probability 1 / 80."""
     windows = np.broadcast_to(np.arange(80, dtype=np.int8), (400, 80))
     fields = windows, np.zeros(400, int), np.asarray([0]), np.asarray([400]), np.zeros(1, bool)
     data = fedsim.ClientData(*(jnp.asarray(a) for a in fields))
     spec = DataSpec("text", "classes", 80, (80,), "int8")
-    x = np.asarray(corrupted("noisy", KEY, data, 1, spec=spec, letters="random").x)
+    x = np.asarray(corrupt("noisy", KEY, data, 1, spec=spec, text_noise="replace").x)
     is_new = x != windows
     assert is_new.sum(axis=1).max() == 40
     assert is_new.mean() == pytest.approx(0.5 * (1 - 1 / 80), abs=0.003)
-    found = np.bincount(x[is_new], minlength=80)  # 15,800 letters, uniform
-    assert abs(found - found.mean()).max() < 5 * np.sqrt(found.mean())
+    counts = np.bincount(x[is_new], minlength=80)  # of 15,800 characters
+    assert abs(counts - counts.mean()).max() < 5 * np.sqrt(counts.mean())
 
 
-def test_a_shift_moves_all_examples_of_a_client_alike(data):
-    """Over many clients the moves have twice the inputs' standard deviation."""
-    many = make_dataset(counts=(3,) * 400, num_features=5).train
-    after = np.asarray(corrupted("shift", KEY, many, 400).x)
-    moves = (after - many.x).reshape(400, 3, 5)
-    np.testing.assert_allclose(moves, np.broadcast_to(moves[:, :1], moves.shape), atol=1e-5)
-    assert moves[:, 0].std() / many.x.std() == pytest.approx(2, rel=0.05)
-    some = corrupted("shift", KEY, data, NUM)
-    moved = [np.any(a != b) for a, b in zip(parts(some.x), parts(data.x), strict=True)]
-    assert moved == np.asarray(some.corrupted).tolist()
+def test_shift_adds_one_vector_per_client(data):
+    """Over many clients the shifts have twice the inputs' standard deviation."""
+    many = make_dataset(num_examples=(3,) * 400, num_features=5).train
+    after = np.asarray(corrupt("shift", KEY, many, 400).x)
+    shifts = (after - many.x).reshape(400, 3, 5)
+    np.testing.assert_allclose(shifts, np.broadcast_to(shifts[:, :1], shifts.shape), atol=1e-5)
+    assert shifts[:, 0].std() / many.x.std() == pytest.approx(2, rel=0.05)
+    some = corrupt("shift", KEY, data, NUM_CORRUPTED)
+    is_shifted = [np.any(a != b) for a, b in zip(split_clients(some.x), split_clients(data.x), strict=True)]
+    assert is_shifted == np.asarray(some.corrupted).tolist()

@@ -1,4 +1,4 @@
-"""MNIST and its like, EMNIST and CIFAR-100, prepared from small files in the official formats."""
+"""MNIST, Fashion-MNIST, EMNIST and CIFAR-100, prepared from small files in the official formats."""
 
 import gzip
 import hashlib
@@ -13,25 +13,25 @@ import numpy as np
 import pytest
 
 from fedsim.cli.main import main
-from fedsim.datasets import catalogue, cifar100, emnist, idx, mnist, prepared
+from fedsim.datasets import catalog, cifar100, emnist, idx, mnist, prepared
 from fedsim.errors import DataError
-from tests.datasets.made import dataset_of
+from tests.datasets.build import build_dataset
 
-quiet = lambda *args: None
+no_progress = lambda *args: None
 SIZES = {"train": 30, "test": 20}
 
 
-def idx_file(array):
+def encode_idx(array):
     return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def images_and_labels(seed, labels, shape=(28, 28)):
+def draw_images(seed, labels, shape=(28, 28)):
     rng = np.random.default_rng(seed)
     return rng.integers(0, 256, (len(labels), *shape), np.uint8), rng.permutation(labels).astype(np.uint8)
 
 
-def without_order(x, y):
-    """Of labelled images, whatever their order."""
+def sort_examples(x, y):
+    """Labeled images in an order that does not depend on the input order."""
     return sorted((image.tobytes(), int(label)) for image, label in zip(x, y, strict=True))
 
 
@@ -41,28 +41,28 @@ def mnist_files(request, tmp_path, monkeypatch):
     folder, parts = tmp_path / "files", {}
     folder.mkdir()
     for split, names in mnist.FILES.items():
-        parts[split] = images_and_labels(SIZES[split], np.arange(SIZES[split]) % 10)
+        parts[split] = draw_images(SIZES[split], np.arange(SIZES[split]) % 10)
         for name, array in zip(names, parts[split], strict=True):
             if split == "train":
-                (folder / f"{name}.gz").write_bytes(gzip.compress(idx_file(array), 1))
+                (folder / f"{name}.gz").write_bytes(gzip.compress(encode_idx(array), 1))
             else:
-                (folder / name).write_bytes(idx_file(array))
-    monkeypatch.setitem(mnist.COUNTS, request.param, {"train": (3,) * 10, "test": (2,) * 10})
+                (folder / name).write_bytes(encode_idx(array))
+    monkeypatch.setitem(mnist.CLASS_SIZES, request.param, {"train": (3,) * 10, "test": (2,) * 10})
     return request.param, folder, parts
 
 
-def test_mnist_comes_back_whole(mnist_files, data_dirs):
+def test_mnist_round_trip(mnist_files, data_dirs):
     name, folder, parts = mnist_files
-    raw = catalogue.prepare(name, folder, False, quiet)
+    raw = catalog.prepare(name, folder, False, no_progress)
     assert raw.x.shape == (30, 28, 28, 1)
     assert (raw.x.dtype, raw.num_classes, raw.inputs) == (np.uint8, 10, "image")
-    assert without_order(raw.x, raw.y) == without_order(*parts["train"])
-    assert without_order(raw.x_test, raw.y_test) == without_order(*parts["test"])
+    assert sort_examples(raw.x, raw.y) == sort_examples(*parts["train"])
+    assert sort_examples(raw.x_test, raw.y_test) == sort_examples(*parts["test"])
     assert raw.label_names[9] == {"mnist": "9", "fashion_mnist": "Ankle boot"}[name]
-    assert prepared.find(name) == data_dirs[0] / name / "3.0.1"  # the version of TFDS
-    dataset = dataset_of(f'data = {{name = "{name}", num_clients = 3}}\nserver.cohort_size = 3')
-    assert dataset.train.counts.tolist() == [10] * 3
-    assert any(info.name == name and info.num_train == 30 for info in catalogue.entries())
+    assert prepared.find_folder(name) == data_dirs[0] / name / "3.0.1"  # the version of TFDS
+    dataset = build_dataset(f'data = {{name = "{name}", num_clients = 3}}\nserver.cohort_size = 3')
+    assert dataset.train.num_examples.tolist() == [10] * 3
+    assert any(info.name == name and info.num_train == 30 for info in catalog.list_datasets())
 
 
 IMAGES, LABELS = (f"{name}.gz" for name in mnist.FILES["train"])
@@ -76,22 +76,30 @@ IMAGES, LABELS = (f"{name}.gz" for name in mnist.FILES["train"])
         (
             IMAGES,
             lambda content: gzip.compress(gzip.decompress(content)[:-9]),
-            "cut short or altered: 23511 bytes, not",
+            "truncated or altered: .* got 23511",
         ),
-        (IMAGES, lambda content: gzip.compress(b"\0\0\x08\x03\0"), "no whole file of bytes in IDX format"),
-        (IMAGES, lambda content: gzip.compress(b"<html>"), "no file in IDX format"),
-        (IMAGES, lambda content: gzip.compress(idx_file(np.zeros((30, 8, 8), np.uint8))), r"\(30, 8, 8\).*28 x 28"),
-        (LABELS, lambda content: gzip.compress(idx_file(np.zeros(29, np.uint8))), "30 images in .*, but 29 labels in"),
+        (IMAGES, lambda content: gzip.compress(b"\0\0\x08\x03\0"), "truncated IDX file"),
+        (IMAGES, lambda content: gzip.compress(b"<html>"), "not an IDX file"),
+        (
+            IMAGES,
+            lambda content: gzip.compress(encode_idx(np.zeros((30, 8, 8), np.uint8))),
+            r"images \[M, 28, 28\].*got \(30, 8, 8\)",
+        ),
         (
             LABELS,
-            lambda content: gzip.compress(idx_file(np.zeros(30, np.uint8))),
-            r"not mnist: its train images of each",
+            lambda content: gzip.compress(encode_idx(np.zeros(29, np.uint8))),
+            "30 images in .*, but 29 labels in",
         ),
-        (LABELS, None, f"no {LABELS}, nor {LABELS[:-3]}"),
+        (
+            LABELS,
+            lambda content: gzip.compress(encode_idx(np.zeros(30, np.uint8))),
+            r"not mnist: .*got \(30, 0",
+        ),
+        (LABELS, None, f"no {LABELS[:-3]}; needs .* gzipped or not"),
     ],
 )
 @pytest.mark.parametrize("mnist_files", ["mnist"], indirect=True)
-def test_broken_files_of_mnist_get_one_line(mnist_files, name, change, message, capsys):
+def test_broken_mnist_files_raise_a_single_line(mnist_files, name, change, message, capsys):
     _, folder, _ = mnist_files
     content = (folder / name).read_bytes()
     (folder / name).unlink() if change is None else (folder / name).write_bytes(change(content))
@@ -99,79 +107,83 @@ def test_broken_files_of_mnist_get_one_line(mnist_files, name, change, message, 
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
     assert str(folder) in line
-    assert prepared.find("mnist") is None
+    assert prepared.find_folder("mnist") is None
 
 
-def test_fashion_is_not_mistaken_for_digits(mnist_files, monkeypatch):
-    """Both have files of the same names; made ones have no class of equal size in common."""
+def test_mnist_and_fashion_mnist_are_distinguished(mnist_files):
+    """Both have the same file names; their class sizes differ."""
     name, folder, _ = mnist_files
     other = {"mnist": "fashion_mnist", "fashion_mnist": "mnist"}[name]
     with pytest.raises(DataError, match=f"not {other}"):
         mnist.read(other, folder)
-    sums = {name: {split: sum(of) for split, of in counts.items()} for name, counts in mnist.COUNTS.items()}
+    sums = {
+        name: {split: sum(of) for split, of in num_examples.items()} for name, num_examples in mnist.CLASS_SIZES.items()
+    }
     assert sums[other] == {"train": 60_000, "test": 10_000}
 
 
-def test_several_files_are_downloaded_to_a_folder_of_the_set(monkeypatch, tmp_path):
-    asked = []
+def test_multiple_files_are_downloaded_to_a_separate_folder(monkeypatch, tmp_path):
+    requests = []
 
-    def fetch(url, folder, algorithm, digest, tick):
-        asked.append((url, algorithm, len(digest)))
-        return folder / url.rpartition("/")[2]
+    def fetch(file, folder, progress):
+        requests.append((file.url, file.algorithm, len(file.digest)))
+        return folder / file.url.rpartition("/")[2]
 
-    monkeypatch.setattr(catalogue, "fetch", fetch)
-    assert catalogue._download("fashion_mnist", quiet).name == "fashion_mnist"
-    assert [url.rpartition("/")[2] for url, *_ in asked] == [
+    monkeypatch.setattr(catalog, "fetch", fetch)
+    assert catalog._download("fashion_mnist", no_progress).name == "fashion_mnist"
+    assert [url.rpartition("/")[2] for url, *_ in requests] == [
         f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
     ]
-    assert {tuple(rest) for _, *rest in asked} == {("sha256", 64)}
-    assert catalogue._download("emnist_letters", quiet).name == "gzip.zip"
+    assert {tuple(rest) for _, *rest in requests} == {("sha256", 64)}
+    assert catalog._download("emnist_letters", no_progress).name == "gzip.zip"
 
 
-def emnist_archive(path, selection, first_label=0):
-    """An archive as NIST's: transposed images. Returns them upright, and labels from 0."""
+def write_emnist_archive(path, selection, first_label=0):
+    """Writes an archive like NIST's, with transposed images; returns upright images and labels from 0."""
     parts = {}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("gzip/", "")
         for seed, split in enumerate(("train", "test")):
-            x, y = images_and_labels(seed, np.arange(len(emnist.LABELS[selection])))
+            x, y = draw_images(seed, np.arange(len(emnist.LABELS[selection])))
             parts[split] = x, y
             for kind, array in (("images-idx3", x.transpose(0, 2, 1)), ("labels-idx1", y + np.uint8(first_label))):
-                archive.writestr(f"gzip/emnist-{selection}-{split}-{kind}-ubyte.gz", gzip.compress(idx_file(array), 1))
+                archive.writestr(
+                    f"gzip/emnist-{selection}-{split}-{kind}-ubyte.gz", gzip.compress(encode_idx(array), 1)
+                )
     return parts
 
 
 @pytest.mark.parametrize(("selection", "first_label"), [("letters", 1), ("balanced", 0)])
-def test_emnist_is_upright_and_its_labels_begin_with_0(tmp_path, selection, first_label):
+def test_emnist_images_are_upright_and_labels_start_at_0(tmp_path, selection, first_label):
     path = tmp_path / "gzip.zip"
-    parts = emnist_archive(path, selection, first_label)
-    name = "emnist" if selection == "balanced" else f"emnist_{selection}"  # balanced is what emnist is by default
-    raw = catalogue.prepare(name, path, False, quiet)
+    parts = write_emnist_archive(path, selection, first_label)
+    name = "emnist" if selection == "balanced" else f"emnist_{selection}"  # balanced is the default split
+    raw = catalog.prepare(name, path, False, no_progress)
     for split, x, y in (("train", raw.x, raw.y), ("test", raw.x_test, raw.y_test)):  # in the official order
         np.testing.assert_array_equal(x[..., 0], parts[split][0])
         np.testing.assert_array_equal(y, parts[split][1])
     assert raw.num_classes == len(raw.label_names) == {"letters": 26, "balanced": 47}[selection]
     assert raw.label_names[-1] == {"letters": "z", "balanced": "t"}[selection]
     keys = f'data = {{name = "emnist", num_clients = 2}}\nemnist.split = "{selection}"\nserver.cohort_size = 2'
-    assert dataset_of(keys).num_classes == raw.num_classes
+    assert build_dataset(keys).num_classes == raw.num_classes
     with pytest.raises(DataError, match=r"emnist_digits is not prepared .* `fedsim data prepare emnist_digits`"):
         emnist.emnist(0, split="digits")
 
 
 def test_classes_of_emnist():
-    """62, of which in two selections 15 letters have no lower case of their own (Cohen et al., section II)."""
+    """62 classes; two splits merge the cases of 15 letters (Cohen et al., Section II)."""
     assert {name: len(labels) for name, labels in emnist.LABELS.items()} == {
         "byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10,
     }  # fmt: skip
     assert set(emnist.LABELS["byclass"]) - set(emnist.MERGED) == set("cijklmopsuvwxyz")
 
 
-def test_broken_archives_of_emnist_get_one_line(tmp_path):
+def test_broken_emnist_archives_raise(tmp_path):
     path = tmp_path / "gzip.zip"
-    emnist_archive(path, "letters", first_label=0)
-    with pytest.raises(DataError, match="train-labels-idx1-ubyte does not have the 26 classes of letters"):
+    write_emnist_archive(path, "letters", first_label=0)
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte must have the 26 classes of letters"):
         emnist.read("letters", path)
-    with pytest.raises(DataError, match=r"no emnist-digits-train-images-idx3-ubyte\.gz"):
+    with pytest.raises(DataError, match=r"no emnist-digits-train-images-idx3-ubyte;"):
         emnist.read("digits", tmp_path)
     content = bytearray(path.read_bytes())
     content[1000] ^= 1
@@ -184,9 +196,9 @@ def test_broken_archives_of_emnist_get_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (1, 0, 2)])
-def test_idx_is_read_as_it_was_written(shape):
+def test_idx_round_trip(shape):
     array = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    np.testing.assert_array_equal(idx.decode(idx_file(array)), array)
+    np.testing.assert_array_equal(idx.decode(encode_idx(array)), array)
 
 
 # The superclass of each class, as in the official files.
@@ -200,11 +212,11 @@ COARSE = """
 
 @pytest.fixture
 def cifar100_files(tmp_path, monkeypatch):
-    """The archive, with one image of each class, and the images [100, 32, 32, 3] and labels of both parts."""
+    """The archive, with an image of each class, and the images [100, 32, 32, 3] and labels of both parts."""
     path, parts = tmp_path / "cifar-100-python.tar.gz", {}
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for seed, split in enumerate(("train", "test")):
-            x, y = images_and_labels(seed, np.arange(100), (3, 32, 32))
+            x, y = draw_images(seed, np.arange(100), (3, 32, 32))
             parts[split] = x.transpose(0, 2, 3, 1), y
             coarse = np.asarray(COARSE.split(), int)[y].tolist()
             batch = {b"data": x.reshape(100, -1), b"fine_labels": y.tolist(), b"coarse_labels": coarse}
@@ -218,7 +230,7 @@ def cifar100_files(tmp_path, monkeypatch):
 
 def test_cifar100_has_classes_and_superclasses(cifar100_files, data_dirs):
     path, parts = cifar100_files
-    raw = catalogue.prepare("cifar100", path.parent, False, quiet)
+    raw = catalog.prepare("cifar100", path.parent, False, no_progress)
     for split, x, y in (("train", raw.x, raw.y), ("test", raw.x_test, raw.y_test)):  # in the official order
         np.testing.assert_array_equal(x, parts[split][0])
         np.testing.assert_array_equal(y, parts[split][1])
@@ -229,7 +241,7 @@ def test_cifar100_has_classes_and_superclasses(cifar100_files, data_dirs):
     assert coarse.label_names[coarse.y[raw.y == 51]].tolist() == ["fruit_and_vegetables"]
     np.testing.assert_array_equal(coarse.x, raw.x)
     keys = 'data = {name = "cifar100", num_clients = 4}\nserver.cohort_size = 4\ncifar100.labels = "coarse"'
-    assert dataset_of(keys).num_classes == 20
+    assert build_dataset(keys).num_classes == 20
     import tensorflow_datasets as tfds
 
     records = tfds.builder_from_directory(data_dirs[0] / "cifar100" / "3.0.2").as_data_source("test")
@@ -240,14 +252,14 @@ def test_superclasses_are_those_of_the_official_files():
     assert cifar100.COARSE.tolist() == [int(number) for number in COARSE.split()]
 
 
-def test_a_pickle_of_unknown_origin_is_not_opened(cifar100_files):
+def test_an_unofficial_pickle_is_not_opened(cifar100_files):
     path, _ = cifar100_files
 
-    class Harm:
+    class Malicious:
         def __reduce__(self):
             return pytest.fail, ("the pickle was opened",)
 
-    (path.parent / "train").write_bytes(pickle.dumps(Harm()))
+    (path.parent / "train").write_bytes(pickle.dumps(Malicious()))
     path.unlink()
     with pytest.raises(DataError, match="train is not the official file: its MD5 differs"):
         cifar100.read(path.parent)
@@ -255,11 +267,11 @@ def test_a_pickle_of_unknown_origin_is_not_opened(cifar100_files):
     with pytest.raises(DataError, match=r"train\.xz is broken"):
         cifar100.read(path.parent)
     (path.parent / "train.xz").unlink()
-    with pytest.raises(DataError, match="no train; needed are CIFAR-100's archive"):
+    with pytest.raises(DataError, match="no train; needs CIFAR-100's archive"):
         cifar100.read(path.parent)
 
 
-def test_a_cut_archive_of_cifar100_gets_one_line(cifar100_files, capsys):
+def test_a_truncated_cifar100_archive_raises_a_single_line(cifar100_files, capsys):
     path, _ = cifar100_files
     path.write_bytes(path.read_bytes()[:-2000])
     assert main(["data", "prepare", "cifar100", "--from", str(path)]) == 2

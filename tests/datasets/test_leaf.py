@@ -1,4 +1,4 @@
-"""LEAF's format: made files with its quirks, and the real ones where they are at hand."""
+"""LEAF's format: small files with its quirks, and the real files if FEDSIM_DATA_DIR is set."""
 
 import json
 import os
@@ -8,24 +8,28 @@ import numpy as np
 import pytest
 
 from fedsim.datasets import leaf
-from fedsim.datasets.text import LETTERS
+from fedsim.datasets.text import ALPHABET
 from fedsim.errors import ConfigError, DataError
-from tests.datasets.made import dataset_of, write_leaf
+from tests.datasets.build import build_dataset, write_leaf
 
 DATA = os.environ.get("FEDSIM_DATA_DIR")
 needs_data = pytest.mark.skipif(DATA is None, reason="FEDSIM_DATA_DIR is not set")
 
 
-def image(*values):
+def scale_pixels(*values):
     return [v / 255 for v in values]
 
 
-def test_images_of_several_files(tmp_path):
+def test_images_in_multiple_files(tmp_path):
     write_leaf(
-        tmp_path / "train" / "b.json.gz", {"zoe": {"x": [image(0, 1, 2, 255)], "y": [1]}, "nil": {"x": [], "y": []}}
+        tmp_path / "train" / "b.json.gz",
+        {"zoe": {"x": [scale_pixels(0, 1, 2, 255)], "y": [1]}, "nil": {"x": [], "y": []}},
     )
-    write_leaf(tmp_path / "train" / "a.json", {"al": {"x": [image(4, 5, 6, 7), image(8, 9, 10, 11)], "y": [0, 2]}})
-    write_leaf(tmp_path / "test" / "a.json", {"al": {"x": [image(1, 1, 1, 1)], "y": [3]}})
+    write_leaf(
+        tmp_path / "train" / "a.json",
+        {"al": {"x": [scale_pixels(4, 5, 6, 7), scale_pixels(8, 9, 10, 11)], "y": [0, 2]}},
+    )
+    write_leaf(tmp_path / "test" / "a.json", {"al": {"x": [scale_pixels(1, 1, 1, 1)], "y": [3]}})
     raw = leaf.read_folder(tmp_path)
     assert raw.x.dtype == np.uint8
     assert raw.x.shape == (3, 2, 2, 1)
@@ -33,17 +37,17 @@ def test_images_of_several_files(tmp_path):
     assert raw.client_names[raw.client_ids].tolist() == ["al", "al", "zoe"]
     assert raw.y.tolist() == [0, 2, 1]
     assert (raw.num_classes, raw.inputs) == (4, "image")
-    dataset = dataset_of(f'data = {{name = "leaf", partition = "natural"}}\nleaf.path = "{tmp_path}"')
-    assert dataset.train.counts.tolist() == [2, 1]
+    dataset = build_dataset(f'data = {{name = "leaf", partition = "natural"}}\nleaf.path = "{tmp_path}"')
+    assert dataset.train.num_examples.tolist() == [2, 1]
 
 
 def test_text_and_the_wrong_num_samples(tmp_path):
-    """LEAF counts windows of text before it drops some; the arrays are right."""
+    """LEAF writes num_samples before it drops some windows; the arrays are correct."""
     write_leaf(tmp_path / "train" / "a.json", {"HAMLET": {"x": ["To be", "o be,"], "y": [",", " "]}}, num_samples=[81])
     write_leaf(tmp_path / "test" / "a.json", {"HAMLET": {"x": ["be, o"], "y": ["r"]}}, num_samples=[80])
     raw = leaf.read_folder(tmp_path)
-    assert ["".join(LETTERS[i] for i in row) for row in raw.x] == ["To be", "o be,"]
-    assert [LETTERS[i] for i in raw.y] == [",", " "]
+    assert ["".join(ALPHABET[i] for i in row) for row in raw.x] == ["To be", "o be,"]
+    assert [ALPHABET[i] for i in raw.y] == [",", " "]
     assert (raw.num_classes, raw.inputs) == (80, "text")
 
 
@@ -61,23 +65,29 @@ def test_text_and_the_wrong_num_samples(tmp_path):
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [2**40]}}},
             "not in LEAF's format",
         ),
-        ({"users": [], "num_samples": [], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "not of the same users"),
-        ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [0.7]}}}, "label 0.7 is no class"),
-        ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to"], "y": ["be"]}}}, "'be' is no single"),
+        ({"users": [], "num_samples": [], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "must have the same users"),
+        (
+            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [0.7]}}},
+            "labels must be integers or characters, got 0.7",
+        ),
+        (
+            {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to"], "y": ["be"]}}},
+            "labels must be single characters, got 'be'",
+        ),
         ([], "not in LEAF's format"),
     ],
 )
-def test_rows_are_never_lost(tmp_path, content, message):
+def test_inconsistent_files_raise(tmp_path, content, message):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "a.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=message):
         leaf.read_folder(tmp_path)
 
 
-def test_a_user_comes_once(tmp_path):
+def test_repeated_users_raise(tmp_path):
     for name in ("a.json", "a.json.gz"):
-        write_leaf(tmp_path / "train" / name, {"al": {"x": [image(1)], "y": [0]}})
-    with pytest.raises(DataError, match=r"a\.json\.gz: has user al again, who is in a\.json already"):
+        write_leaf(tmp_path / "train" / name, {"al": {"x": [scale_pixels(1)], "y": [0]}})
+    with pytest.raises(DataError, match=r"a\.json\.gz: repeats user al of a\.json"):
         leaf.read_folder(tmp_path)
 
 
@@ -104,7 +114,7 @@ def test_float_features(tmp_path):
         (b'{"users": ["a"], "user_data": {"a": {"x": ["caf\xc3\xa9"], "y": ["e"]}}}', "not in LEAF's format"),
     ],
 )
-def test_broken_files_are_named(content, message, tmp_path):
+def test_broken_files_raise(content, message, tmp_path):
     write_leaf(tmp_path / "test" / "a.json", {"a": {"x": [[1.0]], "y": [0]}})
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "a.json").write_bytes(content)
@@ -115,29 +125,29 @@ def test_broken_files_are_named(content, message, tmp_path):
         leaf.read_folder(tmp_path)
 
 
-def test_texts_and_vectors_do_not_mix(tmp_path):
+def test_mixed_text_and_vectors_raise(tmp_path):
     write_leaf(
         tmp_path / "train" / "a.json", {"a": {"x": ["abc"], "y": ["d"]}, "b": {"x": [[0.5, 2.0, 3.0]], "y": [1]}}
     )
     write_leaf(tmp_path / "test" / "a.json", {"a": {"x": ["bcd"], "y": ["e"]}})
-    with pytest.raises(DataError, match=r"some inputs are of kind \w+, others \w+; they must be alike"):
+    with pytest.raises(DataError, match=r"inputs must .* got \w+ and \w+"):
         leaf.read_folder(tmp_path)
 
 
-def test_the_folder_must_be_given():
-    with pytest.raises(ConfigError, match=r"leaf\.path: which folder\?"):
+def test_a_missing_folder_raises():
+    with pytest.raises(ConfigError, match=r"leaf\.path: must name a folder"):
         leaf.leaf(0)
     with pytest.raises(DataError, match=r"nowhere/train: no \.json"):
         leaf.leaf(0, path="nowhere")
 
 
-def test_users_without_examples_are_an_error(tmp_path):
+def test_users_without_examples_raise(tmp_path):
     write_leaf(tmp_path / "train" / "a.json", {"nil": {"x": [], "y": []}})
     with pytest.raises(DataError, match="no user has examples"):
         leaf.read_folder(tmp_path)
 
 
-def test_a_truncated_archive_is_an_error(tmp_path):
+def test_a_truncated_archive_raises(tmp_path):
     write_leaf(tmp_path / "train" / "a.json.gz", {"a": {"x": [[1.0]], "y": [0]}})
     path = tmp_path / "train" / "a.json.gz"
     path.write_bytes(path.read_bytes()[:-9])
@@ -146,20 +156,20 @@ def test_a_truncated_archive_is_an_error(tmp_path):
 
 
 @needs_data
-def test_real_femnist_counts():
+def test_real_femnist_sizes():
     raw = leaf.read_folder(Path(DATA) / "femnist")
     assert (len(raw.y), len(raw.y_test)) == (67_423, 7_727)
     assert len(set(raw.client_ids)) == 489
     assert raw.num_classes == 62
     assert raw.x.shape[1:] == (28, 28, 1)
     assert raw.x.dtype == np.uint8
-    counts = np.bincount(np.unique(raw.client_ids, return_inverse=True)[1])
-    assert (counts.min(), np.median(counts), counts.max()) == (2, 150, 320)
+    num_examples = np.bincount(np.unique(raw.client_ids, return_inverse=True)[1])
+    assert (num_examples.min(), np.median(num_examples), num_examples.max()) == (2, 150, 320)
 
 
 @needs_data
 def test_real_shakespeare_windows(tmp_path):
-    """The published test file: 17,703 windows, though it claims 20,389."""
+    """The published test file has 17,703 windows, but its num_samples add up to 20,389."""
     (tmp_path / "train").mkdir()
     (tmp_path / "test").mkdir()
     (source,) = (Path(DATA) / "shakespeare").glob("all_data*.json.gz")

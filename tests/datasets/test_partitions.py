@@ -1,4 +1,4 @@
-"""Partitions with few classes a client, of other sizes, and with noise of their own."""
+"""Partitions by label skew, quantity skew and feature noise."""
 
 import itertools
 
@@ -9,46 +9,51 @@ from hypothesis import strategies as st
 
 import fedsim
 from fedsim.datasets.feature_noise import feature_noise
+from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.label_skew import extreme, label_quantity, shards
-from fedsim.datasets.quantity import quantity
-from fedsim.datasets.raw import Divided, RawDataset, divide
+from fedsim.datasets.partition import quantity
+from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
-from tests.datasets.made import dataset_of
+from tests.datasets.build import build_dataset
 
 LABELS = st.lists(st.integers(0, 6), min_size=12, max_size=80).map(np.asarray)
 SEEDS = st.integers(0, 99)
 
 
-def raw_of(y, x=None, inputs="vector", num_classes=7):
+def make_raw(y, x=None, inputs="vector", num_classes=7):
     x = np.zeros((len(y), 1), np.float32) if x is None else x
-    return RawDataset("made", x, y, x[:2], y[:2], num_classes, inputs)
+    return RawDataset("example", x, y, x[:2], y[:2], num_classes, inputs)
 
 
-def table(raw, owner, num_clients):
-    """Examples of each client and class, by counting; each example has one owner."""
-    counts = np.zeros((num_clients, raw.num_classes), int)
-    for client, label in zip(owner, raw.y, strict=True):
-        counts[client, label] += 1
-    assert counts.sum() == len(raw.y)
-    assert counts.sum(axis=1).min() > 0
-    return counts
+def count_examples(raw, client_ids, num_clients):
+    """The number of examples of each client and class, [N, C], counted in a loop."""
+    num_examples = np.zeros((num_clients, raw.num_classes), int)
+    for client, label in zip(client_ids, raw.y, strict=True):
+        num_examples[client, label] += 1
+    assert num_examples.sum() == len(raw.y)
+    assert num_examples.sum(axis=1).min() > 0
+    return num_examples
 
 
 @given(LABELS, st.integers(1, 4), st.integers(1, 3), SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_shards_are_neighbours_among_the_sorted(y, num_clients, num_shards, seed):
-    raw = raw_of(y)
-    counts = table(raw, shards(raw, num_clients, np.random.default_rng(seed), num_shards=num_shards), num_clients)
-    least = len(y) // (num_clients * num_shards)
-    assert ((counts.sum(axis=1) >= num_shards * least) & (counts.sum(axis=1) <= num_shards * (least + 1))).all()
+def test_shards_are_contiguous_in_the_sorted_labels(y, num_clients, num_shards, seed):
+    raw = make_raw(y)
+    num_examples = count_examples(
+        raw, shards(raw, num_clients, np.random.default_rng(seed), num_shards=num_shards), num_clients
+    )
+    min_size = len(y) // (num_clients * num_shards)
+    assert (
+        (num_examples.sum(axis=1) >= num_shards * min_size) & (num_examples.sum(axis=1) <= num_shards * (min_size + 1))
+    ).all()
     sizes = [len(part) for part in np.array_split(y, num_clients * num_shards)]
     cuts, sorted_y = np.cumsum([0, *sizes]), np.sort(y)
     pieces = [np.bincount(sorted_y[a:b], minlength=7) for a, b in itertools.pairwise(cuts)]
-    assert np.array_equal(sum(pieces), counts.sum(axis=0))
-    assert _dealt(pieces, list(counts), num_shards), "no way to deal the shards gives these clients"
+    assert np.array_equal(sum(pieces), num_examples.sum(axis=0))
+    assert _is_dealt(pieces, list(num_examples), num_shards), "no way to deal the shards gives these clients"
 
 
-def _dealt(pieces, rows, num_shards):
+def _is_dealt(pieces, rows, num_shards):
     """Whether the shards `pieces` can be dealt, `num_shards` each, so that clients have `rows`: by trying all ways."""
     if not rows:
         return True
@@ -60,128 +65,130 @@ def _dealt(pieces, rows, num_shards):
             return
         for i in range(start, len(pieces)):
             if (pieces[i] <= row).all():
-                for others in choices(row - pieces[i], left - 1, i + 1):
-                    yield (i, *others)
+                for remaining in choices(row - pieces[i], left - 1, i + 1):
+                    yield (i, *remaining)
 
     for chosen in choices(rows[0], num_shards, 0):
         rest = [piece for i, piece in enumerate(pieces) if i not in chosen]
-        if _dealt(rest, rows[1:], num_shards):
+        if _is_dealt(rest, rows[1:], num_shards):
             return True
     return False
 
 
 @given(st.integers(1, 20), st.integers(1, 7), SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_label_quantity_gives_every_client_as_many_classes(num_clients, num_classes, seed):
-    raw = raw_of(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 23)))
+def test_label_quantity_gives_every_client_num_classes(num_clients, num_classes, seed):
+    raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 23)))
     make = lambda: label_quantity(raw, num_clients, np.random.default_rng(seed), num_classes=num_classes)
     if num_clients * num_classes < 7:
-        with pytest.raises(DataError, match=r"raise label_quantity\.num_classes or data\.num_clients"):
+        with pytest.raises(DataError, match=r"label_quantity\.num_classes: .*data\.num_clients"):
             make()
         return
-    counts = table(raw, make(), num_clients)
-    assert ((counts > 0).sum(axis=1) == num_classes).all()
-    for of_class in counts.T:
-        assert np.ptp(of_class[of_class > 0]) <= 1
+    num_examples = count_examples(raw, make(), num_clients)
+    assert ((num_examples > 0).sum(axis=1) == num_classes).all()
+    for class_sizes in num_examples.T:
+        assert np.ptp(class_sizes[class_sizes > 0]) <= 1
     for client in range(num_clients):
-        assert counts[client, client % 7] > 0
+        assert num_examples[client, client % 7] > 0
     assert np.array_equal(make(), make())
 
 
 @given(st.integers(1, 20), SEEDS)
 @settings(max_examples=40, deadline=None)
-def test_extreme_clients_have_one_class_or_whole_ones(num_clients, seed):
-    raw = raw_of(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 5)))
-    counts = table(raw, extreme(raw, num_clients, np.random.default_rng(seed)), num_clients)
+def test_extreme_clients_have_a_single_class_or_complete_classes(num_clients, seed):
+    raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 5)))
+    num_examples = count_examples(raw, extreme(raw, num_clients, np.random.default_rng(seed)), num_clients)
     for client in range(num_clients):
-        own = [client % 7] if num_clients >= 7 else list(range(client, 7, num_clients))
-        assert np.flatnonzero(counts[client]).tolist() == own
+        classes = [client % 7] if num_clients >= 7 else list(range(client, 7, num_clients))
+        assert np.flatnonzero(num_examples[client]).tolist() == classes
         if num_clients <= 7:
-            assert (counts[client][own] == 5).all()
-    for of_class in counts.T:
-        assert np.ptp(of_class[of_class > 0]) <= 1
+            assert (num_examples[client][classes] == 5).all()
+    for class_sizes in num_examples.T:
+        assert np.ptp(class_sizes[class_sizes > 0]) <= 1
 
 
-def test_classes_without_an_example_are_nobodys():
-    raw = raw_of(np.repeat([1, 4, 6], 6))
-    counts = table(raw, extreme(raw, 4, np.random.default_rng(0)), 4)
-    assert [np.flatnonzero(row).tolist() for row in counts] == [[1], [4], [6], [1]]
+def test_classes_without_examples_are_skipped():
+    raw = make_raw(np.repeat([1, 4, 6], 6))
+    num_examples = count_examples(raw, extreme(raw, 4, np.random.default_rng(0)), 4)
+    assert [np.flatnonzero(row).tolist() for row in num_examples] == [[1], [4], [6], [1]]
 
 
 @given(st.floats(0.2, 100), st.integers(1, 8), SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_quantity_respects_the_minimum(alpha, num_clients, seed):
-    raw = raw_of(np.repeat(np.arange(5), 60))
-    owner = quantity(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)
-    assert table(raw, owner, num_clients).sum(axis=1).min() >= 2
+    raw = make_raw(np.repeat(np.arange(5), 60))
+    client_ids = quantity(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)
+    assert count_examples(raw, client_ids, num_clients).sum(axis=1).min() >= 2
 
 
-def test_sizes_vary_as_dirichlet_says_and_classes_do_not():
-    """Of Dir_N(alpha), a share has mean 1 / N and variance (N - 1) / (N^2 (N alpha + 1))."""
-    raw = raw_of(np.repeat(np.arange(5), 400))
+def test_quantity_has_dirichlet_sizes_and_iid_classes():
+    """A share of Dir_N(alpha) has mean 1 / N and variance (N - 1) / (N^2 (N alpha + 1))."""
+    raw = make_raw(np.repeat(np.arange(5), 400))
     for alpha in (2.0, 8.0):
-        owners = [
-            quantity(raw, 10, np.random.default_rng(seed), alpha=alpha, min_examples=1)  # few draws are turned down
+        partitions = [
+            quantity(raw, 10, np.random.default_rng(seed), alpha=alpha, min_examples=1)  # few draws are rejected
             for seed in range(60)
         ]
-        shares = np.stack([table(raw, owner, 10).sum(axis=1) for owner in owners]) / 2000
+        shares = np.stack([count_examples(raw, client_ids, 10).sum(axis=1) for client_ids in partitions]) / 2000
         assert np.var(shares) == pytest.approx(9 / (100 * (10 * alpha + 1)), rel=0.25)
-    counts = table(raw, owners[0], 10)[:, :5]
-    expected = counts.sum(axis=1, keepdims=True) / 5
-    assert (abs(counts - expected) < 5 * np.sqrt(expected)).all()
+    num_examples = count_examples(raw, partitions[0], 10)[:, :5]
+    expected = num_examples.sum(axis=1, keepdims=True) / 5
+    assert (abs(num_examples - expected) < 5 * np.sqrt(expected)).all()
 
 
-def test_noise_grows_from_client_to_client():
-    """Levels by counting: variance sigma (i + 1) / N, or deviation sigma i / (N - 1)."""
-    raw = raw_of(np.arange(3000) % 7, np.zeros((3000, 4), np.float32))
-    for level, wanted in (
+def test_feature_noise_grows_with_the_client():
+    """Variance sigma (i + 1) / N, or deviation sigma i / (N - 1)."""
+    raw = make_raw(np.arange(3000) % 7, np.zeros((3000, 4), np.float32))
+    for level, expected in (
         ("variance", [np.sqrt(0.3 * i / 5) for i in (1, 2, 3, 4, 5)]),
         ("deviation", [0.3 * i / 4 for i in (0, 1, 2, 3, 4)]),
     ):
-        owner, x = feature_noise(raw, 5, np.random.default_rng(0), sigma=0.3, level=level)
-        table(raw, owner, 5)
+        client_ids, x = feature_noise(raw, 5, np.random.default_rng(0), sigma=0.3, level=level)
+        count_examples(raw, client_ids, 5)
         assert x.dtype == np.float32
-        found = [x[owner == client].std() for client in range(5)]
-        np.testing.assert_allclose(found, wanted, rtol=5 / np.sqrt(2 * 2400))
+        deviations = [x[client_ids == client].std() for client in range(5)]
+        np.testing.assert_allclose(deviations, expected, rtol=5 / np.sqrt(2 * 2400))
     assert not raw.x.any()
 
 
-def test_noise_on_images_is_cut_off_at_black_and_white():
+def test_feature_noise_on_images_is_clipped():
     x = np.repeat(np.asarray([0, 128, 255], np.uint8), 900).reshape(-1, 3, 3, 1)
-    raw = raw_of(np.arange(300) % 7, x, "image")
-    owner, noisy = feature_noise(raw, 2, np.random.default_rng(1), sigma=0.02)
+    raw = make_raw(np.arange(300) % 7, x, "image")
+    client_ids, noisy = feature_noise(raw, 2, np.random.default_rng(1), sigma=0.02)
     assert noisy.dtype == np.uint8
     assert np.array_equal(raw.x, x)
     for client in (0, 1):
-        own, std = owner == client, 255 * np.sqrt(0.02 * (client + 1) / 2)
-        black, grey = noisy[own & (x[:, 0, 0, 0] == 0)], noisy[own & (x[:, 0, 0, 0] == 128)].astype(float)
+        members, std = client_ids == client, 255 * np.sqrt(0.02 * (client + 1) / 2)
+        black, gray = noisy[members & (x[:, 0, 0, 0] == 0)], noisy[members & (x[:, 0, 0, 0] == 128)].astype(float)
         assert np.mean(black == 0) == pytest.approx(0.5, abs=0.1)
-        assert grey.std() == pytest.approx(std, rel=0.15)
-    (same,) = {divide(raw, feature_noise(raw, 2, np.random.default_rng(1), sigma=0.0)).train.x.tobytes()}
-    assert same == divide(raw, owner).train.x.tobytes()
+        assert gray.std() == pytest.approx(std, rel=0.15)
+    (same,) = {
+        make_federated_dataset(raw, feature_noise(raw, 2, np.random.default_rng(1), sigma=0.0)).train.x.tobytes()
+    }
+    assert same == make_federated_dataset(raw, client_ids).train.x.tobytes()
 
 
-def test_a_partition_with_inputs_of_its_own_leaves_the_test_set_clean():
-    clean = dataset_of('data = {partition = "iid", num_clients = 10}')
-    noisy = dataset_of('data = {partition = "feature_noise", num_clients = 10}')
+def test_feature_noise_leaves_the_test_set_clean():
+    clean = build_dataset('data = {partition = "iid", num_clients = 10}')
+    noisy = build_dataset('data = {partition = "feature_noise", num_clients = 10}')
     assert np.array_equal(clean.x_test, noisy.x_test)
     assert np.array_equal(clean.train.y, noisy.train.y)  # the same clients have the same examples
     differs = (clean.train.x != noisy.train.x).mean(axis=(1, 2, 3))
     assert differs.min() > 0.1
-    assert fedsim.Divided is Divided
+    assert fedsim.Partition is Partition
 
 
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (np.zeros((2, 1), np.float64), r"must be float32 \(2, 1\), not float64 \(2, 1\)"),
-        (np.zeros((3, 1), np.float32), r"must be float32 \(2, 1\), not float32 \(3, 1\)"),
-        (np.full((2, 1), np.nan, np.float32), "contain NaN or infinity"),
+        (np.zeros((2, 1), np.float64), r"must be float32 \(2, 1\) as in example, got float64 \(2, 1\)"),
+        (np.zeros((3, 1), np.float32), r"must be float32 \(2, 1\) as in example, got float32 \(3, 1\)"),
+        (np.full((2, 1), np.nan, np.float32), "must be finite, got NaN or infinity"),
     ],
 )
-def test_wrong_inputs_of_a_partition_are_refused(x, message):
-    with pytest.raises(DataError, match=f"^made: a partition's own inputs {message}"):
-        divide(raw_of(np.arange(2)), Divided(np.arange(2), x))
+def test_wrong_inputs_of_a_partition_raise(x, message):
+    with pytest.raises(DataError, match=rf"^data\.partition: inputs {message}"):
+        make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), x))
 
 
 @pytest.mark.parametrize(
@@ -189,34 +196,40 @@ def test_wrong_inputs_of_a_partition_are_refused(x, message):
     [
         (
             lambda raw, rng: shards(raw, 5, rng, num_shards=9),
-            r"too few for 9 .*data\.num_clients or shards\.num_shards",
+            r"^data\.num_clients or shards\.num_shards: must be lower .* at least 9 each",
         ),
-        (lambda raw, rng: label_quantity(raw, 9, rng, num_classes=8), r"has 7 classes; lower label_quantity"),
+        (
+            lambda raw, rng: label_quantity(raw, 9, rng, num_classes=8),
+            r"label_quantity\.num_classes: .* 7 classes of example, got 8",
+        ),
         (
             lambda raw, rng: extreme(raw, 40, rng),
-            r"6 examples of class 0, too few for its 6 clients|4 examples of class",
+            r"^data\.num_clients: .* 4 examples of class 0 of example, got 6",
         ),
-        (lambda raw, rng: quantity(raw, 5, rng, min_examples=9), r"too few for 9 .*quantity\.min_examples"),
+        (
+            lambda raw, rng: quantity(raw, 5, rng, min_examples=9),
+            r"quantity\.min_examples: must be lower .* at least 9 each",
+        ),
         (
             lambda raw, rng: quantity(raw, 5, rng, alpha=0.01, min_examples=7),
-            r"no sizes of Dirichlet\(0\.01\) .*raise quantity\.alpha or lower quantity\.min_examples",
+            r"^quantity\.alpha: .* got 0\.01; .*quantity\.min_examples",
         ),
     ],
 )
-def test_what_cannot_be_divided_so_is_refused_with_advice(make, message):
-    raw = raw_of(np.repeat(np.arange(7), [4, 6, 6, 6, 6, 6, 6]))
+def test_impossible_partitions_raise_a_single_line(make, message):
+    raw = make_raw(np.repeat(np.arange(7), [4, 6, 6, 6, 6, 6, 6]))
     with pytest.raises(DataError, match=message) as caught:
         make(raw, np.random.default_rng(0))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("partition", [shards, label_quantity, extreme])
-def test_without_one_class_an_example_there_are_no_classes_to_divide(partition):
-    with pytest.raises(DataError, match=f'"{partition.__name__}" is for examples of one class; made has numbers'):
-        partition(raw_of(np.linspace(0, 1, 90), num_classes=0), 4, np.random.default_rng(0))
+def test_label_skew_needs_single_labels(partition):
+    with pytest.raises(DataError, match=f'example, whose examples have numbers as labels, got "{partition.__name__}"'):
+        partition(make_raw(np.linspace(0, 1, 90), num_classes=0), 4, np.random.default_rng(0))
 
 
-def test_texts_have_no_noise_of_this_kind():
-    raw = raw_of(np.arange(6), np.zeros((6, 4), np.int8), "text")
-    with pytest.raises(DataError, match=r'is for images and float32 vectors, .* are texts of int8; use "iid"'):
+def test_feature_noise_on_text_raises():
+    raw = make_raw(np.arange(6), np.zeros((6, 4), np.int8), "text")
+    with pytest.raises(DataError, match=r'data\.partition: must not be "feature_noise" .* texts of int8 .*; use "iid"'):
         feature_noise(raw, 2, np.random.default_rng(0))

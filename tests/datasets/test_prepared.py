@@ -1,4 +1,4 @@
-"""Builders, prepared sets, their cache and downloads, on made files; the real ones are in test_real_data.py."""
+"""Builders, prepared sets, their cache and downloads, on small files; test_real_data.py has the real ones."""
 
 import hashlib
 import http.server
@@ -10,19 +10,18 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedsim.cli.main import main
-from fedsim.datasets import cache, catalogue, cifar10, prepared, shakespeare
-from fedsim.datasets.download import fetch
+from fedsim.datasets import cache, catalog, cifar10, prepared, shakespeare
+from fedsim.datasets.download import Download, fetch
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
-from tests.datasets.made import dataset_of, write_leaf
+from tests.datasets.build import build_dataset, write_leaf
 
-quiet = lambda *args: None
+no_progress = lambda *args: None
 
 
 @pytest.fixture
@@ -36,11 +35,11 @@ def femnist_files(tmp_path):
     return tmp_path / "files", train, test
 
 
-def test_a_client_is_a_record_and_comes_back_whole(femnist_files, data_dirs):
+def test_femnist_round_trip_with_a_record_per_client(femnist_files, data_dirs):
     import tensorflow_datasets as tfds
 
     files, train, test = femnist_files
-    raw = catalogue.prepare("femnist", files, False, quiet)
+    raw = catalog.prepare("femnist", files, False, no_progress)
     records = tfds.builder_from_directory(data_dirs[0] / "femnist" / "1.0.0").as_data_source("train")
     assert sorted(record["client_id"] for record in records) == [b"w1", b"w2"]
     assert raw.client_names.tolist() == ["w1", "w2", "w9"]
@@ -55,24 +54,24 @@ def test_a_client_is_a_record_and_comes_back_whole(femnist_files, data_dirs):
         assert y.tolist() == [label for part in parts for label in part["y"]]
     assert (raw.num_classes, raw.inputs) == (62, "image")
     assert raw.label_names[[0, 10, 61]].tolist() == ["0", "A", "z"]
-    dataset = dataset_of('data = {name = "femnist", partition = "natural"}')
+    dataset = build_dataset('data = {name = "femnist", partition = "natural"}')
     assert dataset.num_clients == 2
     assert dataset.test_clients.tolist() == raw.test_client_ids.tolist()
     assert dataset.num_test_clients == 3
 
 
-def test_prepared_once_then_mapped(femnist_files, monkeypatch):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_prepared_arrays_are_memory_mapped(femnist_files, monkeypatch):
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     monkeypatch.setattr(prepared, "_decode", lambda *args: pytest.fail("decoded again"))
-    raw = prepared.decoded("femnist")
+    raw = prepared.load("femnist")
     assert isinstance(raw.x, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         raw.x[0] = 0
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty", "missing", "index"])
-def test_a_damaged_cache_is_made_again(femnist_files, data_dirs, damage):
-    whole = catalogue.prepare("femnist", femnist_files[0], False, quiet).x.copy()
+def test_a_damaged_cache_is_rebuilt(femnist_files, data_dirs, damage):
+    expected = catalog.prepare("femnist", femnist_files[0], False, no_progress).x.copy()
     (folder,) = data_dirs[1].glob("femnist-*")
     path = folder / "x.npy"
     content = bytearray(path.read_bytes())
@@ -87,11 +86,11 @@ def test_a_damaged_cache_is_made_again(femnist_files, data_dirs, damage):
         path.unlink()
     else:
         (folder / "index.json").write_text("[]")
-    np.testing.assert_array_equal(prepared.decoded("femnist").x, whole)
+    np.testing.assert_array_equal(prepared.load("femnist").x, expected)
 
 
-def test_an_interrupted_cache_leaves_nothing_to_trust(femnist_files, data_dirs, monkeypatch):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_an_interrupted_cache_is_rebuilt(femnist_files, data_dirs, monkeypatch):
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     (folder,) = data_dirs[1].glob("femnist-*")
     before = sorted(path.name for path in folder.iterdir())
     (folder / "index.json").write_text("{}")
@@ -102,15 +101,15 @@ def test_an_interrupted_cache_leaves_nothing_to_trust(femnist_files, data_dirs, 
     with monkeypatch.context() as patch:
         patch.setattr(cache.np, "save", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            prepared.decoded("femnist")
+            prepared.load("femnist")
     assert [path.name for path in data_dirs[1].iterdir()] == [folder.name]
-    assert len(prepared.decoded("femnist").y) == 8
+    assert len(prepared.load("femnist").y) == 8
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
-def test_a_damaged_prepared_set_is_an_error_that_names_it(femnist_files, data_dirs, damage):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_a_damaged_prepared_set_raises_with_its_folder(femnist_files, data_dirs, damage):
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     folder = data_dirs[0] / "femnist" / "1.0.0"
     (path,) = folder.glob("*train.array_record*")
     content = bytearray(path.read_bytes())
@@ -122,30 +121,17 @@ def test_a_damaged_prepared_set_is_an_error_that_names_it(femnist_files, data_di
     else:
         path.unlink()
     with pytest.raises(DataError, match=str(folder)):
-        prepared.decoded("femnist")
-    assert len(catalogue.prepare("femnist", femnist_files[0], True, quiet).y) == 8  # --force mends it
-
-
-def test_sets_prepared_before_they_said_what_inputs_are(femnist_files, data_dirs):
-    """Images by their shape; int8 meant texts then."""
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
-    folder = data_dirs[0] / "femnist" / "1.0.0"
-    metadata = json.loads((folder / "metadata.json").read_text())
-    assert metadata.pop("inputs") == "image"
-    (folder / "metadata.json").write_text(json.dumps(metadata))
-    assert prepared.decoded("femnist").inputs == "image"
-    feature = lambda dtype, *shape: SimpleNamespace(np_dtype=np.dtype(dtype), shape=(None, *shape))
-    assert prepared._kind(feature(np.int8, 80)) == "text"
-    assert prepared._kind(feature(np.float32, 80)) == "vector"
+        prepared.load("femnist")
+    assert len(catalog.prepare("femnist", femnist_files[0], True, no_progress).y) == 8  # repaired by --force
 
 
 @pytest.mark.parametrize("missing", ["tensorflow_datasets", "array_record", "importlib_resources", "PIL"])
-def test_without_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, capsys, missing):
-    """What is decoded already still loads; for all else a line says what to install."""
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_missing_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, capsys, missing):
+    """Decoded data still load; everything else raises a line that says what to install."""
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     monkeypatch.setitem(sys.modules, missing, None)
-    assert len(prepared.decoded("femnist").y) == 8
-    assert [info.num_train for info in catalogue.entries() if info.name == "femnist"] == [8]
+    assert len(prepared.load("femnist").y) == 8
+    assert [info.num_train for info in catalog.list_datasets() if info.name == "femnist"] == [8]
     shutil.rmtree(data_dirs[1])
     with pytest.raises(DataError, match=r"needs tensorflow-datasets; pip install 'fedsim\[data\]'"):
         prepared.femnist(0)
@@ -154,75 +140,75 @@ def test_without_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, caps
     assert "pip install 'fedsim[data]'" in line
 
 
-def test_fewer_examples_than_were_prepared_are_an_error(femnist_files, data_dirs):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_missing_examples_raise(femnist_files, data_dirs):
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     path = data_dirs[0] / "femnist" / "1.0.0" / "metadata.json"
     metadata = json.loads(path.read_text())
     metadata["num_examples"]["train"] += 1
     path.write_text(json.dumps(metadata))
-    with pytest.raises(DataError, match="8 train examples, but 9 were prepared"):
-        prepared.decoded("femnist")
+    with pytest.raises(DataError, match="must have 9 train examples, got 8"):
+        prepared.load("femnist")
 
 
-def test_preparing_broken_files_leaves_nothing(femnist_files, data_dirs):
+def test_a_failed_preparation_leaves_nothing(femnist_files, data_dirs):
     (femnist_files[0] / "test" / "a.json").write_text('{"users"')
     with pytest.raises(DataError, match=r"a\.json: broken"):
-        catalogue.prepare("femnist", femnist_files[0], False, quiet)
-    assert prepared.find("femnist") is None
+        catalog.prepare("femnist", femnist_files[0], False, no_progress)
+    assert prepared.find_folder("femnist") is None
     assert {path.name for path in data_dirs[0].iterdir()} <= {"downloads"}
 
 
-def test_preparing_again_from_broken_files_keeps_what_was_there(femnist_files, data_dirs):
+def test_a_failed_preparation_keeps_the_previous_set(femnist_files, data_dirs):
     files = femnist_files[0]
-    catalogue.prepare("femnist", files, False, quiet)
+    catalog.prepare("femnist", files, False, no_progress)
     (files / "test" / "a.json").write_text('{"users"')
     with pytest.raises(DataError, match=r"a\.json: broken"):
-        catalogue.prepare("femnist", files, True, quiet)
-    assert len(prepared.decoded("femnist").y) == 8
+        catalog.prepare("femnist", files, True, no_progress)
+    assert len(prepared.load("femnist").y) == 8
     with pytest.raises(DataError, match=r"prepared already .* add --force"):
-        catalogue.prepare("femnist", files, False, quiet)
+        catalog.prepare("femnist", files, False, no_progress)
 
 
-def test_preparing_again_mends_whatever_is_broken(femnist_files, data_dirs):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_force_repairs_a_broken_set(femnist_files, data_dirs):
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     for name in ("dataset_info.json", "features.json"):
         (data_dirs[0] / "femnist" / "1.0.0" / name).write_text("{")
     with pytest.raises(DataError, match="--force"):
-        prepared.decoded("femnist")
-    assert len(catalogue.prepare("femnist", femnist_files[0], True, quiet).y) == 8
+        prepared.load("femnist")
+    assert len(catalog.prepare("femnist", femnist_files[0], True, no_progress).y) == 8
 
 
 def test_the_newest_version_is_read(femnist_files, data_dirs):
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
     folder = data_dirs[0] / "femnist"
     shutil.copytree(folder / "1.0.0", folder / "0.9.0")
     shutil.copytree(folder / "1.0.0", folder / "1.0.10")
-    assert prepared.find("femnist") == folder / "1.0.10"
+    assert prepared.find_folder("femnist") == folder / "1.0.10"
 
 
-def test_loads_at_the_same_time_do_not_disturb_each_other(femnist_files, data_dirs):
-    """Four threads, on a cache that is damaged again and again."""
-    catalogue.prepare("femnist", femnist_files[0], False, quiet)
+def test_concurrent_loads(femnist_files, data_dirs):
+    """Four threads load from a cache that is damaged repeatedly."""
+    catalog.prepare("femnist", femnist_files[0], False, no_progress)
 
     def load(number):
         for path in data_dirs[1].glob("femnist-*/index.json"):
             if number % 3 == 0:
                 path.unlink(missing_ok=True)
-        return len(prepared.decoded("femnist").y)
+        return len(prepared.load("femnist").y)
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(load, range(40))) == {8}
 
 
-def test_other_data_than_the_sets_is_refused(tmp_path):
+def test_files_of_another_data_set_raise(tmp_path):
     for split in ("train", "test"):
         write_leaf(tmp_path / "digits" / split / "a.json", {"w": {"x": [[0.0] * 64], "y": [1]}})
-    with pytest.raises(DataError, match="w is no client of femnist"):
-        catalogue.prepare("femnist", tmp_path / "digits", False, quiet)
+    with pytest.raises(DataError, match=r"client w of femnist must be uint8 \(28, 28, 1\)"):
+        catalog.prepare("femnist", tmp_path / "digits", False, no_progress)
 
 
 def test_any_image_set_of_tfds(data_dirs, capsys):
-    """A set that TFDS itself prepared, with a partitioner, by configuration alone."""
+    """A set prepared by TFDS, with a partition."""
     import tensorflow_datasets as tfds
     from PIL import Image
 
@@ -253,13 +239,13 @@ def test_any_image_set_of_tfds(data_dirs, capsys):
         dirichlet.min_examples = 1
         server.cohort_size = 4
     """
-    dataset = dataset_of(keys)
-    assert dataset.train.counts.sum() == 24
+    dataset = build_dataset(keys)
+    assert dataset.train.num_examples.sum() == 24
     assert dataset.num_clients == 4
     np.testing.assert_array_equal(dataset.x_test, images[24:])
-    with pytest.raises(ConfigError, match=r"tfds\.name: which set of tensorflow-datasets\? For example"):
+    with pytest.raises(ConfigError, match=r"tfds\.name: must name a data set"):
         prepared.tfds(0)
-    raw = prepared.decoded("blobs")
+    raw = prepared.load("blobs")
     assert raw.inputs == "image"
     np.testing.assert_array_equal(raw.x, images[:24])
     assert raw.y.tolist() == [0, 1] * 12
@@ -285,7 +271,7 @@ DRAMATIS PERSONAE
     and its   continuation,
   Ophelia. First.
 Stage directions stand at the margin.
-    This is nobody's... it is still Ophelia's.
+    This has no name... it is still Ophelia's.
   HAMLET. Two.
   OPHELIA. Second, of some length, so that there is a window and a little more than that to learn.
   HAMLET. Three.
@@ -293,32 +279,32 @@ Stage directions stand at the margin.
 """
 
 
-def test_roles_of_a_made_play():
-    (play,) = shakespeare.plays(PLAY.format(title="THE TRAGEDY OF HAMLET, PRINCE OF DENMARK"))
+def test_roles_of_a_synthetic_play():
+    (play,) = shakespeare.parse_plays(PLAY.format(title="THE TRAGEDY OF HAMLET, PRINCE OF DENMARK"))
     assert play[0] == "THE TRAGEDY OF HAMLET, PRINCE OF DENMARK"
     assert play[1]["HAMLET"] == ["One line", "and its   continuation,", "Two.", "Three."]
     assert list(play[1]) == ["HAMLET", "OPHELIA", "KING"]
     # Hamlet says less than a window, the king less than three lines; runs of spaces are one.
-    assert shakespeare.roles(PLAY.format(title="HAMLET, PRINCE")) == {
-        "HAMLET__PRINCE_OPHELIA": "First. This is nobody's... it is still Ophelia's. Second, of some length, so that "
+    assert shakespeare.parse_roles(PLAY.format(title="HAMLET, PRINCE")) == {
+        "HAMLET__PRINCE_OPHELIA": "First. This has no name... it is still Ophelia's. Second, of some length, so that "
         "there is a window and a little more than that to learn. "
     }
 
 
-def test_another_text_is_refused(tmp_path):
+def test_a_modified_text_raises(tmp_path):
     (tmp_path / "pg100.txt").write_text(PLAY)
-    with pytest.raises(DataError, match=r"pg100\.txt: not Project Gutenberg's"):
-        catalogue.prepare("shakespeare", tmp_path, False, quiet)
+    with pytest.raises(DataError, match=r"pg100\.txt has another SHA256"):
+        catalog.prepare("shakespeare", tmp_path, False, no_progress)
 
 
-def test_cifar10_names_what_is_missing_or_altered(tmp_path):
+def test_missing_or_modified_cifar10_files_raise(tmp_path):
     with pytest.raises(DataError, match="no data_batch_1"):
         cifar10.read(tmp_path)
     (tmp_path / "data_batch_1").write_bytes(b"not it")
     with pytest.raises(DataError, match="data_batch_1 is not the official file"):
         cifar10.read(tmp_path)
     (tmp_path / "data_batch_1").rename(tmp_path / "data_batch_1.bin")
-    with pytest.raises(DataError, match=r"data_batch_1\.bin has 6 bytes, not 30730000"):
+    with pytest.raises(DataError, match=r"data_batch_1\.bin must have 30730000 bytes, got 6"):
         cifar10.read(tmp_path)
     (tmp_path / "data_batch_1.bin").rename(tmp_path / "data_batch_1.xz")
     with pytest.raises(DataError, match=r"data_batch_1\.xz is broken"):
@@ -331,7 +317,7 @@ def test_cifar10_names_what_is_missing_or_altered(tmp_path):
 
 @pytest.fixture
 def server(tmp_path):
-    """A web server over a folder: its address and the folder."""
+    """A web server: its address and the folder that it serves."""
     folder = tmp_path / "www"
     folder.mkdir()
 
@@ -346,17 +332,18 @@ def server(tmp_path):
     httpd.server_close()
 
 
-def test_downloads_are_checked_and_kept(server, tmp_path):
+def test_downloads_are_verified_and_kept(server, tmp_path):
     url, www = server
     content = bytes(range(256)) * 9000
     (www / "set.tar.gz").write_bytes(content)
-    digest, seen = hashlib.sha256(content).hexdigest(), []
-    get = lambda digest: fetch(f"{url}/set.tar.gz", tmp_path / "got", "sha256", digest, lambda *n: seen.append(n))
-    with pytest.raises(DataError, match="another SHA256"):
+    digest, reports = hashlib.sha256(content).hexdigest(), []
+    file = partial(Download, f"{url}/set.tar.gz", "sha256")
+    get = lambda digest: fetch(file(digest), tmp_path / "got", lambda *progress: reports.append(progress))
+    with pytest.raises(DataError, match="wrong SHA256"):
         get("0" * 64)
     assert list((tmp_path / "got").iterdir()) == []
     assert get(digest).read_bytes() == content
-    assert seen[-1] == (len(content), len(content))
+    assert reports[-1] == ("bytes", len(content), len(content))
     (www / "set.tar.gz").unlink()
     assert get(digest).read_bytes() == content  # no second download
     (tmp_path / "got" / "set.tar.gz").write_bytes(content[:-1])
@@ -364,66 +351,66 @@ def test_downloads_are_checked_and_kept(server, tmp_path):
         get(digest)
 
 
-def test_cifar10_downloads_by_itself(server, monkeypatch, capsys):
-    """Up to the archive's checksum, which a made archive cannot have."""
+def test_prepare_downloads_cifar10(server, monkeypatch, capsys):
+    """Up to the checksum, which a synthetic archive cannot match."""
     url, www = server
     (www / "cifar-10-python.tar.gz").write_bytes(b"some archive")
-    monkeypatch.setitem(catalogue.DOWNLOADS, "cifar10", [(f"{url}/cifar-10-python.tar.gz", "md5", cifar10.MD5)])
+    monkeypatch.setitem(catalog.DOWNLOADS, "cifar10", [cifar10.ARCHIVE._replace(url=f"{url}/cifar-10-python.tar.gz")])
     assert main(["data", "prepare", "cifar10"]) == 2
-    assert "another MD5" in capsys.readouterr().err
+    assert "wrong MD5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["prepare", "femnist"], "femnist is made by LEAF"),
+        (["prepare", "femnist"], "femnist: .*LEAF"),
         (["prepare", "femmist"], "no such data set|did you mean femnist"),
         (["prepare", "femnist", "--from", "nowhere"], "nowhere: no such file or folder"),
         (["prepare", "digits"], "nothing to prepare"),
         (["show", "cifar10"], "not prepared .* `fedsim data prepare cifar10`"),
-        (["show", "digits", "--out", "digits.xyz"], r"digits\.xyz is no picture's name"),
-        (["show", ""], "is no name of a data set"),
-        (["prepare", "/abs"], "is no name of a data set"),
-        (["prepare", "foo bar"], "is no name of a data set"),
+        (["show", "digits", "--out", "digits.xyz"], r"digits\.xyz has an unsupported image extension"),
+        (["show", ""], "name: must be like kmnist or emnist/letters"),
+        (["prepare", "/abs"], "name: must be like kmnist or emnist/letters"),
+        (["prepare", "foo bar"], "name: must be like kmnist or emnist/letters"),
         (["prepare", "imagenet2012"], "imagenet2012: tensorflow-datasets cannot prepare it here"),
         (["shwo", "cifar10"], "invalid choice"),
         ([], "ACTION"),
     ],
 )
-def test_mistakes_get_one_line(arguments, message, capsys):
+def test_errors_are_a_single_line(arguments, message, capsys):
     assert main(["data", *arguments]) == 2
     *progress, line = capsys.readouterr().err.splitlines()
     assert progress in ([], ["preparing ..."])
     assert re.search(message, line)
 
 
-def test_show_draws_images_texts_and_other_sizes(tmp_path, femnist_files):
-    from fedsim.datasets.picture import picture
+def test_show_draws_images_text_and_client_sizes(tmp_path, femnist_files):
+    from fedsim.datasets.preview import plot_preview
 
     assert main(["data", "show", "digits", "--out", str(tmp_path / "digits.png")]) == 0
     assert (tmp_path / "digits.png").stat().st_size > 10_000
-    raw = catalogue.prepare("femnist", femnist_files[0], False, quiet)
-    figure = picture(raw)
+    raw = catalog.prepare("femnist", femnist_files[0], False, no_progress)
+    figure = plot_preview(raw)
     assert "2 clients, 8 training and 7 test examples" in figure.get_suptitle()
     (histogram,) = [axes for axes in figure.axes if axes.get_xlabel()]
     assert sum(bar.get_height() for bar in histogram.patches) == 2
     text = np.zeros((3, 80), np.int8)
     unsplit = RawDataset("text", text, np.zeros(3, int), text[:0], np.zeros(0, int), 80, "text", np.zeros(3, int))
-    assert "3 examples, not split" in picture(unsplit).get_suptitle()
+    assert "3 examples, not split" in plot_preview(unsplit).get_suptitle()
 
 
-def test_show_draws_numbers_and_several_labels(tmp_path):
-    from fedsim.datasets.picture import picture
+def test_show_draws_numbers_and_multiple_labels(tmp_path):
+    from fedsim.datasets.preview import plot_preview
 
     image, y = np.zeros((30, 8, 8, 1), np.uint8), np.linspace(-1, 1, 30)
     numbers = RawDataset("numbers", image, y, image[:10], y[:10], 0, "image")
-    figure = picture(numbers)
+    figure = plot_preview(numbers)
     assert figure.axes[0].get_title() == "-1"
     (histogram,) = [axes for axes in figure.axes if axes.get_xlabel() == "Label"]
     assert sum(bar.get_height() for bar in histogram.patches) == 40
     figure.savefig(tmp_path / "numbers.png")
     labels = np.arange(150).reshape(30, 5) % 7
-    several = picture(replace(numbers, y=labels, y_test=labels[:10], num_classes=7))
-    assert several.axes[0].get_title() == "0, 1, 2 ..."
+    multiple = plot_preview(replace(numbers, y=labels, y_test=labels[:10], num_classes=7))
+    assert multiple.axes[0].get_title() == "0, 1, 2 ..."
     vectors = replace(numbers, x=image.reshape(30, 64), inputs="vector", client_ids=np.arange(30) % 4)
-    assert "4 clients" in picture(vectors).get_suptitle()
+    assert "4 clients" in plot_preview(vectors).get_suptitle()

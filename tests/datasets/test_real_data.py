@@ -1,4 +1,4 @@
-"""The paper's data sets from their real files: the counts that must come out."""
+"""The paper's data sets from their real files have the published sizes."""
 
 import gzip
 import io
@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.datasets import catalogue, cifar10, leaf, prepared, shakespeare
+from fedsim.datasets import catalog, cifar10, leaf, prepared, shakespeare
 from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.text import decode
 from fedsim.errors import DataError
-from tests.datasets.made import dataset_of
+from tests.datasets.build import build_dataset
 
 DATA = os.environ.get("FEDSIM_DATA_DIR")
 pytestmark = pytest.mark.skipif(DATA is None, reason="FEDSIM_DATA_DIR is not set")
@@ -27,22 +27,22 @@ SOURCES = {
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def prepared_folder(tmp_path_factory):
     """All three sets, prepared once."""
     folder = tmp_path_factory.mktemp("real")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
         patch.setenv("FEDSIM_CACHE_DIR", str(folder / "cache"))
         for name, source in SOURCES.items():
-            catalogue.prepare(name, source, False, lambda *args: None)
+            catalog.prepare(name, source, False, lambda *args: None)
     return folder
 
 
 @pytest.fixture
-def load(places, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(places / "tfds"))
-    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(places / "cache"))
-    return prepared.decoded
+def load(prepared_folder, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(prepared_folder / "tfds"))
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(prepared_folder / "cache"))
+    return prepared.load
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -54,13 +54,13 @@ def test_a_second_load_decodes_nothing(load, name, monkeypatch):
     assert np.array_equal(again.y, first.y)
 
 
-def test_cifar10_counts_and_order(load):
+def test_cifar10_sizes_and_order(load):
     raw = load("cifar10")
     assert raw.x.shape == (50_000, 32, 32, 3)
     assert raw.x_test.shape == (10_000, 32, 32, 3)
     assert np.bincount(raw.y).tolist() == [5000] * 10
     assert np.bincount(raw.y_test).tolist() == [1000] * 10
-    # The labels of the official batches, one by one.
+    # Class sizes of single official batches.
     assert np.bincount(raw.y[:10_000]).tolist() == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
     assert np.bincount(raw.y[40_000:]).tolist() == [1014, 1014, 952, 1016, 997, 1025, 980, 977, 1003, 1022]
     np.testing.assert_allclose(raw.x.mean(axis=(0, 1, 2)) / 255, [0.4914, 0.4822, 0.4465], atol=1e-4)
@@ -72,9 +72,9 @@ def test_cifar10_counts_and_order(load):
 @pytest.fixture(scope="module")
 def batches():
     """Label and pixels of each official batch, [10,000, 3073]."""
-    files = cifar10._files(SOURCES["cifar10"])
+    files = cifar10.list_files(SOURCES["cifar10"])
     names = cifar10.BATCHES["train"] | cifar10.BATCHES["test"]
-    return {name: cifar10._batch(SOURCES["cifar10"], files, name, md5) for name, md5 in names.items()}
+    return {name: cifar10.read_batch(SOURCES["cifar10"], files, name, md5) for name, md5 in names.items()}
 
 
 def test_cifar10_in_binary_form(batches, tmp_path):
@@ -88,7 +88,7 @@ def test_cifar10_in_binary_form(batches, tmp_path):
     batches["test_batch"][5, 100] ^= 1
     batches["test_batch"].tofile(folder / "test_batch.bin")
     batches["test_batch"][5, 100] ^= 1
-    with pytest.raises(DataError, match="the test images are not those of CIFAR-10"):
+    with pytest.raises(DataError, match="test images of CIFAR-10"):
         cifar10.read(tmp_path)
 
 
@@ -102,32 +102,34 @@ def test_cifar10_as_an_archive(batches, tmp_path):
 
 
 def test_cifar10_dirichlet(load):
-    dataset = dataset_of('data = {name = "cifar10", num_clients = 10, partition = "dirichlet"}\ndirichlet.alpha = 0.5')
-    assert dataset.train.counts.sum() == 50_000
-    assert len(set(dataset.train.counts.tolist())) > 1
+    dataset = build_dataset(
+        'data = {name = "cifar10", num_clients = 10, partition = "dirichlet"}\ndirichlet.alpha = 0.5'
+    )
+    assert dataset.train.num_examples.sum() == 50_000
+    assert len(set(dataset.train.num_examples.tolist())) > 1
 
 
-def test_femnist_counts(load):
+def test_femnist_sizes(load):
     raw = load("femnist")
     assert (len(raw.y), len(raw.y_test), raw.num_classes) == (67_423, 7_727, 62)
     assert len(np.unique(raw.client_ids)) == len(np.unique(raw.test_client_ids)) == 489
     assert set(np.unique(raw.y)) == set(range(62))
-    assert dataset_of('data = {name = "femnist", partition = "natural"}').num_test_clients == 489
+    assert build_dataset('data = {name = "femnist", partition = "natural"}').num_test_clients == 489
 
 
-def test_femnist_holds_491_images_twice(load):
-    """392 of them in the training part, 7 in the test part, 92 in both; every writer has one or three."""
-    raw, once = load("femnist"), deduplicate(load("femnist"))
-    assert (len(once.y), len(once.y_test)) == (67_423 - 392, 7_727 - 92 - 7)
-    assert len({image.tobytes() for part in (once.x, once.x_test) for image in part}) == 74_659
-    part = lambda ids: np.bincount(ids, minlength=489)
-    before, after = (part(one.client_ids) + part(one.test_client_ids) for one in (raw, once))
+def test_femnist_has_491_duplicate_images(load):
+    """392 only in the training set, 7 only in the test set, 92 in both; all but one of the writers have exactly one."""
+    raw, deduplicated = load("femnist"), deduplicate(load("femnist"))
+    assert (len(deduplicated.y), len(deduplicated.y_test)) == (67_423 - 392, 7_727 - 92 - 7)
+    assert len({image.tobytes() for part in (deduplicated.x, deduplicated.x_test) for image in part}) == 74_659
+    count = lambda ids: np.bincount(ids, minlength=489)
+    before, after = (count(data.client_ids) + count(data.test_client_ids) for data in (raw, deduplicated))
     assert np.unique(before - after, return_counts=True)[1].tolist() == [488, 1]
 
 
 def test_shakespeare_has_leaf_s_published_figures(load):
-    text = shakespeare._text(SOURCES["shakespeare"])
-    assert len(shakespeare.plays(text)) == 36
+    text = shakespeare.read_text(SOURCES["shakespeare"])
+    assert len(shakespeare.parse_plays(text)) == 36
     raw = load("shakespeare")
     assert len(raw.client_names) == len(np.unique(raw.client_ids)) == 1_129
     assert raw.x.shape == (4_226_158, 80)
@@ -135,7 +137,7 @@ def test_shakespeare_has_leaf_s_published_figures(load):
 
 
 def test_windows_of_the_real_leaf_file_occur_in_the_same_roles(load):
-    roles = shakespeare.roles(shakespeare._text(SOURCES["shakespeare"]))
+    roles = shakespeare.parse_roles(shakespeare.read_text(SOURCES["shakespeare"]))
     path = DIRECTORY / "shakespeare" / "all_data_niid_05_keep_0_test_9.json.gz"
     users = json.loads(gzip.decompress(path.read_bytes()))["user_data"]
     windows = [(user, x + y) for user, data in users.items() for x, y in zip(data["x"], data["y"], strict=True)]
@@ -144,36 +146,36 @@ def test_windows_of_the_real_leaf_file_occur_in_the_same_roles(load):
 
 
 def test_shakespeare_from_leaf_s_files(tmp_path, data_dirs):
-    """The real file as both parts: 34 roles; num_samples, which is 79 too high for each, is not believed."""
+    """The real file as both parts: 34 roles; num_samples, which is 79 too high for each role, is ignored."""
     content = (DIRECTORY / "shakespeare" / "all_data_niid_05_keep_0_test_9.json.gz").read_bytes()
     for split in ("train", "test"):
         (tmp_path / "leaf" / split).mkdir(parents=True)
         (tmp_path / "leaf" / split / "all.json.gz").write_bytes(content)
-    raw = catalogue.prepare("shakespeare", tmp_path / "leaf", False, lambda *args: None)
+    raw = catalog.prepare("shakespeare", tmp_path / "leaf", False, lambda *args: None)
     assert len(raw.y) == len(raw.y_test) == 17_703
     assert len(raw.client_names) == 34
     user, x, y = next(leaf.read(tmp_path / "leaf" / "train"))
-    mine = raw.client_ids == raw.client_names.tolist().index(user)
-    assert decode(raw.x[mine][0]) == decode(x[0])
-    assert raw.y[mine].tolist() == y.tolist()
+    members = raw.client_ids == raw.client_names.tolist().index(user)
+    assert decode(raw.x[members][0]) == decode(x[0])
+    assert raw.y[members].tolist() == y.tolist()
 
 
-def test_the_paper_s_roles_can_be_drawn(load):
+def test_the_roles_of_the_paper(load):
     """71 roles, split 80/20 in time: no training window overlaps a test window of the same role."""
     keys = 'name = "shakespeare", partition = "natural", sample_clients = 71, test_fraction = 0.2'
-    dataset = dataset_of(f"data = {{{keys}}}")
+    dataset = build_dataset(f"data = {{{keys}}}")
     assert dataset.num_clients == dataset.num_test_clients == 71
-    roles = shakespeare.roles(shakespeare._text(SOURCES["shakespeare"]))
+    roles = shakespeare.parse_roles(shakespeare.read_text(SOURCES["shakespeare"]))
     lengths = {len(text) - 80: text for text in roles.values()}
-    ends = dataset.train.offsets + dataset.train.counts
+    ends = dataset.train.offsets + dataset.train.num_examples
     checked = 0
     for client in range(dataset.num_clients):
         start, end = dataset.train.offsets[client], ends[client]
-        mine = np.flatnonzero(dataset.test_clients == client)
-        total = end - start + 79 + len(mine)
+        members = np.flatnonzero(dataset.test_clients == client)
+        total = end - start + 79 + len(members)
         text = lengths.get(int(total), "")
         assert (end - start) == int(0.8 * total)
         if decode(dataset.train.x[start]) == text[:80]:  # the only role of this length
-            assert decode(dataset.x_test[mine[0]]) == text[end - start + 79 :][:80]
+            assert decode(dataset.x_test[members[0]]) == text[end - start + 79 :][:80]
             checked += 1
     assert checked > 10

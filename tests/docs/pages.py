@@ -1,15 +1,15 @@
-"""What the pages of the documentation show: their blocks of code, and what a comment says of how a test runs one.
+"""Code blocks of the documentation, and the comments that say how tests run them.
 
-A comment of HTML right before a block is not shown, and says
+An HTML comment right before a block is invisible to readers:
 
-    <!-- not run: REASON -->            it is left out
-    <!-- read, not run: REASON -->      its commands are checked, configuration and options, but not executed
-    <!-- tested with: OPTIONS -->       the options are added to each `fedsim run`, so that it takes seconds
-    <!-- first: COMMAND -->             a command that the reader has run on another page
-    <!-- has: FOLDER -->                the folder is there: a small one of two rules and two lambdas
+    <!-- not run: REASON -->            the block is skipped
+    <!-- read, not run: REASON -->      options and configuration of its commands are checked, but nothing is executed
+    <!-- tested with: OPTIONS -->       these options are added to each `fedsim run`, so that it takes seconds
+    <!-- first: COMMAND -->             a command from another page that is executed first
+    <!-- has: FOLDER -->                a run folder that exists: two rules and two lambdas
 
-A block with `fedsim run` needs one of the first three. All other blocks run as they stand, those of a page in order and
-in one folder. A block whose first line is a comment with a file's name is that file.
+A block with `fedsim run` needs one of the first three. All other blocks run unchanged and in order, in one folder
+per page. A block whose first line is a comment with a file name is written to that file.
 """
 
 import re
@@ -21,16 +21,16 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"((?:^<!-- .*? -->\n)*)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NOTE = re.compile(r"<!-- ([a-z, ]+): (.*?) -->")
 INLINE = re.compile(r"`(fedsim (?:run|report|data|paper|config)[^`]*)`")
-OWN_TESTS = ("docs/extending.md", "docs/how-to/simulation.md")  # whose blocks have a test of their own
+TESTED_SEPARATELY = ("docs/extending.md", "docs/how-to/simulation.md")
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if "docs/results" not in str(path)  # made by `fedsim paper --page`
+    if "docs/results" not in str(path)  # written by `fedsim paper --page`
 )
 
 
 class Block(NamedTuple):
-    """A block of code, with what comments say of it."""
+    """A block of code, and its comments."""
 
     language: str
     text: str
@@ -38,9 +38,9 @@ class Block(NamedTuple):
 
     @property
     def file(self) -> str | None:
-        """The name of the file that the block is."""
-        named = re.match(r"# (\S+\.(?:py|toml))\n", self.text)
-        return named and named[1]
+        """Name of the file in the first line, if any."""
+        match = re.match(r"# (\S+\.(?:py|toml))\n", self.text)
+        return match and match[1]
 
 
 def text_of(page: str) -> str:
@@ -49,14 +49,14 @@ def text_of(page: str) -> str:
 
 def blocks(page: str, *languages: str) -> list[Block]:
     """The page's blocks in these languages, or in all."""
-    found = []
+    result = []
     for comments, language, text in BLOCK.findall(text_of(page)):
         notes: dict[str, list[str]] = {}
         for word, rest in NOTE.findall(comments):
             notes.setdefault(word, []).append(rest)
         if not languages or language in languages:
-            found.append(Block(language, text, notes))
-    return found
+            result.append(Block(language, text, notes))
+    return result
 
 
 def commands(block: Block) -> list[list[str]]:
@@ -66,7 +66,7 @@ def commands(block: Block) -> list[list[str]]:
 
 
 def inline_commands(page: str) -> list[list[str]]:
-    """Whole commands in the page's sentences: no bare names, placeholders in capitals, or dots."""
+    """Complete commands in the page's sentences: without placeholders in capitals, or dots."""
     outside = BLOCK.sub("", text_of(page))
-    whole = [text.split() for text in INLINE.findall(outside) if not re.search(r"\b[A-Z]{2,}\b|\.\.\.", text)]
-    return [words for words in whole if len(words) > 2]
+    complete = [text.split() for text in INLINE.findall(outside) if not re.search(r"\b[A-Z]{2,}\b|\.\.\.", text)]
+    return [words for words in complete if len(words) > 2]

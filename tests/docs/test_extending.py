@@ -1,4 +1,4 @@
-"""Every recipe of docs/extending.md, run as a reader would: files written, code executed, the diff applied."""
+"""Runs every recipe of docs/extending.md: writes files, executes code, applies the diff."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def test_recipe(title, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_built_in_rule_is_one_file_and_one_line(tmp_path):
+def test_the_diff_adds_a_built_in_rule(tmp_path):
     shutil.copytree(Path(fedsim.__file__).parent, tmp_path / "src" / "fedsim")
     diff = re.search(r"^```diff\n(.*?)^```", TEXT, flags=re.M | re.S)[1]
     changed = [line for line in diff.splitlines() if line.startswith("+++ ")]
@@ -51,20 +51,20 @@ import fedsim
 from fedsim.config.registry import find
 from fedsim.engine.plan import group_runs
 from fedsim.testing import check_aggregator
-assert fedsim.__file__.startswith(PLACE)
+assert fedsim.__file__.startswith(FOLDER)
 check_aggregator(find("server.aggregator", "median_norm").make(factor=1.5))
-runs = fedsim.load({}, server__aggregator="median_norm", median_norm__factor=[1, 1.5, 2, 3, 5]).runs()
+runs = fedsim.load({}, server__aggregator="median_norm", median_norm__factor=fedsim.sweep([1, 1.5, 2, 3, 5])).runs()
 print(len(runs), len(group_runs(runs)))
 """
-    place = repr(str(tmp_path))
+    folder = repr(str(tmp_path))
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", program.replace("PLACE", place)],
+    process = subprocess.run(
+        [sys.executable, "-c", program.replace("FOLDER", folder)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["5", "1"]
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == ["5", "1"]

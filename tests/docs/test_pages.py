@@ -1,4 +1,4 @@
-"""The documentation's code, run page by page as a reader would."""
+"""Runs the code of the documentation page by page."""
 
 import re
 import shutil
@@ -11,53 +11,55 @@ import fedsim
 from fedsim.cli import main as cli
 from fedsim.cli.overrides import SLURM, split_overrides
 from fedsim.config import toml
-from fedsim.config.registry import BUILT_IN
+from fedsim.config.kinds import KINDS
 from fedsim.runs.schemas import SCHEMAS
-from tests.docs.pages import OWN_TESTS, PAGES, ROOT, Block, blocks, commands, inline_commands, text_of
+from tests.docs.pages import PAGES, ROOT, TESTED_SEPARATELY, Block, blocks, commands, inline_commands, text_of
 
-HOW = {"not run", "read, not run", "tested with"}
-WORDS = {*HOW, "first", "has"}
-WITH_CODE = [page for page in PAGES if page not in OWN_TESTS and page != "README.md" and blocks(page, "python", "sh")]
+RUN_NOTES = {"not run", "read, not run", "tested with"}
+NOTES = {*RUN_NOTES, "first", "has"}
+WITH_CODE = [
+    page for page in PAGES if page not in TESTED_SEPARATELY and page != "README.md" and blocks(page, "python", "sh")
+]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A run folder to read: two rules, two lambdas, two seeds, clean and corrupted."""
-    out = tmp_path_factory.mktemp("docs") / "made"
+def run_folder(tmp_path_factory):
+    """A run folder with two rules, two lambdas, two seeds, clean and corrupted."""
+    out = tmp_path_factory.mktemp("docs") / "runs"
     experiment = fedsim.load(
         ROOT / "configs" / "quickstart.toml",
-        server__aggregator=["fedavg", "arfl"],
-        arfl__lam=[0.1, 10.0],
-        corruption__fraction=[0.0, 0.3],
+        server__aggregator=fedsim.sweep(["fedavg", "arfl"]),
+        arfl__lam=fedsim.sweep([0.1, 10.0]),
+        corruption__fraction=fedsim.sweep([0.0, 0.3]),
         corruption__kind="shuffling",
-        seed=[0, 1],
+        seed=fedsim.sweep([0, 1]),
         server__num_rounds=4,
     )
     return fedsim.run(experiment, out=out, progress=False).path
 
 
 @pytest.fixture
-def reader(tmp_path, monkeypatch):
-    """In an empty folder with the repository's configurations. Figures have tests of their own, and take long."""
+def page_folder(tmp_path, monkeypatch):
+    """The current folder, with the repository's configurations. Figures are slow and tested elsewhere."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("fedsim.report.figures", lambda results: {})
     modules = set(sys.modules)
     yield tmp_path
-    for name in set(sys.modules) - modules:  # the page's own files
+    for name in set(sys.modules) - modules:  # modules that the page defines
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
 
 
 @pytest.mark.parametrize("page", WITH_CODE)
-def test_code_of(page, reader, made):
+def test_code(page, page_folder, run_folder):
     namespace: dict = {"__name__": "page"}
     for block in blocks(page):
         for command in block.notes.get("first", ()):
             execute(command.split())
         for folder in block.notes.get("has", ()):
-            shutil.copytree(made, folder)
+            shutil.copytree(run_folder, folder)
         if block.file:
             Path(block.file).write_text(block.text)
         elif block.language == "python" and "not run" not in block.notes:
@@ -67,8 +69,8 @@ def test_code_of(page, reader, made):
 
 
 def is_marked(block: Block) -> bool:
-    """Whether a comment says how a block with a run is tested, so that none takes minutes unawares."""
-    return block.language != "sh" or "fedsim run" not in block.text or bool(block.notes.keys() & HOW)
+    """Whether a comment says how a block with `fedsim run` is tested, so that no test takes minutes by accident."""
+    return block.language != "sh" or "fedsim run" not in block.text or bool(block.notes.keys() & RUN_NOTES)
 
 
 def run_shell(block: Block) -> None:
@@ -77,19 +79,19 @@ def run_shell(block: Block) -> None:
     extra = [word for options in block.notes.get("tested with", ()) for word in options.split()]
     for command in commands(block):
         if "read, not run" in block.notes:
-            read(command)
+            check(command)
         else:
             execute(command + (extra if command[1] == "run" else []))
 
 
 def execute(command: list[str]) -> None:
-    """Runs a command of fedsim; an option that is given again behind it counts."""
+    """Runs a fedsim command; the last of repeated options applies."""
     assert command[0] == "fedsim", command
-    assert cli.main(last_wins(command[1:])) == 0
+    assert cli.main(keep_last_options(command[1:])) == 0
 
 
-def last_wins(words: list[str]) -> list[str]:
-    """The words without options whose key is named again behind them."""
+def keep_last_options(words: list[str]) -> list[str]:
+    """The words without options that are repeated later."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
@@ -100,8 +102,8 @@ def last_wins(words: list[str]) -> list[str]:
     return [word for i, part in enumerate(parts) if names[i] is None or names[i] not in names[i + 1 :] for word in part]
 
 
-def read(command: list[str]) -> None:
-    """Checks a command's options, and the configuration of one that runs, without running it."""
+def check(command: list[str]) -> None:
+    """Checks a command's options and configuration without running it."""
     rest, overrides = split_overrides(command[1:])
     options = cli._parser().parse_args(rest)
     if command[1] == "run":
@@ -113,33 +115,33 @@ def read(command: list[str]) -> None:
 def test_commands_in_sentences(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for command in inline_commands(page):
-        read(command)
+        check(command)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md"])
-def test_what_is_not_run_says_why(page):
+def test_blocks_that_are_not_run_have_a_reason(page):
     for block in blocks(page):
         assert is_marked(block), f"{page}: a comment must say how this is tested (tests/docs/pages.py):\n{block.text}"
-        assert set(block.notes) <= WORDS
+        assert set(block.notes) <= NOTES
         assert all(reason.strip() for reasons in block.notes.values() for reason in reasons)
 
 
 @pytest.mark.parametrize("table", SCHEMAS)
-def test_columns_of_run_folders(table):
+def test_run_folder_columns(table):
     part = text_of("docs/reference/run-folders.md").split(f"## {table}.parquet\n")[1].split("\n## ")[0]
-    told = []
+    documented = []
     for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", part, re.MULTILINE):
-        told += [(name, kind) for name in re.findall(r"`(\w+)`", names)]
-    assert told == [(field.name, str(field.type)) for field in SCHEMAS[table]]
+        documented += [(name, kind) for name in re.findall(r"`(\w+)`", names)]
+    assert documented == [(field.name, str(field.type)) for field in SCHEMAS[table]]
 
 
-def test_every_corruption_has_a_line():
+def test_every_corruption_is_documented():
     table = text_of("docs/reference/corruptions.md").split("\n\n")[2]
-    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == set(BUILT_IN["corruption.kind"])
+    documented = {name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert documented == set(KINDS["corruption.kind"].built_in)
 
 
-def test_the_face_names_what_there_is():
-    table = text_of("README.md").split("## What there is\n")[1].split("\n## ")[0]
-    known = {name for names in BUILT_IN.values() for name in names}
+def test_features_of_the_readme_exist():
+    table = text_of("README.md").split("## Features\n")[1].split("\n## ")[0]
+    known = {name for kind in KINDS.values() for name in kind.built_in}
     assert set(re.findall(r"`(\w+)`", table)) <= known

@@ -10,7 +10,7 @@ from fedsim.engine import cache
 SHOW = """
 import jax
 from fedsim.engine import cache
-cache.keep_programs()
+cache.enable_program_cache()
 jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))
 print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_compilation_cache_max_size"])
 """
@@ -30,35 +30,35 @@ def shown(**environment):
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))
-    assert int(size) == cache.MOST_BYTES
+    assert int(size) == cache.MAX_BYTES
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
 
 
-def test_a_users_choice_stands(tmp_path):
+def test_jax_options_of_the_user_win(tmp_path):
     assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[0].endswith("own")
     assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")[0] == "None"
     assert not (tmp_path / "programs").exists()
 
 
-def test_a_value_is_made_once(tmp_path):
+def test_memoize_computes_once(tmp_path):
     made = []
     make = lambda: made.append(1) or [len(made), 0.5]
-    assert cache.remembered("a", make) == cache.remembered("a", make) == [1, 0.5]
-    assert cache.remembered("b", make) == [2, 0.5]
+    assert cache.memoize("a", make) == cache.memoize("a", make) == [1, 0.5]
+    assert cache.memoize("b", make) == [2, 0.5]
     next(iter((cache.cache.directory() / "programs" / "forecasts").iterdir())).write_text("broken")
-    assert len({str(cache.remembered(key, make)) for key in "ab"}) == 2
+    assert len({str(cache.memoize(key, make)) for key in "ab"}) == 2
     assert len(made) == 3
 
 
-def test_where_one_is_chosen_already_nothing_changes():
+def test_an_existing_cache_folder_is_kept():
     before = jax.config.values["jax_compilation_cache_dir"]
-    cache.keep_programs()
+    cache.enable_program_cache()
     assert before is not None
     assert jax.config.values["jax_compilation_cache_dir"] == before
 
 
-def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path, monkeypatch):
+def test_an_unwritable_folder_costs_only_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
-    assert cache.remembered("a", lambda: [1]) == [1]
+    assert cache.memoize("a", lambda: [1]) == [1]
     assert shown(FEDSIM_CACHE_DIR=str(tmp_path / "file"))[0] == "None"

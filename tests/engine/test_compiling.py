@@ -1,4 +1,4 @@
-"""Programs that are compiled ahead."""
+"""Programs that are compiled in the background."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
-from fedsim.engine.compiling import Ahead, GroupPrograms
+from fedsim.engine.compiling import BackgroundCompiler, GroupCompiler
 from fedsim.engine.devices import compiler_options
 from tests.conftest import check_equal
 
@@ -33,37 +33,37 @@ def plan():
 
 
 @pytest.fixture
-def made(plan):
-    """What makes a group's programs, and the numbers of the groups that it made."""
+def compilers(plan):
+    """A function that makes the compiler of a group, and the numbers of the groups that it was called with."""
     numbers = []
 
     def make(number):
         numbers.append(number)
         group = plan.groups[number]
-        return GroupPrograms(plan.configs(group), plan.dataset(group), group.layout)
+        return GroupCompiler(plan.configs(group), plan.dataset(group), group.layout)
 
     return make, numbers
 
 
-def test_a_group_that_was_begun_is_not_made_again(made):
-    make, numbers = made
-    with Ahead(make) as ahead:
-        first = ahead.take(0)
-        ahead.start(1)
-        ahead.start(1)
-        assert first.compiled()[1] > 0
-        second = ahead.take(1)
-        assert second.compiled() is second.compiled()
+def test_a_started_group_is_not_compiled_again(compilers):
+    make, numbers = compilers
+    with BackgroundCompiler(make) as background:
+        first = background.take(0)
+        background.start(1)
+        background.start(1)
+        assert first.compile()[1] > 0
+        second = background.take(1)
+        assert second.compile() is second.compile()
         assert numbers == [0, 1]
-        ahead.start(0)
-        ahead.take(1)  # 0 was somebody else's
-        ahead.take(0)
+        background.start(0)
+        background.take(1)  # another process has taken 0
+        background.take(0)
         assert numbers == [0, 1, 0, 1, 0]
 
 
-def test_what_fails_in_the_background_is_tried_again(made, monkeypatch):
-    """Memory that was short while another group ran, say."""
-    make, _ = made
+def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
+    """For example because memory was short while another group ran."""
+    make, _ = compilers
     right, calls = compiling._compile, []
 
     def once(*args):
@@ -73,19 +73,19 @@ def test_what_fails_in_the_background_is_tried_again(made, monkeypatch):
         return right(*args)
 
     monkeypatch.setattr(compiling, "_compile", once)
-    with Ahead(make) as ahead:
-        assert ahead.take(0).compiled()[1] > 0
+    with BackgroundCompiler(make) as background:
+        assert background.take(0).compile()[1] > 0
     assert len(calls) == 2
 
 
-def test_rows_do_not_depend_on_it(plan, tmp_path, monkeypatch):
+def test_rows_do_not_depend_on_background_compilation(plan, tmp_path, monkeypatch):
     ahead = run_plan(plan, tmp_path / "ahead")
-    monkeypatch.setattr(Ahead, "start", lambda self, number: None)
-    monkeypatch.setattr(Ahead, "take", lambda self, number: self._make(number))
+    monkeypatch.setattr(BackgroundCompiler, "start", lambda self, number: None)
+    monkeypatch.setattr(BackgroundCompiler, "take", lambda self, number: self._make_compiler(number))
     check_equal(run_plan(plan, tmp_path / "alone"), ahead)
 
 
-def test_llvm_does_less_unless_told_otherwise(made, monkeypatch):
+def test_llvm_level_unless_xla_flags_set_one(compilers, monkeypatch):
     device = jax.devices("cpu")[0]
     assert compiler_options(device) == {}  # tests have chosen a level
     monkeypatch.delenv("XLA_FLAGS")
@@ -95,10 +95,10 @@ def test_llvm_does_less_unless_told_otherwise(made, monkeypatch):
     compile_ = jax.stages.Lowered.compile
     patched = lambda self, options=None: given.append(options) or compile_(self, options)
     monkeypatch.setattr(jax.stages.Lowered, "compile", patched)
-    programs = made[0](0)
-    placed = programs.place()
-    compiled, _ = programs.compiled()
+    programs = compilers[0](0)
+    inputs = programs.place()
+    executables, _ = programs.compile()
     assert given == [{"xla_backend_optimization_level": "1"}] * 3
-    states = compiled.init(placed.shared, placed.inputs)
-    states, _ = compiled.chunk(states, placed.shared, placed.inputs, programs.number_of_rounds(1))
+    states = executables.init(inputs.shared, inputs.runs)
+    states, _ = executables.chunk(states, inputs.shared, inputs.runs, programs.place_number(1))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states.variables))

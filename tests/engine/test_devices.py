@@ -42,7 +42,7 @@ from pathlib import Path
 from fedsim.config.toml import read
 from fedsim.engine import make_plan, run_plan
 for devices in sys.argv[2:]:
-    plan = make_plan(read(Path(sys.argv[1]), {"engine.client_devices": devices}))
+    plan = make_plan(read(Path(sys.argv[1]), {"engine.client_devices": int(devices)}))
     run_plan(plan, Path(f"out-{devices}"))
 """
 
@@ -66,7 +66,7 @@ def folders(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("client_devices", [1, 2])  # 3 and 2 devices for the runs
 def test_four_devices_are_one(client_devices, folders):
-    """Also for 3 runs on 2 devices, a cohort of 5 on 2, and what clients remember."""
+    """Also for 3 runs on 2 devices, a cohort of 5 on 2, and states of clients."""
     one, four = (RunFolder(folder / f"out-{n}") for folder, n in zip(folders, (1, client_devices), strict=True))
     check_equal(four, one)
     layouts = [entry["layout"] for entry in four.read_manifest()["plan"]]
@@ -74,7 +74,7 @@ def test_four_devices_are_one(client_devices, folders):
     assert {layout["run_devices"] for layout in layouts} == {min(3, 4 // client_devices)}
 
 
-COUNT = "from fedsim.engine import devices; devices.one_per_core(); import jax; print(jax.device_count())"
+COUNT = "from fedsim.engine import devices; devices.use_one_per_core(); import jax; print(jax.device_count())"
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ COUNT = "from fedsim.engine import devices; devices.one_per_core(); import jax; 
 def test_a_device_for_each_core_unless_chosen(environment, expected):
     """Also where jax has started already: nothing happens."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
-    command = [sys.executable, "-c", f"{COUNT}; devices.one_per_core()"]
+    command = [sys.executable, "-c", f"{COUNT}; devices.use_one_per_core()"]
     done = subprocess.run(command, env=inherited | environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) == (expected or min(8, len(os.sched_getaffinity(0))))
 
 
-def test_what_is_written_down_of_a_device():
+def test_describe():
     from fedsim.engine import devices
 
-    told = devices.describe()
-    assert told["platform"] == "cpu"
-    assert told["count"] == 1
+    description = devices.describe()
+    assert description["platform"] == "cpu"
+    assert description["count"] == 1
     cpuinfo = Path("/proc/cpuinfo").read_text()
-    assert told["kind"] in cpuinfo or told["kind"] == "cpu"
-    assert all(word in cpuinfo for word in told.get("vectors", "").split())
+    assert description["kind"] in cpuinfo or description["kind"] == "cpu"
+    assert all(word in cpuinfo for word in description.get("vectors", "").split())

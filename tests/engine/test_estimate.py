@@ -35,7 +35,7 @@ def run_bytes(overrides=None):
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"server.optimizer": "adam"}, {"client.algorithm": "scaffold"}, {"mlp.hidden_sizes": "[40, 9]"}],
+    [{"server.optimizer": "adam"}, {"client.algorithm": "scaffold"}, {"mlp.hidden_sizes": [40, 9]}],
     ids=["adam", "scaffold", "wider"],
 )
 def test_a_state_counts_with_all_that_it_carries(overrides):
@@ -43,9 +43,9 @@ def test_a_state_counts_with_all_that_it_carries(overrides):
     (plain, before), (more, after) = run_bytes(), run_bytes(overrides)
     true_bytes = lambda state: sum(leaf.nbytes for leaf in jax.tree.leaves(state._replace(key=())))
     params = memory.tree_bytes(before.variables.params)
-    least = {"adam": 2 * params, "scaffold": 9 * params}.get(next(iter(overrides.values())), params)
+    least = {"server.optimizer": 2 * params, "client.algorithm": 9 * params}.get(next(iter(overrides)), params)
     assert true_bytes(after) - true_bytes(before) >= least
-    assert more - plain == estimate.COPIES * (true_bytes(after) - true_bytes(before))
+    assert more - plain == estimate.NUM_COPIES * (true_bytes(after) - true_bytes(before))
 
 
 def test_a_noisy_run_holds_its_own_images():
@@ -53,7 +53,7 @@ def test_a_noisy_run_holds_its_own_images():
     dataset = build.dataset(config)
     clean = parse(TEXT, {"corruption.kind": "none"}).runs()[0]
     noisy, benign = estimate.run_bytes([config, clean], dataset)
-    assert noisy - benign == estimate.COPIES * dataset.train.x.nbytes
+    assert noisy - benign == estimate.NUM_COPIES * dataset.train.x.nbytes
 
 
 def test_groups_are_cut_to_the_memory(monkeypatch):
@@ -82,15 +82,15 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
     monkeypatch.setattr(estimate, "_example_seconds", lambda *args: 1.0)
 
     def seconds(overrides=None, **layout):
-        configs = parse(TEXT, {"client.batch_size": "1"} | (overrides or {})).runs()
+        configs = parse(TEXT, {"client.batch_size": 1} | (overrides or {})).runs()
         return estimate.group_seconds(configs, build.dataset(configs[0]), Layout(**layout))
 
     dataset = build.dataset(parse(TEXT).runs()[0])
-    cohort = 4 * dataset.train.counts.mean()  # clients have 179 or 180 examples, and batches of one waste nothing
-    assert seconds({"client.epochs": "3"}) - seconds() == pytest.approx(7 * 10 * 2 * cohort, rel=0.02)
-    assert seconds() - seconds({"client.steps": "100"}) == pytest.approx(7 * 10 * (cohort - 4 * 100), rel=0.02)
-    before_rounds = seconds({"server.num_rounds": "0"})
-    one_evaluation = (seconds({"server.eval_every": "1"}) - seconds({"server.eval_every": "10"})) / 9
+    cohort = 4 * dataset.train.num_examples.mean()  # clients have 179 or 180 examples, and batches of one waste nothing
+    assert seconds({"client.epochs": 3}) - seconds() == pytest.approx(7 * 10 * 2 * cohort, rel=0.02)
+    assert seconds() - seconds({"client.steps": 100}) == pytest.approx(7 * 10 * (cohort - 4 * 100), rel=0.02)
+    before_rounds = seconds({"server.num_rounds": 0})
+    one_evaluation = (seconds({"server.eval_every": 1}) - seconds({"server.eval_every": 10})) / 9
     assert seconds() - before_rounds == pytest.approx(7 * 10 * cohort * 4 / 3 + 2 * one_evaluation, rel=0.02)
     assert seconds(run_devices=2) == pytest.approx(4 / 7 * seconds())
     assert seconds(client_devices=2) < seconds()

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
-from fedsim.engine.inputs import Shared, prepare
+from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import group_runs
-from fedsim.engine.programs import Programs, map_runs
-from fedsim.runs.events import Begun, Ended, Evaluated, Kept, Started, Status
+from fedsim.engine.programs import RunFunctions, map_runs
+from fedsim.runs.events import Evaluated, GroupFinished, GroupSkipped, GroupStarted, Started, Status
 from tests.conftest import check_equal, run_toml
 
 SMALL = """
@@ -83,7 +84,7 @@ def test_events_tell_the_story_in_order(events, plan, folder):
     assert started == Started(8, 8 * 5)
     for number in range(2):
         of_group = [event for event in rest if event.group == number]
-        assert [type(event) for event in of_group] == [Status, Status, Begun, *[Evaluated] * 4, Ended]
+        assert [type(event) for event in of_group] == [Status, Status, GroupStarted, *[Evaluated] * 4, GroupFinished]
         assert [event.text for event in of_group[:2]] == ["compiling", "running"]
         evaluated = of_group[3:7]
         assert [event.round for event in evaluated] == [0, 2, 4, 5]
@@ -92,8 +93,8 @@ def test_events_tell_the_story_in_order(events, plan, folder):
         assert rest[number * 8 : number * 8 + 8] == of_group
     again = []
     run_plan(plan, folder.path, [again.append])
-    assert [event for event in again if isinstance(event, Kept)] == [Kept(0, 20), Kept(1, 20)]
-    assert not any(isinstance(event, Begun | Evaluated) for event in again)
+    assert [event for event in again if isinstance(event, GroupSkipped)] == [GroupSkipped(0, 20), GroupSkipped(1, 20)]
+    assert not any(isinstance(event, GroupStarted | Evaluated) for event in again)
 
 
 def test_rows_of_rounds(folder, plan):
@@ -135,7 +136,7 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     position = len(plan.runs) - 1
     config, dataset = plan.runs[position], plan.dataset(plan.groups[-1])
     data = jax.tree.map(jnp.asarray, dataset.train)
-    inputs = jax.tree.map(lambda a: a[0], prepare([config], data, dataset.spec))
+    inputs = jax.tree.map(lambda a: a[0], make_run_inputs([config], data, dataset.spec))
     clients = data._replace(y=inputs.changes["y"], corrupted=inputs.changes["corrupted"])
     simulation = build.simulation(config, dataset)
     state = simulation.init(inputs.key, clients, inputs.hparams)
@@ -171,9 +172,9 @@ def test_a_group_compiles_once(plan):
     """Whatever the round, the grid value or the length of the chunk: one trace of the chunk."""
     group = plan.groups[1]
     configs, dataset = plan.configs(group), plan.dataset(group)
-    shared = Shared(jax.tree.map(jnp.asarray, dataset.train), ())
-    inputs = prepare(configs, shared.train, dataset.spec)
-    programs = Programs(build.simulation(configs[0], dataset, Layout(client_width=4)), 2, 2)
+    shared = SharedInputs(jax.tree.map(jnp.asarray, dataset.train), ())
+    inputs = make_run_inputs(configs, shared.train, dataset.spec)
+    programs = RunFunctions(build.simulation(configs[0], dataset, Layout(client_width=4)), 2, 2)
     chex.clear_trace_counter()
     chunk = jax.jit(chex.assert_max_traces(programs.chunk, n=1))
     state = programs.init(shared, inputs)
@@ -191,15 +192,15 @@ def test_more_rounds_and_other_values_compile_nothing_more(tmp_path):
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None
     )
-    counts = []
+    num_examples = []
     rule = {"server.aggregator": "arfl"}
-    for trial, overrides in enumerate([{}, {}, {"server.num_rounds": "2"}, {"sweep.seed": ["5", "6"]}]):
+    for trial, overrides in enumerate([{}, {}, {"server.num_rounds": 2}, {"seed": fedsim.sweep([5, 6])}]):
         plan = make_plan(parse(SMALL, rule | overrides))
         compiled.clear()
         run_plan(plan, tmp_path / str(trial))
-        counts.append(len(compiled))
-    assert counts[1] >= 3 * len(plan.groups)
-    assert counts[1] == counts[2] == counts[3]  # the first trial may compile shared helpers too
+        num_examples.append(len(compiled))
+    assert num_examples[1] >= 3 * len(plan.groups)
+    assert num_examples[1] == num_examples[2] == num_examples[3]  # the first trial may compile shared helpers too
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
@@ -225,6 +226,6 @@ def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
     assert len(plan.groups) == 1
     rows = run_plan(plan, tmp_path / "both").read("rounds").to_pylist()
     assert [row["diverged"] for row in rows] == [False, False, False, False, True, True]
-    alone = run_plan(make_plan(parse(text, {"client.learning_rate": "0.1"})), tmp_path / "alone")
+    alone = run_plan(make_plan(parse(text, {"client.learning_rate": 0.1})), tmp_path / "alone")
     for mixed, single in zip(rows, alone.read("rounds").to_pylist(), strict=False):
         assert mixed["test_loss"] == pytest.approx(single["test_loss"], rel=1e-5)

@@ -3,6 +3,7 @@
 import pyarrow.compute as pc
 import pytest
 
+import fedsim
 from fedsim.cli.main import main
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
@@ -28,7 +29,7 @@ client_width = 4
 [[sweep]]
 seed = [0, 1]
 """
-MORE = {"sweep.seed": ["3", "1", "0"], "sweep.server.aggregator": ["arfl", "fedavg"]}
+MORE = {"seed": fedsim.sweep([3, 1, 0]), "server.aggregator": fedsim.sweep(["arfl", "fedavg"])}
 
 
 def plan_of(overrides=None):
@@ -60,7 +61,7 @@ def check(folder, more):
 def test_more_seeds_and_rules_are_added(more, tmp_path):
     first = run_plan(plan_of(), tmp_path / "first")
     parts = {path.name: path.stat().st_mtime_ns for path in first.parts.iterdir()}
-    with pytest.raises(RunFolderError, match="add --extend to keep its 2 runs and make the other 4"):
+    with pytest.raises(RunFolderError, match="add --extend to keep its 2 runs and add 4"):
         run_plan(plan_of(MORE), first.path)
     observer = Stop(-1)
     run_plan(plan_of(MORE), first.path, [observer], extend=True)
@@ -73,7 +74,7 @@ def test_more_seeds_and_rules_are_added(more, tmp_path):
     assert parse(text).runs() == plan_of(MORE).runs
     with pytest.raises(RunFolderError, match="holds results of another config"):
         run_plan(plan_of(), first.path)
-    with pytest.raises(RunFolderError, match="4 of its runs are not among these"):
+    with pytest.raises(RunFolderError, match="4 of its runs are not in this config"):
         run_plan(plan_of(), first.path, extend=True)
 
 
@@ -85,50 +86,50 @@ def test_an_incomplete_folder_is_extended_and_interrupted(more, tmp_path):
 
 
 def longer(rounds, **overrides):
-    return plan_of({"record.states": "true", "server.num_rounds": rounds, **overrides})
+    return plan_of({"record.final_states": True, "server.num_rounds": rounds, **overrides})
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Two seeds with eight rounds, made at once."""
-    return run_plan(longer("8"), tmp_path_factory.mktemp("runs") / "straight")
+    return run_plan(longer(8), tmp_path_factory.mktemp("runs") / "straight")
 
 
-def test_more_rounds_go_on_from_the_states_at_the_end(straight, tmp_path):
-    folder = run_plan(longer("4"), tmp_path / "more-rounds")
-    with pytest.raises(RunFolderError, match="num_rounds 4 there, 8 here; add --extend to go on from the rounds"):
-        run_plan(longer("8"), folder.path)
+def test_rounds_are_added_from_the_final_states(straight, tmp_path):
+    folder = run_plan(longer(4), tmp_path / "more-rounds")
+    with pytest.raises(RunFolderError, match="num_rounds was 4, is 8; add --extend to add rounds"):
+        run_plan(longer(8), folder.path)
     parts = {path.name: path.stat().st_mtime_ns for path in folder.parts.iterdir()}
     observer = Stop(-1)
-    run_plan(longer("8"), folder.path, [observer], extend=True)
+    run_plan(longer(8), folder.path, [observer], extend=True)
     assert observer.rounds == [8, 4, 4]  # the two runs of four rounds are done; two evaluations
     check_equal(folder, straight)
     assert {name: (folder.parts / name).stat().st_mtime_ns for name in parts} == parts
-    cut = run_plan(longer("4"), tmp_path / "cut")
-    interrupt(longer("8"), cut.path, 2, checkpoint_seconds=0, extend=True)
-    check_equal(run_plan(longer("8"), cut.path), straight)
-    seeds = {"sweep.seed": ["0", "1", "2"]}
-    both = run_plan(longer("12", **seeds), folder.path, extend=True).read("rounds")
+    cut = run_plan(longer(4), tmp_path / "cut")
+    interrupt(longer(8), cut.path, 2, checkpoint_seconds=0, extend=True)
+    check_equal(run_plan(longer(8), cut.path), straight)
+    seeds = {"seed": fedsim.sweep([0, 1, 2])}
+    both = run_plan(longer(12, **seeds), folder.path, extend=True).read("rounds")
     assert set(zip(both["seed"].to_pylist(), both["round"].to_pylist(), strict=True)) == {
         (seed, round_) for seed in (0, 1, 2) for round_ in range(0, 13, 2)
     }
 
 
 def test_rounds_that_cannot_be_added(tmp_path):
-    unkept = run_plan(plan_of({"server.num_rounds": "2"}), tmp_path / "unkept")
-    with pytest.raises(RunFolderError, match=r"were not kept \(record.states = true keeps them\)"):
+    unkept = run_plan(plan_of({"server.num_rounds": 2}), tmp_path / "unkept")
+    with pytest.raises(RunFolderError, match=r"final states were not saved .record\.final_states = false"):
         run_plan(plan_of(), unkept.path, extend=True)
-    with pytest.raises(RunFolderError, match="2 of its runs are not among these"):
-        run_plan(plan_of({"server.num_rounds": "1"}), unkept.path, extend=True)
+    with pytest.raises(RunFolderError, match="2 of its runs are not in this config"):
+        run_plan(plan_of({"server.num_rounds": 1}), unkept.path, extend=True)
     cosine = {"client.schedule": "cosine"}
-    falling = run_plan(longer("2", **cosine), tmp_path / "falling")
-    with pytest.raises(RunFolderError, match="with 4 rounds the learning rates of the first 2 would have been others"):
-        run_plan(longer("4", **cosine), falling.path, extend=True)
-    odd = run_plan(longer("3"), tmp_path / "odd")
-    with pytest.raises(RunFolderError, match="last evaluation, after 3 rounds, is none of one every 2"):
-        run_plan(longer("6"), odd.path, extend=True)
-    apart = {"sweep.seed": ["0"], "sweep.server.num_rounds": ["2", "4"]}
-    assert run_plan(longer("2", **apart), tmp_path / "apart").read_manifest()["status"] == "complete"
+    falling = run_plan(longer(2, **cosine), tmp_path / "falling")
+    with pytest.raises(RunFolderError, match="with 4 rounds the learning rates of the first 2 would differ"):
+        run_plan(longer(4, **cosine), falling.path, extend=True)
+    odd = run_plan(longer(3), tmp_path / "odd")
+    with pytest.raises(RunFolderError, match=r"3 rounds are not a multiple of server\.eval_every = 2"):
+        run_plan(longer(6), odd.path, extend=True)
+    apart = {"seed": fedsim.sweep([0]), "server.num_rounds": fedsim.sweep([2, 4])}
+    assert run_plan(longer(2, **apart), tmp_path / "apart").read_manifest()["status"] == "complete"
 
 
 def test_on_the_command_line(tmp_path, capsys):
@@ -136,7 +137,7 @@ def test_on_the_command_line(tmp_path, capsys):
     config.write_text(SMALL)
     run = ["run", str(config), "--num-rounds", "1"]
     assert main([*run, "--extend"]) == 2
-    assert "--extend: name the folder that gets more runs or rounds, with --out" in capsys.readouterr().err
+    assert "--extend: must be used with --out" in capsys.readouterr().err
     out = ["--out", str(tmp_path / "out")]
     assert main([*run, *out, "--extend"]) == 2
     assert "no run folder to extend; leave out --extend" in capsys.readouterr().err

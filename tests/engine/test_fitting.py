@@ -1,38 +1,37 @@
-"""The widest layout that fits, in few compilations."""
+"""The widest layout that fits into memory, in few compilations."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim.config.schema import EngineConfig
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan
-from fedsim.engine.compiling import GroupPrograms
-from fedsim.engine.fitting import models, widest
-from fedsim.engine.layout import Layout, Machine
-from fedsim.engine.plan import fitted
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.layout import Layout, Machine, widest_fitting
+from fedsim.engine.plan import fit_layouts
 
 
 @given(clients=st.integers(1, 64), runs=st.integers(1, 64), each=st.integers(1, 1000), fixed=st.integers(0, 10_000))
-def test_it_fits_and_what_is_wider_does_not(clients, runs, each, fixed):
-    layout, asked, available = Layout(clients, runs), [], 20_000
+def test_widest_fitting_layout(clients, runs, each, fixed):
+    layout, compiled, available = Layout(clients, runs), [], 20_000
 
-    def needs(one):
-        asked.append(one)
-        return fixed + each * models(one)
+    def peak_bytes(layout):
+        compiled.append(layout)
+        return fixed + each * layout.num_models
 
     candidates = [layout, *layout.narrower()]
-    found, needed = widest(candidates, needs, available)
-    fitting = [one for one in candidates if fixed + each * models(one) <= available]
-    assert needed == fixed + each * models(found)
-    assert models(found) == models(fitting[0] if fitting else candidates[-1])
-    assert len(asked) <= 1 + len(candidates) // 2
+    widest, needed = widest_fitting(layout, EngineConfig(), peak_bytes, available)
+    fitting = [candidate for candidate in candidates if fixed + each * candidate.num_models <= available]
+    assert needed == fixed + each * widest.num_models
+    assert widest.num_models == (fitting[0] if fitting else candidates[-1]).num_models
+    assert len(compiled) <= 1 + len(candidates) // 2
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_a_compiler_may_refuse(clients, most):
-    """It says no number then; half as many models are next."""
-    layout = Layout(clients, 4)
-    found, needed = widest([layout, *layout.narrower()], lambda one: 1 if models(one) <= most else None, 10)
-    assert models(found) <= most or (needed is None and models(found) == 1)
+def test_half_as_many_models_after_a_compiler_runs_out_of_memory(clients, max_models):
+    peak_bytes = lambda layout: 1 if layout.num_models <= max_models else None
+    widest, needed = widest_fitting(Layout(clients, 4), EngineConfig(), peak_bytes, 10)
+    assert widest.num_models <= max_models or (needed is None and widest.num_models == 1)
 
 
 LOCKSTEP = """
@@ -51,26 +50,27 @@ seed = [0, 1, 2, 3]
 """
 
 
-def test_an_accelerators_plan_asks_the_compiler(monkeypatch):
-    """A CPU in the place of a GPU: with less memory than the widest layout needs, fewer runs go in lockstep."""
-    needs = {}
-    ask = GroupPrograms.needs
+def test_layouts_are_fitted_on_accelerators(monkeypatch):
+    """A CPU instead of a GPU: with less memory than the widest layout needs, fewer runs go in lockstep."""
+    peaks = {}
+    peak_memory = GroupCompiler.peak_memory
 
-    def asked(self):
-        needs[self.layout] = ask(self)
-        return needs[self.layout]
+    def recorded(self):
+        peak = peak_memory(self)
+        peaks[self.layout] = sum(peak)
+        return peak
 
-    monkeypatch.setattr(GroupPrograms, "needs", asked)
-    monkeypatch.setattr(Machine, "here", lambda: Machine("gpu", 1, 2**40))
-    (group,) = fitted(make_plan(parse(LOCKSTEP))).groups
+    monkeypatch.setattr(GroupCompiler, "peak_memory", recorded)
+    monkeypatch.setattr(Machine, "current", lambda: Machine("gpu", 1, 2**40))
+    (group,) = fit_layouts(make_plan(parse(LOCKSTEP))).groups
     assert (group.layout.client_width, group.layout.run_width, group.layout.backend) == (4, 4, "gpu")
-    most = needs[group.layout]
-    monkeypatch.setattr(Machine, "here", lambda: Machine("gpu", 1, most - 1))
+    largest = peaks[group.layout]
+    monkeypatch.setattr(Machine, "current", lambda: Machine("gpu", 1, largest - 1))
     monkeypatch.setattr("fedsim.engine.plan.run_bytes", lambda configs, dataset: [1])
-    (group,) = fitted(make_plan(parse(LOCKSTEP))).groups
-    assert models(group.layout) < 16
-    assert needs[group.layout] < most
-    given = LOCKSTEP.replace("[[sweep]]", "[engine]\nrun_width = 4\n[[sweep]]")
-    (group,) = fitted(make_plan(parse(given))).groups
-    assert group.layout.run_width == 4  # what the configuration gives stays
+    (group,) = fit_layouts(make_plan(parse(LOCKSTEP))).groups
+    assert group.layout.num_models < 16
+    assert peaks[group.layout] < largest
+    fixed = LOCKSTEP.replace("[[sweep]]", "[engine]\nrun_width = 4\n[[sweep]]")
+    (group,) = fit_layouts(make_plan(parse(fixed))).groups
+    assert group.layout.run_width == 4  # as in the configuration
     assert group.layout.client_width < 4

@@ -51,7 +51,7 @@ def test_a_loop_counts_as_often_as_it_goes_round():
     copy = 5 * 4 * 4  # into the vector memory: only read
     row = 4 * 4 + 4 + 4 * 4  # a row and its index are read, a row is written
     add = 3 * 4 * 4
-    assert hlo.work(LOOP) == hlo.Work(kernels=1 + 5 * 2, bytes=copy + 5 * (row + add), cycles=5 * 100)
+    assert hlo.analyze_cost(LOOP) == hlo.Cost(kernels=1 + 5 * 2, bytes=copy + 5 * (row + add), cycles=5 * 100)
 
 
 NESTED = """\
@@ -84,7 +84,7 @@ ENTRY %main (x: f32[20], n: s32[]) -> f32[4] {
 def test_parts_count_also_inside_fusions_and_of_asynchronous_copies():
     fetched = 8 * 4  # read; it is written to the vector memory
     row = 4 * 4 + 4 + 4 * 4
-    assert hlo.work(NESTED) == hlo.Work(kernels=2, bytes=fetched + row, cycles=0)
+    assert hlo.analyze_cost(NESTED) == hlo.Cost(kernels=2, bytes=fetched + row, cycles=0)
 
 
 @pytest.mark.parametrize("trips", [3, 11])
@@ -92,6 +92,6 @@ def test_a_compiled_program_is_read(trips):
     """A product in a scan, on the compiler at hand."""
     program = lambda x, w: jax.lax.scan(lambda x, _: (x @ w, None), x, None, length=trips)[0]
     text = jax.jit(program).lower(jnp.ones((64, 64)), jnp.ones((64, 64))).compile().as_text()
-    found = hlo.work(text)
-    assert found.kernels >= trips
-    assert trips * 3 * 64 * 64 * 4 <= found.bytes <= 3 * trips * 3 * 64 * 64 * 4
+    cost = hlo.analyze_cost(text)
+    assert cost.kernels >= trips
+    assert trips * 3 * 64 * 64 * 4 <= cost.bytes <= 3 * trips * 3 * 64 * 64 * 4

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.config.schema import ClientConfig, Config, EngineConfig, ServerConfig
-from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, num_slots, useful_width
+from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
+from fedsim.engine.slots import efficient_width, num_slots
 from fedsim.errors import ConfigError
 
 PLENTY = 2**40
@@ -21,7 +22,7 @@ def layout(
     num_runs=1,
     num_params=SMALL,
     *,
-    counts=UNEQUAL,
+    num_examples=UNEQUAL,
     backend="cpu",
     num_devices=1,
     free=PLENTY,
@@ -33,20 +34,20 @@ def layout(
     client, server = ClientConfig(batch_size=batch_size), ServerConfig(cohort_size=cohort_size)
     config = Config(engine=EngineConfig(**engine), client=client, server=server)
     machine = Machine(backend, num_devices, free)
-    return choose_layout(config, num_runs, num_params, counts, lambda batch: batch, machine)
+    return choose_layout(config, num_runs, num_params, num_examples, lambda batch: batch, machine)
 
 
 @given(
     num_runs=st.integers(1, 200),
     num_params=st.sampled_from([SMALL, LARGE]),
-    counts=st.sampled_from([UNEQUAL, EQUAL]),
+    num_examples=st.sampled_from([UNEQUAL, EQUAL]),
     backend=st.sampled_from(["cpu", "gpu"]),
     num_devices=st.integers(1, 64),
     free=st.sampled_from([1, 300, 10_000, PLENTY]),
     batch_size=st.integers(1, 100),
     cohort_size=st.integers(1, 20),
 )
-def test_what_is_chosen_is_within_its_limits(num_runs, num_devices, free, batch_size, cohort_size, **rest):
+def test_layouts_are_within_their_limits(num_runs, num_devices, free, batch_size, cohort_size, **rest):
     got = layout(num_runs, num_devices=num_devices, free=free, batch_size=batch_size, cohort_size=cohort_size, **rest)
     assert got.run_devices <= num_runs
     assert got.client_devices <= cohort_size
@@ -58,7 +59,7 @@ def test_what_is_chosen_is_within_its_limits(num_runs, num_devices, free, batch_
     models = got.client_width * got.run_width
     if rest["backend"] == "cpu":  # elsewhere the compiler says what fits
         assert models == 1 or models * (got.micro_batch or batch_size) <= SHARE_OF_MEMORY * free
-    if num_runs >= num_devices:  # nobody shares a cohort while devices can take runs of their own
+    if num_runs >= num_devices:  # devices share cohorts only if there are more devices than runs
         assert got.run_devices == num_devices
 
 
@@ -69,12 +70,12 @@ def test_small_models_run_in_lockstep_and_large_ones_on_a_cpu_one_by_one():
     assert (large.client_width, large.run_width) == (1, 1)
     assert 0 < large.micro_batch < 32
     assert 32 % large.micro_batch == 0  # in equal parts
-    assert layout(counts=EQUAL).client_width > layout().client_width  # nobody waits for a larger client
+    assert layout(num_examples=EQUAL).client_width > layout().client_width  # no client waits for a larger one
     assert layout(64, LARGE, backend="gpu").client_width == 10
 
 
 @pytest.mark.parametrize("num_runs", [22, 33, 50])
-def test_runs_are_cut_into_equal_parts_where_they_do_not_fit_at_once(num_runs):
+def test_run_width_divides_the_runs(num_runs):
     width = layout(num_runs).run_width
     assert 1 < width < num_runs
     assert num_runs % width == 0
@@ -102,30 +103,30 @@ def test_slots_are_those_of_a_loop(sizes, width, batch_size, micro_batch, steps)
     assert num_slots(np.asarray([sizes]), width, batch_size, micro_batch, steps) == [slots]
 
 
-def test_useful_width_keeps_the_share():
-    counts = np.random.default_rng(0).integers(1, 200, 100)
-    width = useful_width(counts, 20, 8, most=20)
+def test_efficient_width_keeps_the_share():
+    num_examples = np.random.default_rng(0).integers(1, 200, 100)
+    width = efficient_width(num_examples, 20, 8, max_width=20)
     assert 1 < width < 20
-    cohort = np.sort(counts)[None, :-21:-1]
+    cohort = np.sort(num_examples)[None, :-21:-1]
     slots = [num_slots(cohort, w, 8)[0] for w in (1, width)]
     assert slots[0] >= 0.9 * slots[1]  # the rule is about random cohorts, this is one of the largest
-    assert useful_width(counts, 20, 8, most=1) == 1
-    assert useful_width(counts, 20, 8, most=20, steps=3) == 20  # nobody waits for anybody
+    assert efficient_width(num_examples, 20, 8, max_width=1) == 1
+    assert efficient_width(num_examples, 20, 8, max_width=20, steps=3) == 20  # no client waits for another
 
 
-def test_what_is_asked_for_is_kept():
-    asked = {"client_width": 3, "run_width": 5, "micro_batch": 7}
-    assert layout(64, LARGE, free=1, **asked) == Layout(3, 5, 7)
+def test_given_widths_are_kept():
+    given_widths = {"client_width": 3, "run_width": 5, "micro_batch": 7}
+    assert layout(64, LARGE, free=1, **given_widths) == Layout(3, 5, 7)
     assert layout(2, micro_batch=32, run_width=9) == Layout(2, 2, 0)  # as many runs and examples as there are
 
 
-def test_devices_share_cohorts_where_asked_or_where_there_are_few_runs():
+def test_devices_share_cohorts_if_given_or_if_there_are_few_runs():
     spread = lambda *args, **options: (lambda got: (got.run_devices, got.client_devices))(layout(*args, **options))
     assert spread(64, num_devices=8) == (8, 1)
     assert spread(3, num_devices=8) == (3, 2)
     assert spread(1, num_devices=64) == (1, 10)
     assert spread(64, num_devices=8, client_devices=4) == (2, 4)
-    with pytest.raises(ConfigError, match=r"engine\.client_devices: 3, but the number of devices is 2"):
+    with pytest.raises(ConfigError, match=r"engine\.client_devices: .* got 3"):
         layout(num_devices=2, client_devices=3)
 
 

@@ -1,7 +1,6 @@
 """Numbers of clients that a setting may not be: what is refused, what is told, and that both say what is meant."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,14 +14,14 @@ from fedsim.config.fields import settings_of
 from fedsim.config.registry import built_in_factories
 from fedsim.config.toml import PAPER, parse, read
 from fedsim.engine import make_plan
-from fedsim.engine.limits import check_limits
+from fedsim.engine.checks import check_limits
 from fedsim.errors import ConfigError
 from fedsim.testing import tiny
 
 CONFIGS = Path(fedsim.__file__).parents[2] / "configs"
 PLANE = """
 name = "limits"
-data = {name = "plane", num_clients = 12, num_train = 60, num_test = 20}
+data = {name = "separable_2d", num_clients = 12, num_train = 60, num_test = 20}
 model.name = "mlp"
 """
 LIMITED = [
@@ -33,6 +32,14 @@ LIMITED = [
 ]
 
 
+def is_refused(limit, value, num_rows):
+    try:
+        limit.check("f", value, num_rows)
+    except ValueError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("limit", LIMITED)
 def test_the_largest_number_is_the_last_that_meets_the_condition(limit):
     program = re.sub(r"(\d) ([a-z])", r"\1 * \2", limit.condition)
@@ -40,7 +47,7 @@ def test_the_largest_number_is_the_last_that_meets_the_condition(limit):
     for k in range(1, 30):
         meet = [value for value in range(40) if eval(program, {letter: value, "K": k})]
         assert max(limit.largest(k), -1) == max(meet, default=-1)
-        refused = [value for value in range(40) if limit.problem(value, k)]
+        refused = [value for value in range(40) if is_refused(limit, value, k)]
         assert refused == list(range(max(meet, default=0) + 1, 40))
 
 
@@ -52,32 +59,27 @@ def test_every_number_of_corrupted_clients_has_a_limit():
 
 
 @pytest.mark.parametrize(
-    ("rule", "setting", "values", "message"),
+    ("rule", "setting", "values", "largest"),
     [
-        ("trimmed_mean", "num_byzantine", [0, 4, 6], "6 of a cohort of 10; the rule needs 2 f < K, so at most 4"),
-        ("multi_krum", "num_byzantine", [100], "100 of a cohort of 10; the rule needs f + 2 <= K, so at most 8"),
-        (
-            "multi_krum",
-            "num_selected",
-            [10, 99],
-            "99 of a cohort of 10; the rule needs num_selected <= K, so at most",
-        ),
-        ("bulyan", "num_byzantine", [1, 2], "2 of a cohort of 10; the rule needs 4 f + 3 <= K, so at most 1"),
+        ("trimmed_mean", "num_byzantine", [0, 4, 6], 4),
+        ("multi_krum", "num_byzantine", [100], 8),
+        ("multi_krum", "num_selected", [10, 99], 10),
+        ("bulyan", "num_byzantine", [1, 2], 1),
     ],
 )
-def test_what_cannot_be_is_refused_wherever_it_stands_in_a_sweep(rule, setting, values, message):
+def test_a_number_above_its_limit_is_refused_wherever_it_stands_in_a_sweep(rule, setting, values, largest):
     text = f'{PLANE}server.aggregator = "{rule}"\n[[sweep]]\n{rule}.{setting} = {values}'
-    with pytest.raises(ConfigError, match=f"^{re.escape(f'{rule}.{setting}: {message}')}"):
+    with pytest.raises(ConfigError, match=rf"^{rule}\.{setting}: .*at most {largest} .*got {values[-1]}$"):
         make_plan(parse(text))
 
 
 def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
     text = PLANE + 'server = {aggregator = "trimmed_mean", pre_aggregators = ["nnm", "bucketing"]}\n'
     make_plan(parse(text + "trimmed_mean.num_byzantine = 2\nnnm.num_byzantine = 4"))
-    message = r"^trimmed_mean\.num_byzantine: 3 of the 5 rows that pre-aggregators make of a cohort of 10; the rule"
+    message = r"^trimmed_mean\.num_byzantine: .* 5 rows .* cohort of 10 .*got 3$"
     with pytest.raises(ConfigError, match=message):
         make_plan(parse(text + "trimmed_mean.num_byzantine = 3"))
-    with pytest.raises(ConfigError, match=r"^bucketing\.size: 11 of a cohort of 10; .* s <= K, so at most 10$"):
+    with pytest.raises(ConfigError, match=r"^bucketing\.size: .*at most 10 .*got 11$"):
         make_plan(parse(text + "bucketing.size = 11"))
 
 
@@ -96,18 +98,18 @@ def test_a_users_own_rule_has_limits_too_and_the_command_says_so_in_one_line(tmp
     config = tmp_path / "c.toml"
     config.write_text(PLANE + '[server]\naggregator = "mine.py:mine"\n')
     assert main(["run", str(config), "--mine.num-liars", "4", "--out", str(tmp_path / "out")]) == 2
-    said = "fedsim: error: mine.num_liars: 4 of a cohort of 10; the rule needs 3 f < K, so at most 3\n"
-    assert capsys.readouterr().err == said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"fedsim: error: mine\.num_liars: .*at most 3 .*got 4$", line)
 
 
 def test_what_authors_promise_nothing_for_is_told_and_runs(tmp_path, capsys):
     config = tmp_path / "c.toml"
     config.write_text(PLANE + "[server]\naggregator = 'krum'\nnum_rounds = 0\n[[sweep]]\nkrum.num_byzantine = [3, 4]")
-    note = "krum.num_byzantine: 4 of a cohort of 10; its authors promise nothing beyond 2 f + 3 <= K, so at most 3"
-    with pytest.warns(UserWarning, match=f"^{re.escape(note)}$"):
+    note = r"krum\.num_byzantine: should be at most 3 .*got 4; .*$"
+    with pytest.warns(UserWarning, match=f"^{note}"):
         fedsim.run(config, out=tmp_path / "out", progress=False)
     assert main(["run", str(config), "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().err.splitlines()[0] == f"fedsim: note: {note}"
+    assert re.match(f"fedsim: note: {note}", capsys.readouterr().err.splitlines()[0])
 
 
 def test_the_configurations_that_come_along_are_possible(dataset):
@@ -121,18 +123,18 @@ def test_the_configurations_that_come_along_are_possible(dataset):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"aggregator": lambda hparams: trimmed_mean(num_byzantine=2)}, "num_byzantine: 2 of a cohort of 3"),
-        ({"aggregator": lambda hparams: bulyan(num_byzantine=1)}, "num_byzantine: 1 of a cohort of 3"),
-        ({"aggregator": lambda hparams: dnc(num_byzantine=2)}, "num_byzantine: 2 of a cohort of 3"),
-        ({"aggregator": lambda hparams: multi_krum(num_byzantine=2)}, "num_byzantine: 2 of a cohort of 3"),
-        ({"aggregator": lambda hparams: multi_krum(num_selected=4)}, "num_selected: 4 of a cohort of 3"),
-        ({"pre_aggregators": lambda hparams: [nnm(num_byzantine=2)]}, "num_byzantine: 2 of a cohort of 3"),
-        ({"pre_aggregators": lambda hparams: [bucketing(size=4)]}, "size: 4 of a cohort of 3"),
+        ({"aggregator": trimmed_mean(num_byzantine=2)}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
+        ({"aggregator": bulyan(num_byzantine=1)}, r"^num_byzantine: .* a cohort of 3 .*got 1"),
+        ({"aggregator": dnc(num_byzantine=2)}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
+        ({"aggregator": multi_krum(num_byzantine=2)}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
+        ({"aggregator": multi_krum(num_selected=4)}, r"^num_selected: .* a cohort of 3 .*got 4"),
+        ({"pre_aggregators": [nnm(num_byzantine=2)]}, r"^num_byzantine: .* a cohort of 3 .*got 2"),
+        ({"pre_aggregators": [bucketing(size=4)]}, r"^size: .* a cohort of 3 .*got 4"),
     ],
 )
 def test_from_python_a_number_that_is_no_traced_one_is_refused(options, message):
-    simulation = replace(tiny.simulation(), **options)
-    data, hparams = tiny.federation(np.random.default_rng(0)), fedsim.HParams()
+    simulation = tiny.make_simulation(**options)
+    data, hparams = tiny.draw_data(np.random.default_rng(0)), fedsim.HParams()
     state = jax.eval_shape(simulation.init, jax.random.key(0), data, hparams)
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(simulation.round, state, data, hparams)

@@ -7,7 +7,7 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.core.local import client_sgd
+from fedsim.core.method import client_sgd
 from fedsim.engine import make_plan, memory, run_plan
 from fedsim.errors import ConfigError
 from fedsim.models import MLP
@@ -38,11 +38,11 @@ def test_step_bytes_bound_what_xla_needs(size):
     variables, key = task.init(jax.random.key(0)), jax.random.key(0)
     batch = jnp.zeros((size, 64)), jnp.zeros(size, jnp.int32), jnp.ones(size, bool), key
     program = jax.jit(jax.grad(task.loss, has_aux=True)).lower(variables, *batch).compile()
-    bound = memory.step_bytes(task, dataset, size)
-    assert memory.needed([program]) <= bound <= 10 * memory.needed([program])
-    momentum = memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams(momentum=0.9)))
+    bound, needed = memory.step_bytes(task, dataset, size), memory.program_memory(program).temp_bytes
+    assert needed <= bound <= 10 * needed
+    momentum = memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams(momentum=0.9)).transformation)
     assert momentum - bound == 2 * memory.tree_bytes(variables.params)  # before and after the step
-    assert memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams())) == bound
+    assert memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams()).transformation) == bound
 
 
 def test_bytes_of_a_tree_are_those_of_its_arrays():
@@ -56,19 +56,23 @@ def test_available_memory_is_that_of_the_machine():
     assert 2**27 < memory.available() < 2**45
 
 
-def test_a_run_that_cannot_fit_says_which_widths_would(tmp_path, monkeypatch):
+def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
     """As on a device with no memory left, and on one with what two runs in lockstep need."""
     plan = make_plan(parse(LOCKSTEP))
-    needs = []
-    needed = memory.needed
-    monkeypatch.setattr(memory, "needed", lambda programs: needs.append(needed(programs)) or needs[-1])
+    needs, peak = [], memory.peak
+
+    def recorded(programs):
+        needs.append(peak(programs).temp_bytes)
+        return memory.ProgramMemory(0, needs[-1])
+
+    monkeypatch.setattr(memory, "peak", recorded)
     monkeypatch.setattr(memory, "available", lambda: 0)
-    with pytest.raises(ConfigError, match=r"the model alone is too large, .*: use a smaller one"):
+    with pytest.raises(ConfigError, match=r"^engine\.client_width: .*use a smaller model"):
         run_plan(plan, tmp_path / "none")
     four, two, one = needs
     assert four > two > one
     monkeypatch.setattr(memory, "available", lambda: two)
-    message = r"1 clients x 4 runs in lockstep need .* would fit: engine\.client_width = 1, engine\.run_width = 2;"
+    message = r"1 clients x 4 runs in lockstep need .*; use engine\.client_width = 1 and engine\.run_width = 2,"
     with pytest.raises(ConfigError, match=message):
         run_plan(plan, tmp_path / "two")
 

@@ -64,24 +64,24 @@ def test_data_that_are_kept_are_those_that_clients_trained_with(run, plan, folde
     assert all(data[name].dtype == getattr(clean, name).dtype for name in data)
     assert data["offsets"].tolist() == clean.offsets.tolist()
     told = {r["client_id"]: r for r in folder.read("clients").to_pylist() if r["run"] == run}
-    for client, (offset, count) in enumerate(zip(clean.offsets, clean.counts, strict=True)):
+    for client, (offset, count) in enumerate(zip(clean.offsets, clean.num_examples, strict=True)):
         own = slice(offset, offset + count)
         is_corrupted = bool(data["corrupted"][client])
         assert client not in told or told[client]["corrupted"] == is_corrupted
         changed = {name for name in ("x", "y") if not np.array_equal(data[name][own], getattr(clean, name)[own])}
         assert changed <= ({"shuffling": {"y"}, "noisy": {"x"}}.get(RUNS[run], set()) if is_corrupted else set())
         assert sorted(data["y"][own]) == sorted(clean.y[own])
-        assert data["counts"][client] == (0 if is_corrupted and RUNS[run] == "exclude" else count)
+        assert data["num_examples"][client] == (0 if is_corrupted and RUNS[run] == "exclude" else count)
     assert data["corrupted"].nonzero()[0].tolist() == [1, 4] if RUNS[run] == "noisy" else True
     assert data["corrupted"].sum() == {"none": 0, "noisy": 2}.get(RUNS[run], 3)
-    is_changed = not all(np.array_equal(data[name], getattr(clean, name)) for name in ("x", "y", "counts"))
+    is_changed = not all(np.array_equal(data[name], getattr(clean, name)) for name in ("x", "y", "num_examples"))
     assert is_changed == (RUNS[run] != "none")
 
 
 def test_what_was_not_kept_is_told(folder):
-    with pytest.raises(RunFolderError, match=r"00004\.npz: cannot be read: .* was it run with record\.models"):
+    with pytest.raises(RunFolderError, match=r"00004\.npz: cannot be read: .*record\.models"):
         folder.read_model(4)
-    with pytest.raises(RunFolderError, match=r"was it run with record\.data"):
+    with pytest.raises(RunFolderError, match=r"record\.data"):
         folder.read_data(4)
 
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedsim
 from fedsim import report
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan, source
+from fedsim.engine import make_plan, manifest, run_plan
 from fedsim.engine.experiment import resume_round
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
@@ -82,9 +83,9 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     path = tmp_path / "cut"
     cut = interrupt(plan, path, 8, checkpoint_seconds=0)
     assert cut.read_manifest()["status"] == "incomplete"
-    assert [cut.finished(group) is not None for group in range(2)] == [True, False]
+    assert [cut.read_finished(group) is not None for group in range(2)] == [True, False]
     (note,) = report.make(cut).incomplete
-    assert "4 of 8 runs are complete, 4 are shown as far as they got." in note
+    assert "4 of 8 runs are complete" in note
     kept = {p.name: p.stat().st_mtime_ns for p in cut.parts.iterdir()}
     for kind in ("rounds", "clients"):  # what a kill between rows and checkpoint leaves
         shutil.copy(cut.parts / f"00001-00000004-{kind}.parquet", cut.parts / f"00001-00000006-{kind}.parquet")
@@ -103,13 +104,13 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     "carried",
     [
         {"client.algorithm": "scaffold", "server.aggregator": "fedavg"},
-        {"server.optimizer": "adam", "server.learning_rate": "0.01", "server.aggregator": "arfl"},
+        {"server.optimizer": "adam", "server.learning_rate": 0.01, "server.aggregator": "arfl"},
     ],
     ids=["scaffold", "adam"],
 )
 def test_all_that_a_run_carries_is_in_its_checkpoint(carried, tmp_path):
     """What clients remember, the server's control, an optimiser's moments: the rest is the same bit for bit."""
-    plan = make_plan(parse(SMALL, {"sweep.corruption.kind": ["shuffling"], "server.num_rounds": "6"} | carried))
+    plan = make_plan(parse(SMALL, {"corruption.kind": fedsim.sweep(["shuffling"]), "server.num_rounds": 6} | carried))
     whole = run_plan(plan, tmp_path / "whole")
     cut = interrupt(plan, tmp_path / "cut", 3, checkpoint_seconds=0)
     with Checkpoints(cut.checkpoints(0), 0) as checkpoints:
@@ -166,35 +167,35 @@ def test_starting_over_leaves_nothing_of_before(folder, plan, tmp_path):
 
 
 def test_a_folder_with_something_else_is_left_alone(folder, tmp_path):
-    other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
+    other = make_plan(parse(SMALL, {"client.epochs": 2}, name="small"))
     with pytest.raises(RunFolderError, match="holds results of another config"):
         run_plan(other, folder.path)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match="not a run folder"):
+    with pytest.raises(RunFolderError, match="must be a run folder"):
         run_plan(other, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_other_versions_are_told_and_mixed_only_when_asked(folder, plan, tmp_path):
+def test_other_versions_need_allow_mismatch(folder, plan, tmp_path):
     old = interrupt(plan, tmp_path / "old", 7)
-    manifest = old.read_manifest()
-    old.write_manifest(manifest | {"versions": manifest["versions"] | {"jax": "0.1"}})
-    with pytest.raises(RunFolderError, match=r"versions\.jax 0\.1 there, .* add --mix to go on .* --force to start"):
+    before = old.read_manifest()
+    old.write_manifest(before | {"versions": before["versions"] | {"jax": "0.1"}})
+    with pytest.raises(RunFolderError, match=r"versions\.jax was 0\.1, is .*; add --allow-mismatch .* --force"):
         run_plan(plan, old.path)
-    check_equal(run_plan(plan, old.path, mix=True), folder)
-    (mixed,) = old.read_manifest()["mixed"]
-    assert mixed["versions"] == manifest["versions"]
-    run_plan(plan, old.path)  # told once
+    check_equal(run_plan(plan, old.path, allow_mismatch=True), folder)
+    (mismatch,) = old.read_manifest()["mismatches"]
+    assert mismatch["versions"] == before["versions"]
+    run_plan(plan, old.path)  # accepted once
 
 
-def test_a_key_that_came_later_is_at_its_default(folder, plan, tmp_path):
-    """A folder that was begun before there was the key goes on, unless the key is set to something else now."""
+def test_a_new_key_is_at_its_default(folder, plan, tmp_path):
+    """A folder from before the key was added is resumed, unless the key has another value now."""
     old = interrupt(plan, tmp_path / "old", 7)
-    manifest = old.read_manifest()
+    before = old.read_manifest()
 
     def forget(name):
-        runs = [{key: value for key, value in run.items() if key != name} for run in manifest["runs"]]
-        old.write_manifest(manifest | {"runs": runs})
+        runs = [{key: value for key, value in run.items() if key != name} for run in before["runs"]]
+        old.write_manifest(before | {"runs": runs})
 
     forget("sgd.momentum")  # 0.5 here, and 0 by default
     with pytest.raises(RunFolderError, match="holds results of another config"):
@@ -203,19 +204,18 @@ def test_a_key_that_came_later_is_at_its_default(folder, plan, tmp_path):
     check_equal(run_plan(plan, old.path), folder)
 
 
-def test_changed_code_of_fedsim_is_told(folder, plan, tmp_path, monkeypatch):
-    """Also of a folder that is complete; one from before digests were kept goes on as it did."""
+def test_changed_code_needs_allow_mismatch(folder, plan, tmp_path, monkeypatch):
+    """Also if the folder is complete."""
     complete, old = tmp_path / "complete", tmp_path / "old"
     shutil.copytree(folder.path, complete)
-    manifest = interrupt(plan, old, 1).read_manifest()
-    monkeypatch.setitem(source.digests(), "aggregators", "edited")
-    for path, does in ((complete, "show its rows"), (old, "go on")):
-        with pytest.raises(RunFolderError, match=rf"other code .* \(fedsim/aggregators\); add --mix to {does} all"):
+    interrupt(plan, old, 1)
+    monkeypatch.setitem(manifest.source_digests(), "aggregators", "edited")
+    for path, verb in ((complete, "show its rows"), (old, "resume")):
+        with pytest.raises(RunFolderError, match=rf"\(fedsim/aggregators\); add --allow-mismatch to {verb}"):
             run_plan(plan, path)
-        check_equal(run_plan(plan, path, mix=True), folder)
-    assert [one["source"]["aggregators"] for one in RunFolder(old).read_manifest()["mixed"]] == ["edited"]
-    RunFolder(complete).write_manifest({name: value for name, value in manifest.items() if name != "source"})
-    check_equal(run_plan(plan, complete), folder)
+        check_equal(run_plan(plan, path, allow_mismatch=True), folder)
+    (mismatch,) = RunFolder(old).read_manifest()["mismatches"]
+    assert mismatch["source"]["aggregators"] == "edited"
 
 
 @pytest.mark.parametrize(
@@ -225,33 +225,33 @@ def test_a_digest_of_source_sees_contents_and_names(tmp_path, change):
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "a.py").write_text("x = 1")
     (tmp_path / "notes.txt").write_text("no code")
-    before = source.digest(tmp_path)
+    before = manifest.folder_digest(tmp_path)
     (tmp_path / "notes.txt").write_text("still none")
-    assert source.digest(tmp_path) == before
+    assert manifest.folder_digest(tmp_path) == before
     change(tmp_path / "deeper" / "a.py")
-    assert source.digest(tmp_path) != before
+    assert manifest.folder_digest(tmp_path) != before
 
 
-def test_other_data_and_fewer_devices_are_told(plan, tmp_path):
+def test_other_data_and_fewer_devices_are_refused(plan, tmp_path):
     old = interrupt(plan, tmp_path / "old", 1)
-    manifest = old.read_manifest()
-    wider = [entry | {"layout": entry["layout"] | {"run_devices": 8}} for entry in manifest["plan"]]
-    old.write_manifest(manifest | {"plan": wider})
-    with pytest.raises(RunFolderError, match="was begun on 8 devices, of which there are 1 here"):
-        run_plan(plan, old.path, mix=True)
+    before = old.read_manifest()
+    wider = [entry | {"layout": entry["layout"] | {"run_devices": 8}} for entry in before["plan"]]
+    old.write_manifest(before | {"plan": wider})
+    with pytest.raises(RunFolderError, match="need 8 devices, got 1"):
+        run_plan(plan, old.path, allow_mismatch=True)
     (key, dataset), *_ = plan.datasets.items()
     one_less = dataset.y_test.copy()
     one_less[0] = (one_less[0] + 1) % dataset.num_classes
     other = dataclasses.replace(plan, datasets={key: dataclasses.replace(dataset, y_test=one_less)})
-    with pytest.raises(RunFolderError, match="begun with other data"):
-        run_plan(other, old.path, mix=True)
+    with pytest.raises(RunFolderError, match="data set has changed"):
+        run_plan(other, old.path, allow_mismatch=True)
 
 
 def test_starting_over_may_be_interrupted(folder, plan, tmp_path, monkeypatch):
     """While old results are deleted; nothing of them becomes a result of the new configuration."""
     path = tmp_path / "kept"
     shutil.copytree(folder.path, path)
-    other = make_plan(parse(SMALL, {"client.epochs": "2"}, name="small"))
+    other = make_plan(parse(SMALL, {"client.epochs": 2}, name="small"))
 
     def interrupted(self):
         raise KeyboardInterrupt
@@ -288,7 +288,7 @@ def test_nobody_starts_over_while_another_works(plan, tmp_path):
         assert busy.is_locked(1)
         run_plan(plan, busy.path, wait=False)
     assert not busy.is_locked(1)
-    assert [busy.finished(group) is not None for group in range(2)] == [True, False]
+    assert [busy.read_finished(group) is not None for group in range(2)] == [True, False]
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_ctrl_c_ends_a_process_at_once_and_the_same_command_goes_on(folder, star
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "is incomplete, the same command continues it" in errors.splitlines()[-1]
+    assert "is incomplete, the same command resumes it" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert run_plan(make_plan(parse(SMALL, name="small")), tmp_path / "out").read_manifest()["status"] == "complete"
     check_equal(RunFolder(tmp_path / "out"), folder)

@@ -9,10 +9,11 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupPrograms
-from fedsim.engine.inputs import prepare
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.inputs import make_run_inputs
 from fedsim.engine.plan import group_runs
 from fedsim.models import MLP
+from tests.conftest import build_simulation
 
 TINY = """
 [data]
@@ -56,13 +57,13 @@ def many(blocks):
 @pytest.fixture
 def compiled(monkeypatch):
     """How many runs each program has that is compiled, in order."""
-    sizes, lower = [], GroupPrograms.lowered
+    sizes, lower = [], GroupCompiler.lower
 
     def counted(self):
-        sizes.append(len(self.shapes.inputs.key))
+        sizes.append(len(self.shapes.runs.key))
         return lower(self)
 
-    monkeypatch.setattr(GroupPrograms, "lowered", counted)
+    monkeypatch.setattr(GroupCompiler, "lower", counted)
     return sizes
 
 
@@ -81,7 +82,7 @@ def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(
 
 
 def test_what_shapes_a_program_compiles_each_time(compiled, tmp_path):
-    plan = make_plan(parse(TINY, {"server.aggregator": "rfa", "sweep.rfa.num_iters": ["1", "3"]}))
+    plan = make_plan(parse(TINY, {"server.aggregator": "rfa", "rfa.num_iters": fedsim.sweep([1, 3])}))
     run_plan(plan, tmp_path / "rfa")
     assert compiled == [1, 1]
 
@@ -89,24 +90,30 @@ def test_what_shapes_a_program_compiles_each_time(compiled, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "sizes"),
     [
-        ({"server.aggregator": "rfa", "sweep.rfa.num_iters": ["1", "2", "4"], "sweep.seed": ["0", "1"]}, [2, 2, 2]),
-        ({"server.aggregator": "multi_krum", "sweep.multi_krum.num_selected": ["1", "2", "3"]}, [3]),
-        ({"server.aggregator": "trimmed_mean", "sweep.trimmed_mean.num_byzantine": ["1", "2", "3"]}, [3]),
-        ({"server.pre_aggregators": ["nnm", "arc"], "sweep.nnm.num_byzantine": ["1", "2"]}, [2]),
-        ({"server.pre_aggregators": ["bucketing"], "sweep.bucketing.size": ["2", "3"]}, [1, 1]),
-        ({"sweep.server.aggregator": ["rfa", "fedavg"], "sweep.rfa.eps": ["1e-5", "1e-3"]}, [2, 1]),
-        ({"server.optimizer": "adam", "sweep.adam.b1": ["0.5", "0.9"], "sweep.adam.eps": ["1e-3", "1e-2"]}, [4]),
-        ({"sweep.server.optimizer": ["sgd", "adam", "yogi"]}, [1, 1, 1]),
-        ({"sweep.sgd.momentum": ["0", "0.5"]}, [1, 1]),
-        ({"sweep.client.failure_rate": ["0", "0.5"]}, [1, 1]),
-        ({"attack.kind": "fake_loss", "sweep.corruption.fraction": ["0", "0.2", "0.5"]}, [1, 2]),
-        ({"sweep.data.seed": ["0", "1"]}, [1, 1]),
-        ({"sweep.client.momentum": ["0", "0.9"], "sweep.client.weight_decay": ["1e-4", "1e-3"]}, [4]),
-        ({"sweep.client.steps": ["1", "2"]}, [1, 1]),
-        ({"client.steps": "2", "sweep.client.epochs": ["1", "2"]}, [1]),
-        ({"client.schedule": "step", "sweep.step.every": ["1", "2"], "sweep.step.factor": ["0.1", "0.5"]}, [4]),
-        ({"sweep.client.schedule": ["constant", "cosine"]}, [1, 1]),
-        ({"client.algorithm": "worker_momentum", "sweep.worker_momentum.beta": ["0", "0.9"]}, [2]),
+        (
+            {"server.aggregator": "rfa", "rfa.num_iters": fedsim.sweep([1, 2, 4]), "seed": fedsim.sweep([0, 1])},
+            [2, 2, 2],
+        ),
+        ({"server.aggregator": "multi_krum", "multi_krum.num_selected": fedsim.sweep([1, 2, 3])}, [3]),
+        ({"server.aggregator": "trimmed_mean", "trimmed_mean.num_byzantine": fedsim.sweep([1, 2, 3])}, [3]),
+        ({"server.pre_aggregators": ["nnm", "arc"], "nnm.num_byzantine": fedsim.sweep([1, 2])}, [2]),
+        ({"server.pre_aggregators": ["bucketing"], "bucketing.size": fedsim.sweep([2, 3])}, [1, 1]),
+        ({"server.aggregator": fedsim.sweep(["rfa", "fedavg"]), "rfa.eps": fedsim.sweep([1e-5, 1e-3])}, [2, 1]),
+        (
+            {"server.optimizer": "adam", "adam.b1": fedsim.sweep([0.5, 0.9]), "adam.eps": fedsim.sweep([1e-3, 1e-2])},
+            [4],
+        ),
+        ({"server.optimizer": fedsim.sweep(["sgd", "adam", "yogi"])}, [1, 1, 1]),
+        ({"sgd.momentum": fedsim.sweep([0, 0.5])}, [1, 1]),
+        ({"client.dropout_rate": fedsim.sweep([0, 0.5])}, [1, 1]),
+        ({"attack.kind": "fake_loss", "corruption.fraction": fedsim.sweep([0, 0.2, 0.5])}, [1, 2]),
+        ({"data.seed": fedsim.sweep([0, 1])}, [1, 1]),
+        ({"client.momentum": fedsim.sweep([0, 0.9]), "client.weight_decay": fedsim.sweep([1e-4, 1e-3])}, [4]),
+        ({"client.steps": fedsim.sweep([1, 2])}, [1, 1]),
+        ({"client.steps": 2, "client.epochs": fedsim.sweep([1, 2])}, [1]),
+        ({"client.schedule": "step", "step.every": fedsim.sweep([1, 2]), "step.factor": fedsim.sweep([0.1, 0.5])}, [4]),
+        ({"client.schedule": fedsim.sweep(["constant", "cosine"])}, [1, 1]),
+        ({"client.algorithm": "worker_momentum", "worker_momentum.beta": fedsim.sweep([0, 0.9])}, [2]),
     ],
 )
 def test_groups(overrides, sizes):
@@ -140,12 +147,11 @@ def test_each_part_does_what_the_library_does(tmp_path):
     rounds, clients = folder.read("rounds").to_pylist(), folder.read("clients").to_pylist()
     (dataset,) = plan.datasets.values()
     data = jax.tree.map(jnp.asarray, dataset.train)
-    key = prepare(plan.runs[:1], data, dataset.spec).key[0]
+    key = make_run_inputs(plan.runs[:1], data, dataset.spec).key[0]
     task = fedsim.classification(MLP(10, (8,)), dataset.x_test[0])
     for run, part in enumerate(BY_HAND.values()):
-        simulation = fedsim.Simulation(
-            task, lambda hparams: fedsim.aggregators.fedavg(), 4, 8, dataset.max_count, **part
-        )
+        sizes = {"cohort_size": 4, "batch_size": 8, "max_num_examples": dataset.max_num_examples}
+        simulation = build_simulation(task, lambda hparams: fedsim.aggregators.fedavg(), **sizes, **part)
         state = simulation.init(key, data, fedsim.HParams())
         state, records = jax.jit(lambda state, s=simulation: s.run_rounds(state, data, fedsim.HParams(), 3))(state)
         measured = fedsim.evaluate(task, state.variables, dataset.x_test, dataset.y_test)
@@ -184,7 +190,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         ]
         return np.reshape(folder.read("rounds")["test_loss"].to_pylist(), (-1, 4)), who
 
-    (at_once, second, never), who = losses("all", "[[sweep]]\ncorruption.start = [0, 2, 4]\n")
+    (at_once, second, never), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 4]\n")
     assert compiled == [3]
     assert who == [3, 3, 3]
     assert second[:2].tolist() == never[:2].tolist()
@@ -196,9 +202,9 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     (group,) = make_plan(parse(LATE)).groups
     plan = make_plan(parse(LATE))
-    shapes = GroupPrograms(plan.configs(group), plan.dataset(group), group.layout).shapes
-    assert shapes.inputs.start is None
-    (config,) = parse(LATE + "[[sweep]]\ncorruption.start = [3]\ncorruption.clients = [2]\n").runs()
-    assert config.corruption.start == 3  # explicit ids keep it
-    (clean,) = parse(TINY + "[[sweep]]\ncorruption.start = [3]\n").runs()
-    assert clean.corruption.start == 0  # nobody is corrupted
+    shapes = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout).shapes
+    assert shapes.runs.start_round is None
+    (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
+    assert config.corruption.start_round == 3  # explicit ids keep it
+    (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
+    assert clean.corruption.start_round == 0  # nobody is corrupted

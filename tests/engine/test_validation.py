@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsim.config.expected import expected
+from fedsim.config.byzantine_count import assumed_f
 from fedsim.config.toml import parse
-from fedsim.datasets.raw import RawDataset, keep_validation
+from fedsim.datasets.holdout import hold_out_validation
+from fedsim.datasets.raw import RawDataset
 from fedsim.engine import build, make_plan, manifest, run_plan
-from fedsim.engine.estimate import group_bytes, passes
+from fedsim.engine.estimate import count_examples, group_bytes
 from fedsim.errors import DataError
 
 TEXT = """
@@ -21,7 +22,7 @@ validation_fraction = 0.2
 [mlp]
 hidden_sizes = [4]
 [client]
-failure_rate = 0.2
+dropout_rate = 0.2
 [server]
 aggregator = "krum"
 pre_aggregators = ["nnm"]
@@ -68,7 +69,7 @@ def test_validation_data_are_no_clients_and_clean(plan):
     with_root = build.dataset(replace(config, data=replace(config.data, root_examples=50)))
     root_alone = build.dataset(replace(config, data=replace(plain_data(config), root_examples=50)))
     np.testing.assert_array_equal(with_root.root.x, root_alone.root.x)  # whatever is kept beside it
-    assert manifest._digest(dataset) != manifest._digest(replace(dataset, validation=None))
+    assert manifest.dataset_digest(dataset) != manifest.dataset_digest(replace(dataset, validation=None))
 
 
 def plain_data(config):
@@ -98,7 +99,7 @@ def test_estimates_count_them(plan):
     more = group_bytes(configs, dataset, group.layout) - group_bytes(configs, without, group.layout)
     assert more == dataset.validation.x.nbytes + dataset.validation.y.nbytes
     evaluations = 3
-    others = [passes(configs[0], data, group.layout).others for data in (dataset, without)]
+    others = [count_examples(configs[0], data, group.layout).evaluation for data in (dataset, without)]
     assert others[0] - others[1] == 60 * evaluations
 
 
@@ -107,14 +108,14 @@ def test_natural_clients_keep_an_example_each():
     owners = np.arange(40) % 10
     raw = RawDataset("made", x, owners, x[:3], owners[:3], 10, "vector", client_ids=owners)
     for seed in range(20):
-        rest, kept = keep_validation(raw, 0.7, np.random.default_rng(seed), of_clients=True)
+        rest, kept = hold_out_validation(raw, 0.7, np.random.default_rng(seed), is_natural=True)
         assert len(kept.y) == 28
         assert set(rest.client_ids) == set(raw.client_ids)
         assert rows_of(np.concatenate([rest.x, kept.x]), np.concatenate([rest.y, kept.y])) == rows_of(raw.x, raw.y)
-    with pytest.raises(DataError, match=r"data.validation_fraction: 0.9 of 40 training examples .* 1 to 30 can be"):
-        keep_validation(raw, 0.9, np.random.default_rng(0), of_clients=True)
-    with pytest.raises(DataError, match=r"0.01 of 40 training examples"):
-        keep_validation(raw, 0.01, np.random.default_rng(0), of_clients=False)
+    with pytest.raises(DataError, match=r"^data.validation_fraction: .*1 to 30 .*got 0.9"):
+        hold_out_validation(raw, 0.9, np.random.default_rng(0), is_natural=True)
+    with pytest.raises(DataError, match=r"^data.validation_fraction: .*got 0.01"):
+        hold_out_validation(raw, 0.01, np.random.default_rng(0), is_natural=False)
 
 
 def test_rounds_with_more_corrupted_clients_than_f(plan, folder):
@@ -122,7 +123,7 @@ def test_rounds_with_more_corrupted_clients_than_f(plan, folder):
     for row in folder.read("rounds").to_pylist():
         config, t = plan.runs[row["run"]], row["round"]
         if t == 0 or config.server.aggregator == "fedavg":
-            assert row["above_f"] is None
+            assert row["byzantine_excess"] is None
             continue
         above = []
         for round_ in (t - 1, t):
@@ -132,12 +133,12 @@ def test_rounds_with_more_corrupted_clients_than_f(plan, folder):
             n = len(answered)
             f = min(dict(config.settings)["krum.num_byzantine"], n - 2, 2, (n - 1) // 2)
             above.append(sum(c["corrupted"] for c in answered) > f)
-        assert row["above_f"] == np.mean(above)
+        assert row["byzantine_excess"] == np.mean(above)
 
 
 def test_the_f_that_rules_reckon_with():
     n = np.arange(12)
-    of = lambda text: expected(parse(text).runs()[0], n)
+    of = lambda text: assumed_f(parse(text).runs()[0], n)
     assert of('server.aggregator = "median"') is None
     np.testing.assert_array_equal(of('server.aggregator = "krum"'), np.maximum((n - 3) // 2, 0))
     np.testing.assert_array_equal(of('server.aggregator = "bulyan"'), np.maximum((n - 3) // 4, 0))

@@ -1,6 +1,6 @@
-"""Damaged files: each is told in one line, or what is read of it is what fedsim reads of whole files. 2,000 cases.
+"""Damaged files raise an error of a single line, or can be read as valid data. 2,000 cases.
 
-Run with `pytest -m fuzz`: a minute or two.
+Run with `pytest -m fuzz`; takes one or two minutes.
 """
 
 import numpy as np
@@ -18,8 +18,8 @@ from fedsim.datasets.raw import RawDataset
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError, DataError, FedsimError
 from fedsim.runs.folder import RunFolder
-from tests.datasets.made import write_leaf
-from tests.fuzz.damage import damage, damaged, fresh
+from tests.datasets.build import write_leaf
+from tests.fuzz.damage import copy_folder, damage_bytes, damage_folder
 
 pytestmark = pytest.mark.fuzz
 SMALL = """
@@ -56,9 +56,9 @@ seed = [0, 1]
 """
 
 
-def cases(number):
+def fuzz(num_cases):
     return settings(
-        max_examples=number,
+        max_examples=num_cases,
         deadline=None,
         derandomize=True,
         database=None,
@@ -67,17 +67,17 @@ def cases(number):
 
 
 def check_line(error: FedsimError) -> None:
-    """One line, and not a long one."""
+    """The message is a single line of less than 1,000 characters."""
     text = str(error)
     assert text
     assert "\n" not in text
     assert len(text) < 1000
 
 
-@cases(700)
+@fuzz(700)
 @given(st.data())
 def test_configurations(data):
-    text = damaged(SMALL.encode(), data.draw).decode("utf-8", errors="replace")
+    text = damage_bytes(SMALL.encode(), data.draw).decode("utf-8", errors="replace")
     budget = data.draw(st.sampled_from([None, "small"]))
     try:
         assert toml.parse(text, budget=budget).runs()
@@ -87,40 +87,40 @@ def test_configurations(data):
 
 @pytest.fixture(scope="module")
 def plan():
-    return make_plan(toml.parse(SMALL, {"server.num_rounds": "2"}))
+    return make_plan(toml.parse(SMALL, {"server.num_rounds": 2}))
 
 
 @pytest.fixture(scope="module")
 def folder(plan, tmp_path_factory):
-    folder = run_plan(plan, tmp_path_factory.mktemp("runs") / "whole")
+    folder = run_plan(plan, tmp_path_factory.mktemp("runs") / "complete")
     report.make(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
-    return tmp_path_factory.mktemp("scratch") / "it"
+    return tmp_path_factory.mktemp("scratch") / "copy"
 
 
-@cases(400)
+@fuzz(400)
 @given(st.data())
 def test_run_folders(folder, plan, scratch, data):
-    """The report of a damaged folder, and going on with it where nothing is left to run."""
-    copy = RunFolder(fresh(folder.path, scratch))
-    damage(copy.path, data.draw)
+    """Reads and resumes a damaged folder whose runs are complete."""
+    copy = RunFolder(copy_folder(folder.path, scratch))
+    damage_folder(copy.path, data.draw)
     try:
         results = report.read(copy)
         assert report.markdown(report.accuracy_tables(results))
     except FedsimError as error:
         check_line(error)
     try:
-        if copy.read_manifest()["status"] == "complete" and copy.is_joined():
+        if copy.read_manifest()["status"] == "complete" and copy.has_joined_tables():
             run_plan(plan, copy.path)
     except FedsimError as error:
         check_line(error)
 
 
-@cases(300)
+@fuzz(300)
 @given(st.data())
 def test_arrays(tmp_path_factory, scratch, data):
     rng = np.random.default_rng(0)
@@ -129,9 +129,9 @@ def test_arrays(tmp_path_factory, scratch, data):
     ids = {"client_ids": rng.integers(3, size=20), "num_classes": 3}
     x, y = rng.normal(size=(25, 2)).astype(np.float32), np.arange(25) % 3
     np.savez(path, x=x[:20], y=y[:20], x_test=x[20:], y_test=y[20:], **ids)
-    path.write_bytes(damaged(path.read_bytes(), data.draw))
+    path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
     try:
-        check_whole(read_npz(path))
+        check_valid(read_npz(path))
     except DataError as error:
         check_line(error)
 
@@ -146,20 +146,20 @@ def leaf_files(tmp_path_factory):
     return path
 
 
-@cases(400)
+@fuzz(400)
 @given(st.data())
 def test_leaf_folders(leaf_files, scratch, data):
-    copy = fresh(leaf_files, scratch)
-    damage(copy, data.draw)
+    copy = copy_folder(leaf_files, scratch)
+    damage_folder(copy, data.draw)
     try:
-        check_whole(read_folder(copy))
+        check_valid(read_folder(copy))
     except DataError as error:
         check_line(error)
 
 
 @pytest.fixture(scope="module")
 def prepared_files(tmp_path_factory):
-    """FEMNIST's builder, from a few made writers: what it prepared, and the decoded cache."""
+    """A folder with LEAF files of a single writer, the prepared set and its decoded cache; and the prepared data."""
     path = tmp_path_factory.mktemp("prepared")
     image = lambda seed: (np.random.default_rng(seed).integers(0, 256, 784) / 255).tolist()
     for seed, part in enumerate(("train", "test")):
@@ -168,42 +168,42 @@ def prepared_files(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(path / "tfds"))
         patch.setenv("FEDSIM_CACHE_DIR", str(path / "cache"))
-        prepare("femnist", path / "leaf", path / "tfds", lambda *counted: None)
-        raw = prepared.decoded("femnist")
+        prepare("femnist", path / "leaf", path / "tfds", lambda *args: None)
+        raw = prepared.load("femnist")
     return path, raw
 
 
-@cases(100)
+@fuzz(100)
 @given(st.data())
 def test_prepared_sets(prepared_files, scratch, data):
-    """Of a damaged prepared set nothing is decoded but a line; one byte of its records changes their checksum."""
+    """A damaged prepared set raises an error or loads valid data; its records have a checksum."""
     source, _ = prepared_files
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TFDS_DATA_DIR", str(fresh(source / "tfds", scratch)))
+        patch.setenv("TFDS_DATA_DIR", str(copy_folder(source / "tfds", scratch)))
         patch.setenv("FEDSIM_CACHE_DIR", str(scratch / "cache"))
-        damage(scratch / "femnist", data.draw)
+        damage_folder(scratch / "femnist", data.draw)
         try:
-            check_whole(prepared.decoded("femnist"))
+            check_valid(prepared.load("femnist"))
         except FedsimError as error:
             check_line(error)
 
 
-@cases(100)
+@fuzz(100)
 @given(st.data())
 def test_caches(prepared_files, scratch, data):
-    """A damaged cache is made again: the same examples."""
+    """A damaged cache is rebuilt with the same examples."""
     source, raw = prepared_files
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(source / "tfds"))
-        patch.setenv("FEDSIM_CACHE_DIR", str(fresh(source / "cache", scratch)))
-        damage(scratch, data.draw)
-        found = prepared.decoded("femnist")
+        patch.setenv("FEDSIM_CACHE_DIR", str(copy_folder(source / "cache", scratch)))
+        damage_folder(scratch, data.draw)
+        loaded = prepared.load("femnist")
         for name in ("x", "y", "x_test", "y_test", "client_ids", "test_client_ids", "client_names"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(raw, name))
+            np.testing.assert_array_equal(getattr(loaded, name), getattr(raw, name))
 
 
-def check_whole(raw: RawDataset) -> None:
-    """Examples that fit together."""
+def check_valid(raw: RawDataset) -> None:
+    """Checks that inputs, labels and client ids are consistent."""
     assert len(raw.x) == len(raw.y) > 0
     assert len(raw.x_test) == len(raw.y_test)
     if raw.num_classes:

@@ -1,4 +1,4 @@
-"""The paper's networks: sizes, and layers against flax's own, forward and gradient."""
+"""Parameter counts and definitions of the models; values and gradients of layers against those of flax."""
 
 from functools import partial
 
@@ -12,9 +12,8 @@ from fedsim.config.registry import find
 from fedsim.core.backend import tracing_for
 from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
-from fedsim.errors import ConfigError
-from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18, patches
-from fedsim.models.layers import FORMS, Conv, ConvRelu
+from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18, im2col
+from fedsim.models.layers import CONV_FUNCTIONS, Conv, ConvRelu
 from fedsim.models.recurrent import LSTM
 from fedsim.models.resnet import Block
 
@@ -27,12 +26,12 @@ KEY = jax.random.key(0)
         (Cifar10CNN(), np.zeros((32, 32, 3), np.uint8), 122_570),
         (FemnistCNN(), np.zeros((28, 28, 1), np.uint8), 455_232),
         (CharLSTM(), np.zeros(80, np.int32), 817_872),
-        # The hidden layer's other size d comes with d weights for each of its inputs and outputs, and a bias.
+        # Each further hidden unit has a weight per input and output, and a bias.
         (Cifar10CNN(dense_size=128), np.zeros((32, 32, 3), np.uint8), 122_570 + 64 * (1024 + 1 + 10)),
         (FemnistCNN(dense_size=128), np.zeros((28, 28, 1), np.uint8), 455_232 + 2 * (3136 + 1 + 62)),
-        # McMahan et al. 2017 count their CNN for MNIST, which is this one.
+        # The count that McMahan et al. 2017 state for their CNN for MNIST.
         (FemnistCNN(10, dense_size=512), np.zeros((28, 28, 1), np.uint8), 1_663_370),
-        # Layer by layer: 5x5 kernels and biases, then dense ones from 16 maps of 5x5.
+        # Layer by layer: 5x5 kernels and biases, then dense layers on 16 maps of 5x5.
         (LeNet5(), np.zeros((28, 28, 1), np.uint8), 6 * 26 + 16 * 151 + 120 * 401 + 84 * 121 + 10 * 85),
         (LeNet5(), np.zeros((32, 32, 3), np.uint8), 6 * 76 + 16 * 151 + 120 * 401 + 84 * 121 + 10 * 85),
         (Logistic(10), np.zeros((28, 28, 1), np.uint8), 785 * 10),
@@ -44,94 +43,94 @@ def test_parameter_counts(module, example, num_params):
     assert sum(leaf.size for leaf in jax.tree.leaves(variables.params)) == num_params
 
 
-def resnet18_size(width, channels, num_classes):
-    """Kernels and two numbers a channel of each normalisation, stage by stage (He et al., figure 2 and table 1)."""
-    size, before = 9 * channels * width + 2 * width, width
+def count_resnet18(width, channels, num_classes):
+    """Kernels, and scale and bias of each normalization, stage by stage (He et al., Figure 2 and Table 1)."""
+    size, in_features = 9 * channels * width + 2 * width, width
     for features in (width, 2 * width, 4 * width, 8 * width):
-        size += 9 * before * features + 3 * 9 * features**2 + 4 * 2 * features
-        size += before * features + 2 * features if before != features else 0  # the shortcut of 1x1
-        before = features
-    return size + (before + 1) * num_classes
+        size += 9 * in_features * features + 3 * 9 * features**2 + 4 * 2 * features
+        size += in_features * features + 2 * features if in_features != features else 0  # the 1x1 shortcut
+        in_features = features
+    return size + (in_features + 1) * num_classes
 
 
 @pytest.mark.parametrize(("width", "channels", "num_classes"), [(64, 3, 10), (8, 1, 100)])
-def test_resnet18_has_the_parameters_of_its_formula(width, channels, num_classes):
+def test_resnet18_parameter_count(width, channels, num_classes):
     module = ResNet18(num_classes, width)
     variables = jax.eval_shape(classification(module, np.zeros((32, 32, channels), np.uint8)).init, KEY)
-    found = sum(leaf.size for leaf in jax.tree.leaves(variables.params))
-    assert found == resnet18_size(width, channels, num_classes)
-    # What is usually told of the network for CIFAR-10 with batch normalisation, which has as many.
-    assert resnet18_size(64, 3, 10) == 11_173_962
+    num_params = sum(leaf.size for leaf in jax.tree.leaves(variables.params))
+    assert num_params == count_resnet18(width, channels, num_classes)
+    # The usual count for CIFAR-10 with batch normalization, which has as many parameters.
+    assert count_resnet18(64, 3, 10) == 11_173_962
 
 
-def reference_convolution(x, p, stride=1):
+def convolve(x, p, stride=1):
     layout = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(x, p["kernel"], (stride, stride), "SAME", dimension_numbers=layout)
 
 
 def reference_norm(x, p):
-    """Two groups, each by itself."""
+    """Group normalization with two groups."""
     halves = []
     for half in jnp.split(x, 2, axis=-1):
-        centred = half - half.mean(axis=(1, 2, 3), keepdims=True)
-        halves.append(centred / jnp.sqrt((centred**2).mean(axis=(1, 2, 3), keepdims=True) + 1e-5))
+        centered = half - half.mean(axis=(1, 2, 3), keepdims=True)
+        halves.append(centered / jnp.sqrt((centered**2).mean(axis=(1, 2, 3), keepdims=True) + 1e-5))
     return jnp.concatenate(halves, axis=-1) * p["scale"][None, None, None] + p["bias"][None, None, None]
 
 
 def reference_block(p, x, stride):
-    y = nn.relu(reference_norm(reference_convolution(x, p["Conv_0"], stride), p["GroupNorm_0"]))
-    y = reference_norm(reference_convolution(y, p["Conv_1"]), p["GroupNorm_1"])
+    y = nn.relu(reference_norm(convolve(x, p["Conv_0"], stride), p["GroupNorm_0"]))
+    y = reference_norm(convolve(y, p["Conv_1"]), p["GroupNorm_1"])
     if "Conv_2" in p:
-        x = reference_norm(reference_convolution(x, p["Conv_2"], stride), p["GroupNorm_2"])
+        x = reference_norm(convolve(x, p["Conv_2"], stride), p["GroupNorm_2"])
     return nn.relu(x + y)
 
 
 def reference_resnet18(p, x):
-    x = nn.relu(reference_norm(reference_convolution(x, p["Conv_0"]), p["GroupNorm_0"]))
+    x = nn.relu(reference_norm(convolve(x, p["Conv_0"]), p["GroupNorm_0"]))
     for number in range(8):
         x = reference_block(p[f"Block_{number}"], x, 2 if number in (2, 4, 6) else 1)
     return x.mean(axis=(1, 2)) @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"][None]
 
 
-def moved(params):
-    """No scale is 1, no bias 0."""
+def perturb(params):
+    """Parameters without initial values such as scales of 1 and biases of 0."""
     return jax.tree.map(lambda p: p + 0.1 * jax.random.normal(KEY, p.shape), params)
 
 
-def test_resnet18_is_its_definition():
+def test_resnet18_equals_the_reference():
     module, x = ResNet18(3, width=4), jax.random.normal(KEY, (2, 10, 9, 3))
-    params = moved(jax.jit(module.init)(KEY, x)["params"])
-    got, wanted = jax.jit(lambda p: (module.apply({"params": p}, x), reference_resnet18(p, x)))(params)
-    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    params = perturb(jax.jit(module.init)(KEY, x)["params"])
+    got, expected = jax.jit(lambda p: (module.apply({"params": p}, x), reference_resnet18(p, x)))(params)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_of_a_block_under_vmap():
-    """Of two blocks at once, each with its own parameters, and of their inputs."""
+    """Gradients by the parameters of two blocks, and by their inputs."""
     module, x = Block(6, stride=2, groups=2), jax.random.normal(KEY, (2, 2, 6, 5, 4))
-    params = moved(jax.vmap(lambda key: module.init(key, x[0])["params"])(jax.random.split(KEY, 2)))
+    params = perturb(jax.vmap(lambda key: module.init(key, x[0])["params"])(jax.random.split(KEY, 2)))
     gradient = lambda apply: jax.vmap(jax.grad(lambda p, x: jnp.sum(jnp.sin(apply(p, x))), (0, 1)))
     both = [gradient(f) for f in (lambda p, x: module.apply({"params": p}, x), partial(reference_block, stride=2))]
-    got, wanted = jax.jit(lambda *batch: [f(*batch) for f in both])(params, x)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+    got, expected = jax.jit(lambda *batch: [f(*batch) for f in both])(params, x)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("module", [ResNet18(width=4), LeNet5(), Logistic(10)])
-def test_all_is_computed_in_the_type_of_parameters_and_inputs(module):
+def test_compute_dtype_follows_parameters_and_inputs(module):
     x = jnp.zeros((2, 12, 12, 3), jnp.bfloat16)
     params = jax.eval_shape(module.init, KEY, x)
-    short = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, jnp.bfloat16), params)
-    assert jax.eval_shape(module.apply, short, x).dtype == jnp.bfloat16
+    bfloat16_params = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, jnp.bfloat16), params)
+    assert jax.eval_shape(module.apply, bfloat16_params, x).dtype == jnp.bfloat16
 
 
-def test_groups_divide_the_channels():
+def test_groups_that_do_not_divide_the_channels_raise():
     spec = DataSpec("image", "classes", 10, (32, 32, 3), "uint8")
-    with pytest.raises(ConfigError, match=r"resnet18\.groups: 3 groups do not divide 64 channels"):
+    with pytest.raises(ValueError, match=r"groups: .*64, got 3"):
         find("model.name", "resnet18").make(spec, groups=3)
 
 
-def test_resnet18_starts_he_normal():
-    """Of deviation sqrt(2 / inputs), block by block; the dense layer Glorot-uniform."""
+def test_resnet18_initialization_is_he_normal():
+    """Standard deviation sqrt(2 / inputs) in the blocks; the dense layer is Glorot-uniform."""
     params = jax.jit(ResNet18(width=16).init)(KEY, jnp.zeros((1, 8, 8, 3)))["params"]
     for kernel in (params["Block_0"]["Conv_0"]["kernel"], params["Block_2"]["Conv_2"]["kernel"]):
         assert kernel.std() == pytest.approx(np.sqrt(2 / np.prod(kernel.shape[:3])), rel=0.1)
@@ -139,19 +138,19 @@ def test_resnet18_starts_he_normal():
     assert 0.95 * limit < np.abs(params["Dense_0"]["kernel"]).max() <= limit
 
 
-def test_lenet_puts_zeros_around_small_images():
-    """As LeCun et al. did to MNIST's: what a digit of 28x28 gives is what it gives in the middle of 32x32."""
+def test_lenet_zero_pads_small_images():
+    """As in LeCun et al.: a 28x28 image has the same output as its center in 32x32 zeros."""
     x = jax.random.uniform(KEY, (2, 28, 28, 1))
     params = jax.jit(LeNet5().init)(KEY, x)
-    wide = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
-    got, wanted = jax.jit(lambda p: (LeNet5().apply(p, x), LeNet5().apply(p, wide)))(params)
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    padded = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    got, expected = jax.jit(lambda p: (LeNet5().apply(p, x), LeNet5().apply(p, padded)))(params)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("backend", FORMS)
+@pytest.mark.parametrize("backend", CONV_FUNCTIONS)
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize(("size", "padding"), [(3, "VALID"), (5, "SAME"), (2, "SAME"), (1, "VALID")])
-def test_convolution_is_flax_conv_pool_relu(size, padding, pool, backend):
+def test_conv_relu_equals_flax_conv_pool_relu(size, padding, pool, backend):
     ours, convolution = ConvRelu(4, size, padding, pool), nn.Conv(4, (size, size), padding=padding)
     x = jax.random.normal(KEY, (2, 9, 8, 3))
 
@@ -160,22 +159,22 @@ def test_convolution_is_flax_conv_pool_relu(size, padding, pool, backend):
         return nn.max_pool(y, (2, 2), (2, 2)) if pool else y
 
     with tracing_for(backend):
-        check_same(ours, convolution, theirs, x)
+        check_equal(ours, convolution, theirs, x)
 
 
-@pytest.mark.parametrize("backend", FORMS)
+@pytest.mark.parametrize("backend", CONV_FUNCTIONS)
 @pytest.mark.parametrize(
     ("size", "stride", "padding"), [(3, 1, "SAME"), (3, 2, "SAME"), (1, 2, "SAME"), (4, 3, "VALID")]
 )
-def test_a_strided_convolution_is_flax_conv(size, stride, padding, backend):
+def test_strided_conv_equals_flax_conv(size, stride, padding, backend):
     ours = Conv(4, size, stride, padding)
     theirs = nn.Conv(4, (size, size), (stride, stride), padding=padding)
     with tracing_for(backend):
-        check_same(ours, theirs, theirs.apply, jax.random.normal(KEY, (2, 9, 8, 3)))
+        check_equal(ours, theirs, theirs.apply, jax.random.normal(KEY, (2, 9, 8, 3)))
 
 
-def check_same(ours, convolution, theirs, x):
-    """Parameters, values and gradients."""
+def check_equal(ours, convolution, theirs, x):
+    """Compares parameter shapes, values and gradients."""
     params = ours.init(KEY, x)
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, convolution.init(KEY, x))
     params = {"params": params["params"] | {"bias": jnp.asarray([0.3, -0.2, 0.0, 0.1])}}
@@ -188,19 +187,19 @@ def check_same(ours, convolution, theirs, x):
 
 @pytest.mark.parametrize("shape", [(2, 6, 4, 3), (1, 2, 2, 1)])
 @pytest.mark.parametrize("ties", [False, True])
-def test_pool_relu_is_flax_max_pool(shape, ties):
+def test_pool_relu_equals_flax_max_pool(shape, ties):
     x = jax.random.normal(KEY, shape)
     x = jnp.round(x) if ties else x
     bias = jnp.full(shape[-1], 0.25)
     theirs = lambda x, bias: nn.relu(nn.max_pool(x, (2, 2), (2, 2)) + bias[None, None, None])
-    np.testing.assert_array_equal(patches.pool_relu(x, bias), theirs(x, bias))
+    np.testing.assert_array_equal(im2col.pool_relu(x, bias), theirs(x, bias))
     gradient = lambda pool: jax.grad(lambda x, bias: jnp.sum(jnp.sin(1 + pool(x, bias))), (0, 1))(x, bias)
-    for a, b in zip(gradient(patches.pool_relu), gradient(theirs), strict=True):
+    for a, b in zip(gradient(im2col.pool_relu), gradient(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 def test_layers_under_vmap_are_batched_matrix_products():
-    """Over per-client kernels there is no convolution, no scatter, no gather: in value or gradient."""
+    """Values and gradients for per-client kernels use no convolution, scatter or gather."""
     x, module = jnp.ones((2, 8, 8, 3)), ConvRelu(4, 3, pool=True)
     params = jax.vmap(lambda key: module.init(key, x))(jax.random.split(KEY, 3))
     loss = lambda params: jnp.sum(module.apply(params, x) ** 2)
@@ -212,7 +211,7 @@ def test_layers_under_vmap_are_batched_matrix_products():
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_lstm_is_flax_lstm(mapped):
+def test_lstm_equals_flax_lstm(mapped):
     """Values and gradients, also under `vmap` over parameters and inputs."""
     x = jax.random.normal(KEY, (2, 7, 3, 5))
     ours, size = LSTM(6), 6
@@ -241,7 +240,7 @@ def test_lstm_is_flax_lstm(mapped):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_lstm_starts_gate_by_gate():
+def test_lstm_initialization_per_gate():
     params = LSTM(6).init(KEY, jnp.zeros((1, 1, 5)))["params"]
     assert not params["bias"].any()
     limit = np.sqrt(6 / (5 + 6))  # Glorot-uniform of 5 x 6
@@ -250,13 +249,13 @@ def test_lstm_starts_gate_by_gate():
         np.testing.assert_allclose(gate @ gate.T, np.eye(6), atol=1e-5)
 
 
-def test_forget_gates_start_open():
-    """And nothing else starts otherwise: gates are side by side, the forget gate second."""
-    closed, open_ = (LSTM(6, bias).init(KEY, jnp.zeros((1, 1, 5)))["params"] for bias in (0.0, 1.0))
-    np.testing.assert_array_equal(open_.pop("bias"), np.repeat([0, 1, 0, 0], 6))
-    assert not closed.pop("bias").any()
-    for name in closed:
-        np.testing.assert_array_equal(open_[name], closed[name])
+def test_forget_bias_initializes_the_forget_gates_only():
+    """The forget gate is the second of four."""
+    default, biased = (LSTM(6, bias).init(KEY, jnp.zeros((1, 1, 5)))["params"] for bias in (0.0, 1.0))
+    np.testing.assert_array_equal(biased.pop("bias"), np.repeat([0, 1, 0, 0], 6))
+    assert not default.pop("bias").any()
+    for name in default:
+        np.testing.assert_array_equal(biased[name], default[name])
 
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (28, 28, 1), np.uint8)
@@ -270,23 +269,29 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (28, 28, 1), np.uint8)
         (CharLSTM(5, 3, 4, dropout_rate=0.0), np.arange(5, dtype=np.int32)),
     ],
 )
-def test_bfloat16_computes_the_same_to_its_precision(module, example):
-    """Parameters and gradients stay float32; loss and gradient agree to a few of bfloat16's 8 bits."""
-    exact, short = (classification(module, example, dtype=dtype) for dtype in (jnp.float32, jnp.bfloat16))
-    params, statistics = exact.init(KEY)
+def test_bfloat16_agrees_within_its_precision(module, example):
+    """Parameters and gradients stay float32; loss and gradient agree within a few units of bfloat16's 8 bits."""
+    float32_task, bfloat16_task = (
+        classification(module, example, dtype=dtype) for dtype in (jnp.float32, jnp.bfloat16)
+    )
+    params, statistics = float32_task.init(KEY)
     batch = jnp.asarray(np.stack([example, example[::-1]])), jnp.asarray([0, 1]), jnp.ones(2, bool), KEY
 
     def loss_of(task, params):
         return task.loss(Variables(params, statistics), *batch)[0]
 
-    (loss, gradient), (short_loss, short_gradient) = (
-        jax.jit(jax.value_and_grad(partial(loss_of, task)))(params) for task in (exact, short)
+    (loss, gradient), (bfloat16_loss, bfloat16_gradient) = (
+        jax.jit(jax.value_and_grad(partial(loss_of, task)))(params) for task in (float32_task, bfloat16_task)
     )
-    assert {short_loss.dtype, *(leaf.dtype for leaf in jax.tree.leaves(short_gradient))} == {jnp.dtype(jnp.float32)}
-    assert short_loss != loss
-    np.testing.assert_allclose(short_loss, loss, rtol=0.02)
-    short_flat, flat = (np.concatenate([np.ravel(a) for a in jax.tree.leaves(g)]) for g in (short_gradient, gradient))
-    assert np.linalg.norm(short_flat - flat) < 0.1 * np.linalg.norm(flat)
+    assert {bfloat16_loss.dtype, *(leaf.dtype for leaf in jax.tree.leaves(bfloat16_gradient))} == {
+        jnp.dtype(jnp.float32)
+    }
+    assert bfloat16_loss != loss
+    np.testing.assert_allclose(bfloat16_loss, loss, rtol=0.02)
+    bfloat16_flat, flat = (
+        np.concatenate([np.ravel(a) for a in jax.tree.leaves(g)]) for g in (bfloat16_gradient, gradient)
+    )
+    assert np.linalg.norm(bfloat16_flat - flat) < 0.1 * np.linalg.norm(flat)
 
 
 def test_dropout_acts_in_training_only():
@@ -296,21 +301,21 @@ def test_dropout_acts_in_training_only():
     variables, y, mask = task.init(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
     loss = lambda task, seed: float(task.loss(variables, x, y, mask, jax.random.key(seed))[0])
     assert len({loss(task, seed) for seed in range(3)}) == 3
-    dry = classification(CharLSTM(5, 3, 4, dropout_rate=0.0), np.asarray(x[0]))
+    without_dropout = classification(CharLSTM(5, 3, 4, dropout_rate=0.0), np.asarray(x[0]))
     mean = float(task.metrics(variables, x, y, mask).loss_sum) / 2
-    assert loss(dry, 0) == pytest.approx(mean, rel=1e-6)
+    assert loss(without_dropout, 0) == pytest.approx(mean, rel=1e-6)
 
 
 @pytest.mark.parametrize("dropout_at", ["inputs", "outputs"])
-def test_what_dropout_drops(dropout_at):
-    """Inputs of a layer for a whole text alike, its outputs each by itself; what is kept grows by 1 / (1 - rate)."""
+def test_dropout_masks_inputs_or_outputs(dropout_at):
+    """A mask of inputs is constant over a text, a mask of outputs is not; kept values are scaled by 1 / (1 - rate)."""
     rate, size = 0.4, 16
     module = CharLSTM(7, 8, size, dropout_rate=rate, dropout_at=dropout_at, forget_bias=1.0)
     x = jax.random.randint(KEY, (12, 10), 0, 7)
     params = jax.jit(module.init)(KEY, x)["params"]
     run = partial(module.apply, train=True, capture_intermediates=True, mutable=["intermediates"])
-    logits, seen = jax.jit(run)({"params": params}, x, rngs={"dropout": jax.random.key(2)})
-    out = {name: value["__call__"][0] for name, value in seen["intermediates"].items() if name != "__call__"}
+    logits, captured = jax.jit(run)({"params": params}, x, rngs={"dropout": jax.random.key(2)})
+    out = {name: value["__call__"][0] for name, value in captured["intermediates"].items() if name != "__call__"}
     lstm = lambda number, x: LSTM(size).apply({"params": params[f"LSTM_{number}"]}, x)
     masks = [(np.asarray(out[f"Dropout_{number}"]) != 0) for number in (0, 1)]
     if dropout_at == "inputs":
@@ -327,11 +332,11 @@ def test_what_dropout_drops(dropout_at):
         assert abs(mask.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / (mask[0].size))
     for number in (0, 1):
         np.testing.assert_allclose(out[f"LSTM_{number}"], after[number], atol=1e-5)
-    wanted = after[2] @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"][None]
-    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    expected = after[2] @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"][None]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-def test_factories_give_an_output_for_each_class_or_number():
+def test_factories_have_an_output_per_class_or_number():
     image = DataSpec("image", "classes", 7, (32, 32, 1), "uint8")
     text = DataSpec("text", "classes", 9, (5,), "int8")
     numbers = DataSpec("vector", "numbers", 0, (4,), "float32", (3,))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedsim.paper import convergence, fraction, heterogeneity
-from tests.paper.made import read, rule, run, verdicts
+from tests.paper.run_folders import read, rule, run, verdicts
 
 
 def test_convergence(tmp_path):

@@ -1,25 +1,25 @@
-"""Published numbers, and the claims of Table 2 on a made run folder."""
+"""Published numbers, and the claims of Table 2 on an artificial run folder."""
 
 import numpy as np
 import pytest
 
 from fedsim.paper import published, table2
-from tests.paper.made import read, rule, run
+from tests.paper.run_folders import read, rule, run
 
 
-def test_published_cells():
-    cells = published.cells()
-    assert len(cells) == 105
-    assert {(c.dataset, c.aggregator) for c in cells} == {
+def test_published_accuracies():
+    entries = published.published_settings()
+    assert len(entries) == 105
+    assert {(c.dataset, c.aggregator) for c in entries} == {
         (d, a) for d in ("cifar10", "femnist", "shakespeare") for a in ("fedavg", "rfa", "multi_krum", "cfl", "arfl")
     }
-    cell = published.cell("femnist", "multi_krum", "none", 0.0)
-    assert (cell.mean, cell.std) == (79.38, 0.41)
-    assert published.cell("femnist", "multi_krum", "collusion", 0.3) is None
-    # Sec. 5.2: at 50 % flipping ARFL is 18.5, 14.2 and 9.89 points above the best of the others.
+    entry = published.published_setting("femnist", "multi_krum", "none", 0.0)
+    assert (entry.mean, entry.std) == (79.38, 0.41)
+    assert published.published_setting("femnist", "multi_krum", "collusion", 0.3) is None
+    # Sec. 5.2: at 50 % flipping ARFL is 18.5, 14.2 and 9.89 points above the best other rule.
     for dataset, margin in (("cifar10", 18.5), ("femnist", 14.2), ("shakespeare", 9.89)):
         means = {
-            c.aggregator: c.mean for c in cells if (c.dataset, c.corruption, c.fraction) == (dataset, "flipping", 0.5)
+            c.aggregator: c.mean for c in entries if (c.dataset, c.corruption, c.fraction) == (dataset, "flipping", 0.5)
         }
         assert means.pop("arfl") - max(means.values()) == pytest.approx(margin)
 
@@ -31,27 +31,27 @@ def test_table2(tmp_path):
     runs += [run(rule("fedavg", "shuffling", 0.5, **cifar), [10, 69.6]), run(rule("arfl", **cifar), [10, 70.0])]
     runs += [run(rule("fedavg", **cifar), [10, 73.59])]
     results = read(tmp_path, "table2-cifar10", runs)
-    headline, _, *others, distance = table2.claims(results)
+    headline, _, *claims, distance = table2.claims(results)
     # Seed 0 alone has both rules.
     assert (headline.published, headline.margin.text) == ("+22.66 points", "-1.60 points")
-    wanted = "6.67 on average over 4 cells, +22.60 at most (FedAvg, Shuffling 50 %)"  # of 0, 22.6, 3.42, 0.66
-    assert (distance.measured, distance.verdict) == (wanted, "-")
-    of_scenario = {claim.text.partition(":")[0]: claim for claim in others}
-    assert of_scenario["Shuffling 50 %"].measured.endswith("(2 rules)")
-    shuffled = of_scenario["Shuffling 50 %"]
+    expected = "6.67 on average over 4 settings, +22.60 at most (FedAvg, Shuffling 50 %)"  # of 0, 22.6, 3.42, 0.66
+    assert (distance.measured, distance.verdict) == (expected, "-")
+    by_scenario = {claim.text.partition(":")[0]: claim for claim in claims}
+    assert by_scenario["Shuffling 50 %"].measured.endswith("(2 rules)")
+    shuffled = by_scenario["Shuffling 50 %"]
     assert shuffled.margin.values == pytest.approx([68.0 - 69.6 + 0.73])  # the published deviation is 0.73
-    assert of_scenario["Clean"].margin.values == pytest.approx([70.0 - 73.59 + 1])  # 1 point is allowed
-    assert shuffled.verdict == of_scenario["Clean"].verdict == "fails (sketch)"
-    assert of_scenario["Flipping 30 %"].verdict == "not run"
-    assert of_scenario["Shuffling 50 %"].published == "69.66 %: +17.34 to Multi-Krum"
-    (grid,) = table2.tables(results)
-    assert [row[1:] for row in grid.rows] == [
+    assert by_scenario["Clean"].margin.values == pytest.approx([70.0 - 73.59 + 1])  # 1 point is allowed
+    assert shuffled.verdict == by_scenario["Clean"].verdict == "fails (preliminary)"
+    assert by_scenario["Flipping 30 %"].verdict == "not run"
+    assert by_scenario["Shuffling 50 %"].published == "69.66 %: +17.34 to Multi-Krum"
+    (table,) = table2.tables(results)
+    assert [row.entries for row in table.rows] == [
         ("FedAvg", "73.59 ± 0.44", "73.59", "+0.00"),
         ("ARFL", "73.42 ± 0.40", "70.00", "-3.42"),
         ("FedAvg", "47.00 ± 7.51", "69.60", "+22.60"),
         ("ARFL", "69.66 ± 0.73", "69.00 ± 1.41", "-0.66"),
     ]
-    assert [row[0] for row in grid.rows] == ["Clean", "", "Shuffling 50 %", ""]
+    assert [row.name for row in table.rows] == ["Clean", "", "Shuffling 50 %", ""]
     (panel, _) = table2.figures(results)["accuracy"].axes
     assert panel.get_title() == "Clean"
     np.testing.assert_allclose(panel.lines[0].get_xdata(), [1 * 10 / 20])  # E K / N passes a round
@@ -67,12 +67,12 @@ def test_data_that_the_paper_does_not_use(tmp_path):
     results = read(tmp_path, "table2-digits", runs)
     claims = {claim.text: claim for claim in table2.claims(results) if claim.was_run}
     above, best = claims.values()
-    words = "above FedAvg", "within 1 point of the best"
-    assert list(claims) == [f"Shuffling 50 %: ARFL is {what}" for what in words]
+    statements = "above FedAvg", "within 1 point of the best"
+    assert list(claims) == [f"Shuffling 50 %: ARFL is {what}" for what in statements]
     assert above.margin.text == "+31.00 ± 0.00 points"
     np.testing.assert_allclose(best.margin.values, [2, 3, 4])
-    assert best.margin.half == pytest.approx(4.303 / np.sqrt(3), rel=1e-3)  # t with two degrees of freedom
+    assert best.margin.half_width == pytest.approx(4.303 / np.sqrt(3), rel=1e-3)  # t with two degrees of freedom
     assert (best.verdict, best.margin.text) == ("holds", "+3.00 ± 2.48 points")
-    (grid,) = table2.tables(results)
-    assert grid.header == ("Aggregator", "Shuffling 50 %")
-    assert grid.rows[0] == ("FedAvg", "61.00 ± 1.00")
+    (table,) = table2.tables(results)
+    assert (table.header, *(column.label for column in table.columns)) == ("Aggregator", "Shuffling 50 %")
+    assert (table.rows[0].name, *table.rows[0].entries) == ("FedAvg", "61.00 ± 1.00")

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from fedsim.paper import autoweight, clients, fairness, tuning
-from tests.paper.made import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
+from fedsim.paper import autoweight, client_history, fairness, lambda_sweep
+from tests.paper.run_folders import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
 
 
 def test_lambda(tmp_path):
     results = read(tmp_path, "lambda", lambda_runs())
-    claims = tuning.claims(results)
+    claims = lambda_sweep.claims(results)
     assert verdicts(claims) == ["holds"] * 7
     assert [claim.measured for claim in claims] == [
         "1 at λ = 0.1 M",
@@ -17,16 +17,16 @@ def test_lambda(tmp_path):
         "4 of 4",
         "70.00 % at 1 M; 40.00 % and 50.00 % at the ends",
         "70.00 % at 1 M, 60.00 % at 3.2 M",
-        "3 clients, 3 benign ones",
+        "3 clients with weight, 3 benign",
     ]
-    weights, accuracy = tuning.figures(results)["lambda"].axes
+    weights, accuracy = lambda_sweep.figures(results)["lambda"].axes
     np.testing.assert_allclose(weights.lines[3].get_ydata(), [0, 0, 20, 40], rtol=1e-6)
     assert weights.lines[3].get_linestyle() == "--"
     np.testing.assert_allclose(accuracy.lines[0].get_ydata(), [40, 70, 60, 50])
 
 
 def test_lambda_whose_claims_fail(tmp_path):
-    claims = tuning.claims(read(tmp_path, "lambda", lambda_runs((60, 40, 50, 70))[1:]))
+    claims = lambda_sweep.claims(read(tmp_path, "lambda", lambda_runs((60, 40, 50, 70))[1:]))
     assert verdicts(claims) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
 
 
@@ -49,19 +49,19 @@ def test_autoweight(tmp_path):
     drawn = autoweight.figures(results)
     heights = [bar.get_height() for bar in drawn["weights"].axes[0].containers[0]]
     np.testing.assert_allclose(heights, [20, 30, 50, 0], rtol=1e-6)
-    of_run = clients.of_run(read(tmp_path, "other", runs[:1]), 0)
+    of_run = client_history.read_history(read(tmp_path, "other", runs[:1]), 0)
     assert autoweight.zero_since(of_run._replace(corrupted=~CORRUPTED)) is None
 
 
 def test_fairness(tmp_path):
-    counts, corrupted = np.asarray([5, 20, 25, 50]), np.asarray([False, False, False, True])
+    num_examples, corrupted = np.asarray([5, 20, 25, 50]), np.asarray([False, False, False, True])
     accuracy = {0.1: (0.0, 0.2, 0.8, 0.0), 10.0: (0.0, 0.5, 0.9, 0.0)}
     alpha = {0.1: (0.2, 0.0, 0.8, 0.0), 10.0: (0.05, 0.1, 0.35, 0.5)}
     runs = [
         run(
             rule("arfl", "shuffling", 0.25, **{"arfl.lam": lam}),
             [1, 50],
-            alphas(1, alpha[lam], (), values, counts, corrupted),
+            alphas(1, alpha[lam], (), values, num_examples, corrupted),
         )
         for lam, values in accuracy.items()
     ]

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.config.resolve import flatten
+from fedsim.config.components import flatten
 from fedsim.config.toml import parse
 from fedsim.runs.folder import RunFolder
-from tests.report.made import Run, make_folder
+from tests.report.synthetic import Run, make_folder
 
 SWEEP = """
 name = "made"

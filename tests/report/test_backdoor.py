@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedsim import report
-from tests.report.made import make_folder, run
+from tests.report.synthetic import make_folder, run
 
 RUNS = [run(rule, 0.3, seed, "backdoor") for rule in ("arfl", "fedavg") for seed in (0, 1)] + [run("fedavg", 0.5)]
 SUCCESS = {0: 0.1, 1: 0.3, 2: 0.8, 3: 1.0, 4: None}  # of each run, after its last round; half of it before
@@ -31,7 +31,7 @@ def test_a_table_of_its_own_with_the_lowest_in_bold(folder):
     assert accuracy.title == "Test accuracy (%) after 20 rounds"
     assert success.title == "Backdoor success (%) after 20 rounds"
     assert [column.label for column in success.columns] == ["Backdoor 30 %"]
-    numbers = {row.name: row.numbers[0] for row in success.rows}
+    numbers = {row.name: row.entries[0] for row in success.rows}
     assert {name: number.mean for name, number in numbers.items()} == pytest.approx({"ARFL": 20, "FedAvg": 90})
     assert {name: number.bold for name, number in numbers.items()} == {"ARFL": True, "FedAvg": False}
 
@@ -52,7 +52,7 @@ def test_a_folder_from_before_the_column_has_none(tmp_path):
     path = made.path / "rounds.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["backdoor_success"]), path)
     results = report.read(made)
-    assert np.isnan(results.cells[0].backdoor_success).all()
+    assert np.isnan(results.settings[0].backdoor_success).all()
     assert len(report.accuracy_tables(results)) == 1
     assert not any("backdoor" in key for key in report.summary(results)[0])
     assert "backdoor_success" not in report.figures(results)

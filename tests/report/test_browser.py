@@ -11,12 +11,13 @@ import pytest
 
 from fedsim import report
 from fedsim.report.html import write_page
+from fedsim.report.results import PERCENTILES
 from fedsim.report.rows import row_names
 from fedsim.report.summary import as_csv, summary
 from fedsim.report.worst import worst_tables
 from tests.report.browser import browser, saved, show, until
-from tests.report.made import make_folder, run
 from tests.report.pages import make_sweep
+from tests.report.synthetic import make_folder, run
 
 pytest.importorskip("plotly")
 pytest.importorskip("selenium")
@@ -67,11 +68,11 @@ def heat_map(driver):
     return driver.execute_script(TEXTS, "#map tr")
 
 
-def place(driver, row, column):
+def cell(driver, row, column):
     return driver.find_element(By.CSS_SELECTOR, f"#map [data-r='{row}'][data-c='{column}']")
 
 
-def chosen(driver):
+def selected(driver):
     return driver.execute_script(CHOSEN)
 
 
@@ -85,14 +86,13 @@ def shown(value, digits):
     return "†" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def cell_of(results, row, **wanted):
-    names = row_names(results.cells)
-    (found,) = (
-        cell
-        for cell, name in zip(results.cells, names, strict=True)
-        if name == row and all(getattr(cell, key) == value for key, value in wanted.items())
+def find_setting(results, row, **fields):
+    (setting,) = (
+        setting
+        for setting, name in row_names(results.settings).items()
+        if name == row and all(getattr(setting, key) == value for key, value in fields.items())
     )
-    return found
+    return setting
 
 
 def mean(values):
@@ -108,20 +108,20 @@ def test_the_heat_map_has_the_means_over_seeds(driver, page, results):
     for name, *texts in rows:
         for attack, text in zip(("ipm", "alie", "sign_flip"), texts[1:4], strict=True):
             if name in ("FedAvg", "Median", "ARFL, λ = 1 M"):
-                cell = cell_of(results, name, attack=attack, fraction=0.4)
-                assert text == shown(100 * mean(cell.accuracy[:, -1]), 1)
+                setting = find_setting(results, name, attack=attack, fraction=0.4)
+                assert text == shown(100 * mean(setting.accuracy[:, -1]), 1)
             else:
                 assert text == ""
         if name in ("FedAvg", "Median"):
-            assert texts[0] == shown(100 * mean(cell_of(results, name, fraction=0.0).accuracy[:, -1]), 1)
+            assert texts[0] == shown(100 * mean(find_setting(results, name, fraction=0.0).accuracy[:, -1]), 1)
 
 
 def test_the_number_may_be_a_mean_or_the_best(driver, page, results):
-    cell = cell_of(results, "FedAvg", fraction=0.0)
-    on_validation = cell.accuracy[np.arange(3), cell.validation_accuracy.argmax(axis=1)]
+    setting = find_setting(results, "FedAvg", fraction=0.0)
+    on_validation = setting.accuracy[np.arange(3), setting.validation_accuracy.argmax(axis=1)]
     wanted = {
-        "last": cell.accuracy[:, -3:].mean(axis=1),
-        "best": cell.accuracy.max(axis=1),
+        "last": setting.accuracy[:, -3:].mean(axis=1),
+        "best": setting.accuracy.max(axis=1),
         "validation": on_validation,
     }
     for at, runs in wanted.items():
@@ -134,17 +134,17 @@ def test_the_number_may_be_a_mean_or_the_best(driver, page, results):
 
 def test_the_worst_over_attacks_is_that_of_the_tables(driver, page, results):
     select(driver, "columns", "fraction")
-    assert driver.find_element(By.ID, "held-wrong").get_attribute("value") == "worst"
+    assert driver.find_element(By.ID, "held-threat").get_attribute("value") == "worst"
     (head, *rows) = heat_map(driver)
     assert head[1:] == ["0 %", "20 %", "40 %"]
     (table,) = worst_tables(results)
-    wanted = {row.name: ["" if n is None else shown(n.mean, 1) for n in row.numbers] for row in table.rows}
+    wanted = {row.name: ["" if n is None else shown(n.mean, 1) for n in row.entries] for row in table.rows}
     for row in ("ARFL, λ = 0.1 M", "ARFL, λ = 10 M"):  # ran under one thing that is wrong, where others have three
         wanted[row] = [text and f"{text}*" for text in wanted[row]]
     assert {name: texts for name, *texts in rows} == wanted
     assert wanted["Median"][2] == "†"  # all of its runs have diverged, which is the worst
-    place(driver, 0, 2).click()
-    assert "the worst of 3" in driver.find_element(By.ID, "told").text
+    cell(driver, 0, 2).click()
+    assert "the worst of 3" in driver.find_element(By.ID, "status").text
 
 
 def test_rows_and_columns_may_be_anything_swept(driver, page, results):
@@ -153,8 +153,8 @@ def test_rows_and_columns_may_be_anything_swept(driver, page, results):
     select(driver, "held-aggregator", 2)
     (_, *rows) = heat_map(driver)
     values = {lam: dict(zip((0.0, 0.2, 0.4), texts, strict=True)) for lam, *texts in rows}
-    cell = cell_of(results, "ARFL, λ = 0.1 M", fraction=0.4)
-    assert values["0.1"][0.4] == shown(100 * mean(cell.accuracy[:, -1]), 1) + "*"  # lambda 1 faced three attacks
+    setting = find_setting(results, "ARFL, λ = 0.1 M", fraction=0.4)
+    assert values["0.1"][0.4] == shown(100 * mean(setting.accuracy[:, -1]), 1) + "*"  # lambda 1 faced three attacks
     select(driver, "held-aggregator", 0)  # FedAvg, about which lambda says nothing
     (_, *rows) = heat_map(driver)
     assert len({tuple(texts) for _, *texts in rows}) == 1
@@ -162,13 +162,13 @@ def test_rows_and_columns_may_be_anything_swept(driver, page, results):
 
 
 def test_a_click_shows_curves_clients_command_and_configuration(driver, page, results):
-    cell = cell_of(results, "ARFL, λ = 1 M", attack="alie", fraction=0.2)
-    place(driver, 3, 2).click()
+    setting = find_setting(results, "ARFL, λ = 1 M", attack="alie", fraction=0.2)
+    cell(driver, 3, 2).click()
     (line,) = lines(driver, "curves", 1)
-    assert line["x"] == cell.rounds.tolist()
-    assert line["y"] == pytest.approx((100 * cell.accuracy.mean(axis=0)).tolist(), abs=1e-4)
+    assert line["x"] == setting.rounds.tolist()
+    assert line["y"] == pytest.approx((100 * setting.accuracy.mean(axis=0)).tolist(), abs=1e-4)
     (band,) = driver.execute_script(BAND)
-    over = [*cell.accuracy.max(axis=0), *cell.accuracy.min(axis=0)[::-1]]
+    over = [*setting.accuracy.max(axis=0), *setting.accuracy.min(axis=0)[::-1]]
     assert band == pytest.approx([100 * value for value in over], abs=1e-4)
     clients = lines(driver, "clients", 3)
     assert sorted(one["y"][0] for one in clients) == pytest.approx([0.5, 3.5, 6], abs=1e-2)
@@ -191,19 +191,19 @@ def test_the_keyboard_moves_and_chooses(driver, page):
     press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
     press(Keys.ARROW_RIGHT)
     assert focused() == [1, 2]
-    assert "Median, ALIE" in driver.find_element(By.ID, "told").text
+    assert "Median, ALIE" in driver.find_element(By.ID, "status").text
     press(Keys.ENTER)
-    assert (chosen(driver), focused()) == ([[1, 2]], [1, 2])
+    assert (selected(driver), focused()) == ([[1, 2]], [1, 2])
     assert len(lines(driver, "curves", 1)) == 1
     press(Keys.ARROW_LEFT)
     press(Keys.SHIFT, Keys.ENTER)
-    assert chosen(driver) == [[1, 1], [1, 2]]
+    assert selected(driver) == [[1, 1], [1, 2]]
     assert len(lines(driver, "curves", 2)) == 2
     press(Keys.HOME)
     press(Keys.ARROW_LEFT)
     assert focused() == [1, -1]
     press(Keys.ESCAPE)
-    assert chosen(driver) == []
+    assert selected(driver) == []
 
 
 def test_tables_sort_and_are_saved_as_python_writes_them(driver, page, results, folder):
@@ -228,15 +228,15 @@ def test_tables_sort_and_are_saved_as_python_writes_them(driver, page, results, 
 
 def test_pictures_are_saved_as_svg(driver, page, folder):
     driver.find_element(By.ID, "save-map").click()
-    texts = [node.text for node in ET.fromstring(saved(folder, "made-accuracy-row-wrong.svg")).iter() if node.text]
+    texts = [node.text for node in ET.fromstring(saved(folder, "made-accuracy-row-threat.svg")).iter() if node.text]
     shown_texts = [text for row in heat_map(driver) for text in row[1:] if text]
     assert set(shown_texts) <= set(texts)
     driver.find_element(By.ID, "save-map-csv").click()
-    rows = list(csv.reader(io.StringIO(saved(folder, "made-accuracy-row-wrong.csv"))))
+    rows = list(csv.reader(io.StringIO(saved(folder, "made-accuracy-row-threat.csv"))))
     assert [[f"{float(v):.1f}" if v else "" for v in row[1:]] for row in rows[1:]] == [
         row[1:] for row in heat_map(driver)[1:]
     ]
-    place(driver, 0, 0).click()
+    cell(driver, 0, 0).click()
     lines(driver, "curves", 1)
     driver.find_element(By.ID, "save-curves").click()
     root = ET.fromstring(saved(folder, "FedAvg-Clean-accuracy.svg"))
@@ -246,11 +246,11 @@ def test_pictures_are_saved_as_svg(driver, page, folder):
 
 def test_the_address_keeps_the_view_and_colours_follow_the_choice(driver, page):
     select(driver, "columns", "fraction")
-    place(driver, 1, 1).click()
+    cell(driver, 1, 1).click()
     seen, view = heat_map(driver), driver.execute_script("return location.hash")
     show(driver, page, view)
     assert heat_map(driver) == seen
-    assert chosen(driver) == [[1, 1]]
+    assert selected(driver) == [[1, 1]]
     show(driver, page, "#nonsense")
     ground = lambda: driver.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
     before = ground()
@@ -270,21 +270,20 @@ def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):
     ]
     few = report.read(make_folder(tmp_path / "a", runs))
     noise = np.random.default_rng(0)
-    fields = ("accuracy", "loss", "corrupted_weight", "backdoor_success")
-    longer = lambda cell: (
-        {name: noise.random((len(cell.seeds), 100)) for name in fields}
+    fields = ("accuracy", "loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
+    longer = lambda setting: (
+        {name: noise.random((len(setting.seeds), 100)) for name in fields}
         | {
             "rounds": np.arange(100),
-            "percentiles": noise.random((3, len(cell.seeds), 100)),
-            "diverged": np.zeros((len(cell.seeds), 100), bool),
+            "diverged": np.zeros((len(setting.seeds), 100), bool),
         }
     )
-    results = replace(few, cells=[replace(cell, **longer(cell)) for cell in few.cells])
-    assert sum(len(cell.runs) for cell in results.cells) == 2000
+    results = replace(few, settings=[replace(setting, **longer(setting)) for setting in few.settings])
+    assert sum(len(setting.runs) for setting in results.settings) == 2000
     path = write_page(results, results.folders[0])
     assert path.stat().st_size < 25e6
     show(driver, path)
     assert len(heat_map(driver)) == 1 + len(rules)
-    place(driver, 0, 0).click()
+    cell(driver, 0, 0).click()
     assert len(lines(driver, "curves", 1)[0]["x"]) == 100
     assert driver.get_log("browser") == []

@@ -12,7 +12,7 @@ from fedsim.cli.main import _dispatch, main
 from fedsim.errors import ConfigError
 from fedsim.report.final import Final, parse
 from fedsim.report.worst import worst_tables
-from tests.report.made import make_folder, run
+from tests.report.synthetic import make_folder, run
 
 ATTACKS, SHARES, SEEDS, RATES, TAUS = ("ipm", "alie", "mimic"), (0.2, 0.4), (0, 1), (0.01, 0.1, 1.0), (1.0, 10.0)
 
@@ -55,10 +55,10 @@ def folder(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("choose") / "a", RUNS, accuracy, validation=validation)
 
 
-def mean_of(measure, rule, values, share, attack, t=20):
+def mean_of(metric, rule, values, share, attack, t=20):
     of = lambda one: (one["server.aggregator"], one["corruption.fraction"], one["attack.kind"] if share else "none")
     is_it = lambda one: of(one) == (rule, share, attack) and all(one[key] == value for key, value in values.items())
-    found = [100 * measure(one, t) for one in RUNS if is_it(one)]
+    found = [100 * metric(one, t) for one in RUNS if is_it(one)]
     assert len(found) == len(SEEDS)
     return np.mean(found)
 
@@ -70,26 +70,28 @@ def options(rule):
 
 
 @pytest.mark.parametrize("by", ["validation", "test"])
-@pytest.mark.parametrize("per", ["worst", "cell"])
+@pytest.mark.parametrize("per", ["worst", "scenario"])
 def test_the_best_of_all_values(folder, by, per):
     results = report.choose(report.read(folder), KEYS, by, per)
-    assert len(results.cells) == 2 * 7
-    measure = validation if by == "validation" else accuracy
+    assert len(results.settings) == 2 * 7
+    metric = validation if by == "validation" else accuracy
     optimism = []
     for rule, share in product(("median", "centered_clipping"), (0.0, *SHARES)):
         attacks = ATTACKS if share else ("none",)
         for group in [attacks] if per == "worst" else [(attack,) for attack in attacks]:
             worst = lambda values, of, r=rule, s=share, g=group: min(mean_of(of, r, values, s, attack) for attack in g)
-            best = max(options(rule), key=lambda values: worst(values, measure))
+            best = max(options(rule), key=lambda values: worst(values, metric))
             on_test = max(worst(values, accuracy) for values in options(rule))
             optimism.append(on_test - worst(best, accuracy))
             for attack in group:
                 key = (rule, share, attack)
-                (cell,) = (c for c in results.cells if (c.aggregator, c.fraction, c.attack) == key)
-                assert dict(cell.chosen) == best
-                assert cell.settings == ()
-                assert 100 * cell.accuracy[:, -1].mean() == pytest.approx(mean_of(accuracy, rule, best, share, attack))
-    assert sorted(c.optimism for c in results.chosen.choices) == pytest.approx(sorted(optimism))
+                (setting,) = (c for c in results.settings if (c.aggregator, c.fraction, c.attack) == key)
+                assert dict(setting.chosen) == best
+                assert setting.swept_values == ()
+                assert 100 * setting.accuracy[:, -1].mean() == pytest.approx(
+                    mean_of(accuracy, rule, best, share, attack)
+                )
+    assert sorted(c.optimism for c in results.selection.choices) == pytest.approx(sorted(optimism))
     assert min(optimism) >= 0
     assert (max(optimism) == 0) == (by == "test")
 
@@ -103,7 +105,7 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
     sentence = "client.learning_rate, centered_clipping.tau: chosen on validation data"
     assert any(note.startswith(sentence) for note in table.notes)
     assert any(note.startswith("Median: client.learning_rate=") for note in table.notes)
-    gains = [choice.optimism for choice in results.chosen.choices]
+    gains = [choice.optimism for choice in results.selection.choices]
     gain = f"Choosing on the test set would show up to {max(gains):.2f} percentage points more, {np.mean(gains):.2f} on"
     assert any(note.startswith(gain) for note in table.notes)
     choices = list(csv.DictReader((tmp_path / "chosen" / "choices.csv").open()))
@@ -119,19 +121,19 @@ def test_a_run_that_diverged_is_not_chosen(tmp_path):
     runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in SEEDS for rate in RATES]
     gone = lambda one, t: math.nan if one["seed"] == 1 and one[KEYS[0]] == 1.0 else one[KEYS[0]] / 2
     results = report.read(make_folder(tmp_path / "a", runs, gone, validation=gone))
-    (cell,) = report.choose(results, KEYS[:1]).cells
-    assert cell.chosen == ((KEYS[0], 0.1),)
+    (setting,) = report.choose(results, KEYS[:1]).settings
+    assert setting.chosen == ((KEYS[0], 0.1),)
 
 
-def test_what_cannot_be_chosen_is_one_line(folder, tmp_path):
+def test_invalid_choices(folder, tmp_path):
     results = report.read(folder)
     for key in ("client.epochs", "arfl.lam", "seed", "attack.kind", "corruption.fraction"):
-        with pytest.raises(ConfigError, match=rf"--choose: {key} is no setting .* swept are client.learning_rate"):
+        with pytest.raises(ConfigError, match=rf"--choose: .* got {key}; choose among client.learning_rate"):
             report.choose(results, [key])
     plain = report.read(make_folder(tmp_path / "a", RUNS[:18]))
-    with pytest.raises(ConfigError, match=r"no validation data to choose by; run them with data.validation_fraction"):
+    with pytest.raises(ConfigError, match=r"--choose: .* run them with data.validation_fraction"):
         report.choose(plain, KEYS[:1])
-    assert len(report.choose(plain, KEYS[:1], "test").cells) < len(plain.cells)
+    assert len(report.choose(plain, KEYS[:1], "test").settings) < len(plain.settings)
     holes = [one for one in RUNS if one["server.aggregator"] == "median" and one["corruption.fraction"] == 0.2]
     holes = [one for one in holes if RATES.index(one[KEYS[0]]) != ATTACKS.index(one["attack.kind"])]
     partial = report.read(make_folder(tmp_path / "b", holes, accuracy, validation=validation))
@@ -139,7 +141,7 @@ def test_what_cannot_be_chosen_is_one_line(folder, tmp_path):
         ConfigError, match=r"no value of client.learning_rate was run in all 3 scenarios of Median at 20"
     ):
         report.choose(partial, KEYS[:1])
-    assert len(report.choose(partial, KEYS[:1], per="cell").cells) == 3
+    assert len(report.choose(partial, KEYS[:1], per="scenario").settings) == 3
     with pytest.raises(ConfigError, match="--choose KEY"):
         _dispatch(["report", str(folder.path), "--by", "test"])
 
@@ -152,9 +154,9 @@ def test_final(folder, text):
     (table,) = report.accuracy_tables(results)
     assert table.title == f"Test accuracy (%) {times[text]}"
     summary = report.summary(results)
-    for cell, row in zip(results.cells, summary, strict=True):
+    for setting, row in zip(results.settings, summary, strict=True):
         wanted = []
-        for number in cell.runs:
+        for number in setting.runs:
             one = results.runs[number]
             by_round = {t: accuracy(one, t) for t in (0, 10, 20)}
             best = max(by_round, key=lambda t, one=one: validation(one, t))
@@ -165,12 +167,12 @@ def test_final(folder, text):
         assert row["final"] == text
 
 
-def test_final_that_there_is_not(folder, tmp_path):
+def test_invalid_final(folder, tmp_path):
     assert parse("mean:3") == Final("mean", 3)
     for wrong in ("mean", "mean:0", "mean:x", "first", "best:2"):
-        with pytest.raises(ConfigError, match=f"mean:N .* not {wrong}"):
+        with pytest.raises(ConfigError, match=f"--final: .* got {wrong}"):
             parse(wrong)
-    with pytest.raises(ConfigError, match="mean:3, but a run has only 2 evaluations"):
+    with pytest.raises(ConfigError, match=r"--final: .* mean:2, .* got mean:3"):
         report.read(folder, final=Final("mean", 3))
-    with pytest.raises(ConfigError, match="best goes by validation data"):
+    with pytest.raises(ConfigError, match="--final: best"):
         report.read(make_folder(tmp_path / "a", RUNS[:1]), final=Final("best"))

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from fedsim.cli.main import main
-from tests.report.made import GRID, make_folder
+from tests.report.synthetic import GRID, make_folder
 
 
 def test_command_line_of_one_folder(tmp_path, capsys, no_figures):
@@ -20,7 +20,7 @@ def test_command_line_of_one_folder(tmp_path, capsys, no_figures):
     assert capsys.readouterr().out == (folder.path / "table.md").read_text()
     assert main(["report", str(folder.path), "--format", "latex"]) == 0
     assert capsys.readouterr().out == (folder.path / "table.tex").read_text()
-    assert main(["report", str(folder.path), "--paired", "--to", "rfa", "--format", "markdown"]) == 0
+    assert main(["report", str(folder.path), "--paired", "--baseline", "rfa", "--format", "markdown"]) == 0
     assert "rule − RFA" in capsys.readouterr().out
     with (folder.path / "paired.csv").open() as file:
         assert {line["reference"] for line in csv.DictReader(file)} == {"rfa"}
@@ -40,16 +40,16 @@ def test_command_line_of_several_folders(tmp_path, capsys, no_figures):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "b", "--out", "b"], "--out: b is a run folder"),
-        (["a", "--to", "cfl"], "--to: no runs of cfl; there are arfl, fedavg, rfa"),
-        (["c", "--paired"], "--paired: no other rule shares a scenario and a seed with arfl"),
-        (["a", "b", "nowhere"], "nowhere: not a run folder"),
+        (["a", "b", "--out", "b"], "--out: must not be another run folder"),
+        (["a", "--baseline", "cfl"], "--baseline: must be one of arfl, fedavg, rfa, got cfl"),
+        (["c", "--paired"], "--paired: must have another rule"),
+        (["a", "b", "nowhere"], "nowhere: must be a run folder"),
         (["a", "--format", "pdf"], "invalid choice"),
-        (["a", "b", "--format", "html"], "--format html: say with --out DIR"),
-        (["a", "--format", "html", "--paired"], "--format html: goes without --paired and --to"),
+        (["a", "b", "--format", "html"], "--format html: must be used with --out DIR"),
+        (["a", "--format", "html", "--paired"], "--format html: must be used without --paired"),
     ],
 )
-def test_mistakes_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch, capsys, no_figures):
+def test_errors_are_one_line_and_exit_2(arguments, message, tmp_path, monkeypatch, capsys, no_figures):
     monkeypatch.chdir(tmp_path)
     for name, runs in {"a": GRID[:12], "b": GRID[12:], "c": GRID[:4]}.items():
         make_folder(tmp_path / name, runs)

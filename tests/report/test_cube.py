@@ -7,7 +7,7 @@ import pytest
 
 from fedsim import report
 from fedsim.errors import FedsimError
-from tests.report.made import LAMS, SWEPT, learned, make_folder, run
+from tests.report.synthetic import LAMS, SWEPT, learned, make_folder, run
 
 
 def test_xarray_holds_every_row(tmp_path):

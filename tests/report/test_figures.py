@@ -4,7 +4,7 @@ import numpy as np
 
 from fedsim import report
 from fedsim.report import style, weights
-from tests.report.made import GRID, LAMS, RULES, SEEDS, SWEPT, final, make_folder, run
+from tests.report.synthetic import GRID, LAMS, RULES, SEEDS, SWEPT, final, make_folder, run
 
 
 def test_figures_over_lambda(tmp_path):

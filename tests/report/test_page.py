@@ -14,14 +14,14 @@ import pytest
 from fedsim import report
 from fedsim.cli.main import main
 from fedsim.cli.overrides import split_overrides
-from fedsim.config.resolve import flatten
+from fedsim.config.components import flatten
 from fedsim.config.toml import parse, read
 from fedsim.report.html import clients
 from fedsim.report.html.page import MODULES, program
 from fedsim.report.html.page import page as make_page
 from fedsim.runs.schemas import CLIENTS
-from tests.report.made import make_folder, run
 from tests.report.pages import make_sweep, packed, unpacked
+from tests.report.synthetic import make_folder, run
 
 pytest.importorskip("plotly")
 
@@ -44,35 +44,35 @@ def document(page):
 def test_every_number_of_every_run_is_in_the_page(results, document):
     fields = dict.fromkeys(("accuracy", "loss", "validation_accuracy", "validation_loss"), 1e-7)
     fields |= {"corrupted_weight": 0.51 / 65534}
-    assert {one["key"] for one in document["quantities"]} == set(fields)
-    for one in document["quantities"]:
+    assert {metric["key"] for metric in document["metrics"]} == set(fields)
+    for metric in document["metrics"]:
         at = 0
-        numbers = one["numbers"].astype(float)
-        if one["is_share"]:
+        numbers = metric["numbers"].astype(float)
+        if metric["is_share"]:
             numbers = np.where(numbers == 65535, np.nan, numbers / 65534)
-        for cell, packed_cell in zip(results.cells, document["cells"], strict=True):
-            wanted = getattr(cell, one["key"])
+        for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
+            wanted = getattr(setting, metric["key"])
             found = numbers[at : at + wanted.size].reshape(wanted.shape)
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=fields[one["key"]])
-            assert document["rounds"][packed_cell["rounds"]] == cell.rounds.tolist()
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=fields[metric["key"]])
+            assert document["rounds"][packed_setting["rounds"]] == setting.rounds.tolist()
             at += wanted.size
         assert at == len(numbers)
 
 
 def test_axes_are_what_cells_differ_in(results, document):
     axes = {axis["key"]: axis for axis in document["axes"]}
-    assert set(axes) == {"row", "wrong", "aggregator", "corruption", "attack", "fraction", "lam"}
-    value = lambda key, cell: axes[key]["values"][code] if (code := axes[key]["codes"][cell]) >= 0 else None
-    for number, cell in enumerate(results.cells):
-        assert value("fraction", number) == f"{100 * cell.fraction:g} %"
-        assert value("lam", number) == (None if cell.lam is None else f"{cell.lam:g}")
-        assert value("attack", number).lower().replace(" ", "_") == cell.attack
-        assert (value("wrong", number) == "Clean") == (cell.fraction == 0)
+    assert set(axes) == {"row", "threat", "aggregator", "corruption", "attack", "fraction", "lam"}
+    value = lambda key, setting: axes[key]["values"][code] if (code := axes[key]["codes"][setting]) >= 0 else None
+    for number, setting in enumerate(results.settings):
+        assert value("fraction", number) == f"{100 * setting.fraction:g} %"
+        assert value("lam", number) == (None if setting.lam is None else f"{setting.lam:g}")
+        assert value("attack", number).lower().replace(" ", "_") == setting.attack
+        assert (value("threat", number) == "Clean") == (setting.fraction == 0)
     assert axes["fraction"]["values"] == ["0 %", "20 %", "40 %"]
-    assert set(axes["row"]["tells"]) == {"aggregator", "lam"}
+    assert set(axes["row"]["determines"]) == {"aggregator", "lam"}
 
 
-def test_an_axis_that_tells_no_more_than_another_is_left_out(tmp_path):
+def test_an_axis_that_another_one_determines_is_left_out(tmp_path):
     runs = [
         run(rule, 0.3, seed, **{"client.epochs": e}) for rule in ("rfa", "cfl") for e in (1, 10, 2) for seed in (0, 1)
     ]
@@ -88,23 +88,23 @@ def test_an_axis_that_tells_no_more_than_another_is_left_out(tmp_path):
 
 
 def test_a_cell_can_be_run_again(results, document, monkeypatch):
-    for cell, packed_cell in zip(results.cells, document["cells"], strict=True):
-        wanted = [results.manifest["runs"][number] for number in cell.runs]
-        program, command, *arguments = shlex.split(packed_cell["command"])
+    for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
+        wanted = [results.manifest["runs"][number] for number in setting.runs]
+        program, command, *arguments = shlex.split(packed_setting["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)
         by_command = list(map(flatten, read(Path(config), overrides).runs()))
-        by_configuration = list(map(flatten, parse(packed_cell["configuration"]).runs()))
+        by_configuration = list(map(flatten, parse(packed_setting["configuration"]).runs()))
         for found in (by_command, by_configuration):
-            assert [report.settings.configuration(one) for one in found] == [
-                report.settings.configuration(one) for one in wanted
+            assert [report.swept_values.configuration(one) for one in found] == [
+                report.swept_values.configuration(one) for one in wanted
             ]
 
 
 def test_clients_weights_are_those_of_the_first_seed(results, document):
-    weights = {one["cell"]: one for one in document["weights"]}
-    assert {results.cells[cell].aggregator for cell in weights} == {"arfl"}
-    assert len(weights) == sum(cell.aggregator == "arfl" for cell in results.cells)
+    weights = {entry["setting"]: entry for entry in document["weights"]}
+    assert {results.settings[setting].aggregator for setting in weights} == {"arfl"}
+    assert len(weights) == sum(setting.aggregator == "arfl" for setting in results.settings)
     for one in weights.values():
         assert (one["kind"], one["rounds"], one["clients"]) == ("alpha", [10, 60], [0, 1, 2])
         assert one["corrupted"] == [True, False, False]
@@ -119,11 +119,11 @@ def test_lambda_that_follows_the_scenario_is_no_axis(tmp_path):
     assert [axis["key"] for axis in axes] == ["aggregator", "corruption", "fraction"]
 
 
-def test_a_page_of_chosen_cells(results):
-    chosen = report.choose(results, ["arfl.lam"], "validation", "cell")
+def test_a_page_of_chosen_settings(results):
+    chosen = report.choose(results, ["arfl.lam"], "validation", "scenario")
     document = unpacked(packed(make_page(chosen), "data"))
-    assert len(document["cells"]) == len(chosen.cells) < len(results.cells)
-    assert document["about"]["chosen"] == chosen.chosen.sentence
+    assert len(document["settings"]) == len(chosen.settings) < len(results.settings)
+    assert document["about"]["chosen"] == chosen.selection.sentence
     assert "lam" not in {axis["key"] for axis in document["axes"]}
 
 
@@ -139,7 +139,7 @@ def test_many_rounds_and_clients_are_thinned(tmp_path):
         for f in CLIENTS
     ]
     table = pa.Table.from_arrays(arrays, schema=CLIENTS)
-    (found,) = clients.weights(replace(results, clients=table))
+    (found,) = clients.client_weights(replace(results, clients=table))
     assert (found.kind, found.num_rounds, found.num_clients) == ("weight", 250, 130)
     assert len(found.rounds) == clients.MAX_ROUNDS
     assert (found.rounds[0], found.rounds[-1]) == (1, 250)

@@ -8,7 +8,7 @@ import scipy.stats
 
 from fedsim import report
 from fedsim.errors import ConfigError
-from tests.report.made import GRID, SEEDS, check_latex, final, make_folder, run
+from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder, run
 
 
 def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
@@ -16,14 +16,14 @@ def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
     differences = report.differences(results)
     assert len(differences) == 6
     for d in differences:
-        mine, arfl = (final(rule, d.cell.fraction) for rule in (d.cell.aggregator, "arfl"))
+        mine, arfl = (final(rule, d.setting.fraction) for rule in (d.setting.aggregator, "arfl"))
         interval = scipy.stats.ttest_rel(mine, arfl).confidence_interval(0.95)
         assert d.mean == pytest.approx((mine - arfl).mean())
         assert (d.mean - d.half_width, d.mean + d.half_width) == pytest.approx(tuple(interval))
     (table,) = report.paired_tables(results)
     assert [row.name for row in table.rows] == ["FedAvg", "RFA"]
     for row in table.rows:
-        for fraction, number in zip((0.0, 0.3, 0.5), row.numbers, strict=True):
+        for fraction, number in zip((0.0, 0.3, 0.5), row.entries, strict=True):
             p = scipy.stats.ttest_rel(final(row.aggregator, fraction), final("arfl", fraction)).pvalue
             assert number.bold == (p < 0.05)
     assert "| -" in report.markdown([table])
@@ -38,11 +38,11 @@ def test_paired_takes_the_seeds_that_both_have_and_any_reference(tmp_path):
     assert fedavg.seeds == (3, 1)
     np.testing.assert_allclose(fedavg.values, final("fedavg", 0.5, (3, 1)) - final("arfl", 0.5, (3, 1)))
     assert rfa.half_width is None
-    (arfl,) = report.differences(results, to="fedavg")
+    (arfl,) = report.differences(results, baseline="fedavg")
     assert arfl.mean == pytest.approx(-fedavg.mean)
-    assert "| +" in report.markdown(report.paired_tables(results, to="fedavg"))
-    with pytest.raises(ConfigError, match="no runs of cfl; there are arfl, fedavg, rfa"):
-        report.differences(results, to="cfl")
+    assert "| +" in report.markdown(report.paired_tables(results, baseline="fedavg"))
+    with pytest.raises(ConfigError, match=r"--baseline: .* arfl, fedavg, rfa, got cfl"):
+        report.differences(results, baseline="cfl")
 
 
 def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures):

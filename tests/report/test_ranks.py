@@ -8,9 +8,9 @@ import scipy.stats
 
 from fedsim import report
 from fedsim.report import style
-from fedsim.report.rank_figure import groups, rank_figure
+from fedsim.report.rank_plot import plot_ranks, rank_groups
 from fedsim.report.ranks import Ranks, rank_rows
-from tests.report.made import SEEDS, learned, make_folder, run
+from tests.report.synthetic import SEEDS, learned, make_folder, run
 
 RULES, SHARES = ("fedavg", "median", "rfa", "arfl"), (0.0, 0.1, 0.2, 0.3)
 RUNS = [run(rule, share, seed) for rule in RULES for share in SHARES for seed in SEEDS]
@@ -30,11 +30,11 @@ def test_mean_ranks_and_their_test(results):
     beaten = (means[:, None, :] > means[:, :, None]).sum(axis=2) + (means[:, None, :] == means[:, :, None]).sum(
         axis=2
     ) / 2
-    np.testing.assert_allclose(found.of_scenarios, beaten + 0.5)
+    np.testing.assert_allclose(found.scenario_ranks, beaten + 0.5)
     assert found.friedman == pytest.approx(tuple(scipy.stats.friedmanchisquare(*means.T)))
     assert found.num_left_out == 1
-    assert len(found.of_seeds) == len(SHARES) * len(SEEDS)
-    np.testing.assert_allclose(found.of_seeds.sum(axis=1), 1 + 2 + 3 + 4)
+    assert len(found.seed_ranks) == len(SHARES) * len(SEEDS)
+    np.testing.assert_allclose(found.seed_ranks.sum(axis=1), 1 + 2 + 3 + 4)
     rows = rank_rows(found)
     assert [row["mean_rank"] for row in rows] == sorted(found.mean)
 
@@ -59,7 +59,7 @@ def test_groups_are_the_largest_that_no_difference_divides():
         mean, difference = np.sort(rng.uniform(1, 8, 7)), rng.uniform(0.2, 4)
         spans = [(i, j) for i in range(7) for j in range(i + 1, 7) if mean[j] - mean[i] <= difference]
         inside = lambda a, b: b[0] <= a[0] and a[1] <= b[1] and a != b
-        assert groups(mean, difference) == [a for a in spans if not any(inside(a, b) for b in spans)]
+        assert rank_groups(mean, difference) == [a for a in spans if not any(inside(a, b) for b in spans)]
 
 
 def test_files_and_picture(results, tmp_path, no_figures):
@@ -68,7 +68,7 @@ def test_files_and_picture(results, tmp_path, no_figures):
     lines = list(csv.DictReader((folder.path / "ranks.csv").open()))
     assert [float(line["mean_rank"]) for line in lines] == pytest.approx(sorted(report.ranks(results).mean))
     with style.context():
-        (panel,) = rank_figure(report.ranks(results)).axes
+        (panel,) = plot_ranks(report.ranks(results)).axes
     assert [text.get_text() for text in panel.texts] == [f"{rank:.2f}" for rank in sorted(report.ranks(results).mean)]
 
 
@@ -84,5 +84,5 @@ def test_other_settings_are_scenarios_and_pre_aggregators_rules(tmp_path):
     runs = [run(rule, 0.3, **one) for rule in ("fedavg", "rfa") for one in keys]
     runs += [run("rfa", 0.3, **one, **{"server.pre_aggregators": ("nnm",)}) for one in keys]
     found = report.ranks(report.read(make_folder(tmp_path / "a", runs)))
-    assert found.of_scenarios.shape == (3, 3)
+    assert found.scenario_ranks.shape == (3, 3)
     assert any("nnm" in row for row in found.rows)

@@ -1,23 +1,22 @@
-"""One folder or several, read into cells: which runs are one cell, what tells cells apart, and how they are called."""
+"""One or several folders as settings: which runs belong to one setting, and how settings are named."""
 
 import dataclasses
 
-import pyarrow.parquet as pq
 import pytest
 
 from fedsim import report
-from fedsim.report.cells import scenarios
 from fedsim.report.names import labels, scenario_name
+from fedsim.report.results import scenarios
 from fedsim.report.rows import row_names
-from tests.report.made import GRID, SEEDS, learned, make_folder, run
+from tests.report.synthetic import GRID, SEEDS, learned, make_folder, run
 
 
-def test_lambda_tells_rows_apart_only_where_it_must(tmp_path):
-    (cell,) = report.read(make_folder(tmp_path / "a", [run("arfl", 0.5)])).cells
-    clean = dataclasses.replace(cell, corruption="none", fraction=0.0, lam=1e4)
-    assert row_names([cell, clean]) == ["ARFL", "ARFL"]
-    other = dataclasses.replace(cell, lam=10.0)
-    assert row_names([cell, other]) == ["ARFL, λ = 1 M", "ARFL, λ = 10 M"]
+def test_lambda_is_in_row_names_only_where_needed(tmp_path):
+    (setting,) = report.read(make_folder(tmp_path / "a", [run("arfl", 0.5)])).settings
+    clean = dataclasses.replace(setting, corruption="none", fraction=0.0, lam=1e4)
+    assert list(row_names([setting, clean]).values()) == ["ARFL", "ARFL"]
+    other = dataclasses.replace(setting, lam=10.0)
+    assert list(row_names([setting, other]).values()) == ["ARFL, λ = 1 M", "ARFL, λ = 10 M"]
 
 
 def test_keys_of_one_rule_tell_nothing_of_the_others(tmp_path):
@@ -25,20 +24,20 @@ def test_keys_of_one_rule_tell_nothing_of_the_others(tmp_path):
     others = [run("fedavg", 0.3), run("arfl", 0.3), run("arfl")]
     attack = run("arfl", 0.5, **{"attack.kind": "fake_loss"})
     folder = make_folder(tmp_path / "a", [krum, *others, attack])
-    cells = report.read(folder).cells
-    assert all(cell.settings == () for cell in cells)  # the lies' scale is the only one
-    assert [scenario_name(scenario) for scenario in scenarios(cells)] == [
+    settings = report.read(folder).settings
+    assert all(setting.swept_values == () for setting in settings)  # the lies' scale is the only one
+    assert [scenario_name(scenario) for scenario in scenarios(settings)] == [
         "Clean", "Shuffling 30 %", "Shuffling + Fake loss 50 %"
     ]  # fmt: skip
     both = make_folder(tmp_path / "b", [krum, run("multi_krum", 0.3), *others])
-    settings = [dict(c.settings) for c in report.read(both).cells]
-    assert settings[:3] == [{"multi_krum.num_selected": 7}, {"multi_krum.num_selected": None}, {}]
+    swept_values = [dict(c.swept_values) for c in report.read(both).settings]
+    assert swept_values[:3] == [{"multi_krum.num_selected": 7}, {"multi_krum.num_selected": None}, {}]
 
 
 def test_settings_that_only_some_runs_have(tmp_path):
     prox = [run("fedavg", **{"client.algorithm": "fedprox", "fedprox.mu": mu}) for mu in (0.01, 0.1)]
-    cells = report.read(make_folder(tmp_path / "a", [run("fedavg"), *prox])).cells
-    assert row_names(cells) == [
+    settings = report.read(make_folder(tmp_path / "a", [run("fedavg"), *prox])).settings
+    assert list(row_names(settings).values()) == [
         "FedAvg, client.algorithm=fedavg",
         "FedAvg, client.algorithm=fedprox, fedprox.mu=0.01",
         "FedAvg, client.algorithm=fedprox, fedprox.mu=0.1",
@@ -47,11 +46,13 @@ def test_settings_that_only_some_runs_have(tmp_path):
 
 def test_a_folder_from_before_a_key_has_its_default(tmp_path):
     before = [{key: value for key, value in one.items() if key != "record.data"} for one in GRID[:4]]
-    today = [one | {"client.failure_rate": 0.1} for one in before]
+    today = [one | {"client.dropout_rate": 0.1} for one in before]
     for one in before:
-        del one["client.failure_rate"]
+        del one["client.dropout_rate"]
     results = report.read(make_folder(tmp_path / "a", before), make_folder(tmp_path / "b", today))
-    assert [cell.settings for cell in results.cells] == [(("client.failure_rate", rate),) for rate in (0.0, 0.1)]
+    assert [setting.swept_values for setting in results.settings] == [
+        (("client.dropout_rate", rate),) for rate in (0.0, 0.1)
+    ]
 
 
 def of_user(number=0, file="/home/me/my_rules.py", **keys):
@@ -76,10 +77,10 @@ def test_a_users_own_things_are_called_by_their_functions(tmp_path):
         "FedAvg, server.pre_aggregators=none",
     }
     assert {"accuracy_over_lam"} <= set(report.figures(results))
-    (pair, *_) = report.differences(results, to="/home/me/my_rules.py:tau_mean") or [None]
+    (pair, *_) = report.differences(results, baseline="/home/me/my_rules.py:tau_mean") or [None]
     assert pair is None  # FedAvg is in another scenario
     assert not any("/" in name or ":" in name for name in report.figures(results))
-    report.write(results, results.folders[0], to="tau_mean")
+    report.write(results, results.folders[0], baseline="tau_mean")
     assert (tmp_path / "a" / "figures" / "accuracy_over_lam.png").exists()
 
 
@@ -106,14 +107,14 @@ def test_of_a_run_in_two_folders_the_first_one_counts(tmp_path):
     results = report.read(*folders)
     assert len(results.runs) == len(GRID)
     accuracy = {
-        (c.aggregator, c.fraction, s): a[-1] for c in results.cells for s, a in zip(c.seeds, c.accuracy, strict=True)
+        (c.aggregator, c.fraction, s): a[-1] for c in results.settings for s, a in zip(c.seeds, c.accuracy, strict=True)
     }
     for number, one in enumerate(GRID):
         expected = learned(one, 20) if number < 6 else 0.9
         got = accuracy[one["server.aggregator"], one["corruption.fraction"], one["seed"]]
         assert got == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
-    assert table.notes == ("6 runs are in several folders; the first folder's count.",)
+    assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
 
 
 def test_clients_of_several_folders_are_numbered_anew(tmp_path):
@@ -124,17 +125,14 @@ def test_clients_of_several_folders_are_numbered_anew(tmp_path):
     assert [(row["run"], round(20 * row["alpha"], 5)) for row in rows] == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)]
 
 
-def test_folders_from_before_the_column_diverged(tmp_path):
-    folder = make_folder(tmp_path / "a", GRID, diverged=lambda run: run["seed"] == 0)
-    pq.write_table(folder.read("rounds").drop_columns(["diverged"]), folder.path / "rounds.parquet")
-    assert {cell.num_diverged for cell in report.read(folder).cells} == {1}  # its loss is no number
-
-
-def test_an_f_that_follows_from_what_all_are_told_tells_nothing(tmp_path):
+def test_the_f_of_a_rule_is_not_shown_if_it_is_the_shared_one(tmp_path):
     of = lambda rule, fraction, f: run(rule, fraction, **{"server.num_byzantine": f})
-    told = [of(rule, fraction, "corrupted") for rule in ("fedavg", "median", "krum") for fraction in (0.1, 0.4)]
-    cells = report.read(make_folder(tmp_path / "a", told)).cells
-    assert row_names(cells) == ["FedAvg", "FedAvg", "Median", "Median", "Krum", "Krum"]
-    two = report.read(make_folder(tmp_path / "b", [*told, of("krum", 0.4, 2)])).cells
-    assert row_names(two)[:3] == ["FedAvg", "FedAvg", "Median"]
-    assert row_names(two)[-2:] == ["Krum, server.num_byzantine=corrupted", "Krum, server.num_byzantine=2"]
+    shared = [of(rule, fraction, "corrupted") for rule in ("fedavg", "median", "krum") for fraction in (0.1, 0.4)]
+    settings = report.read(make_folder(tmp_path / "a", shared)).settings
+    assert list(row_names(settings).values()) == ["FedAvg", "FedAvg", "Median", "Median", "Krum", "Krum"]
+    two = report.read(make_folder(tmp_path / "b", [*shared, of("krum", 0.4, 2)])).settings
+    assert list(row_names(two).values())[:3] == ["FedAvg", "FedAvg", "Median"]
+    assert list(row_names(two).values())[-2:] == [
+        "Krum, server.num_byzantine=corrupted",
+        "Krum, server.num_byzantine=2",
+    ]

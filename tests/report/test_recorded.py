@@ -32,12 +32,12 @@ def test_clients_without_a_valid_report_have_no_weight():
         valid=np.asarray([[[False, True]]]),
         info={},
     )
-    alpha, counts = np.asarray([[0.5, 0.3, 0.2]]), np.asarray([[5, 6, 7]])
+    alpha, num_examples = np.asarray([[0.5, 0.3, 0.2]]), np.asarray([[5, 6, 7]])
     corrupted = np.asarray([[False, False, True]])
-    rows = client_rows([4], 9, records, METRICS, alpha, counts, corrupted, last_only=False)
+    rows = client_rows([4], 9, records, METRICS, alpha, num_examples, corrupted, last_only=False)
     assert rows["client_id"].tolist() == [2, 0, 1]
     assert rows["run"].tolist() == [4, 4, 4]
     assert rows["round"].tolist() == [9, 9, 9]
     np.testing.assert_allclose(rows["weight"], [np.nan, 1.0, np.nan])
     np.testing.assert_allclose(rows["alpha"], [0.2, 0.5, 0.3], rtol=1e-6)
-    assert rows["count"].tolist() == [7, 5, 6]
+    assert rows["num_examples"].tolist() == [7, 5, 6]

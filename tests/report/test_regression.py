@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from fedsim import report
-from tests.report.made import GRID, RULES, SEEDS, check_latex, learned, make_folder, run
+from tests.report.synthetic import GRID, RULES, SEEDS, check_latex, learned, make_folder, run
 
 NO_ACCURACY = lambda run, t: np.nan
 
@@ -30,7 +30,7 @@ def test_table_has_the_test_loss(folder):
     (table,) = report.accuracy_tables(report.read(folder))
     assert table.title == "Test loss after 20 rounds"
     for row in table.rows:
-        for fraction, number in zip((0.0, 0.3, 0.5), row.numbers, strict=True):
+        for fraction, number in zip((0.0, 0.3, 0.5), row.entries, strict=True):
             assert number.mean == pytest.approx(final(row.aggregator, fraction).mean())
             shown = {rule: round(final(rule, fraction).mean(), table.digits) for rule in RULES}
             assert number.bold == (shown[row.aggregator] == min(shown.values()))
@@ -86,8 +86,8 @@ def test_diverged(tmp_path):
     report.make(folder)
     (table,) = report.accuracy_tables(report.read(folder))
     (fedavg,) = (row for row in table.rows if row.aggregator == "fedavg")
-    assert np.isnan(fedavg.numbers[2].mean)
-    assert not fedavg.numbers[2].bold
+    assert np.isnan(fedavg.entries[2].mean)
+    assert not fedavg.entries[2].bold
     assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 4 of 4.",)
     assert "| nan† |" in report.markdown([table])
-    assert sum(row.numbers[2].bold for row in table.rows) == 1
+    assert sum(row.entries[2].bold for row in table.rows) == 1

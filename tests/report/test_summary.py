@@ -8,7 +8,7 @@ import pytest
 from fedsim import report
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
-from tests.report.made import run
+from tests.report.synthetic import run
 
 ROUND_NUMBERS = [0, 10, 20, 30, 40, 50]
 ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0.5, 0.6]])
@@ -47,7 +47,7 @@ def folder(tmp_path) -> RunFolder:
             "run": number,
             "round": t,
             "client_id": client,
-            "count": (10, 10, 20, 20)[client],
+            "num_examples": (10, 10, 20, 20)[client],
             "loss": 1.0,
             "weight": weight,
             "corrupted": client in (1, 3),

@@ -10,7 +10,7 @@ from rich.console import Console
 from fedsim import report
 from fedsim.report.latex import escape
 from fedsim.report.table import Column, Number, Row, Table
-from tests.report.made import GRID, RULES, check_latex, final, make_folder, run
+from tests.report.synthetic import GRID, RULES, check_latex, final, make_folder, run
 
 
 def test_table_holds_means_deviations_and_the_best(tmp_path):
@@ -18,7 +18,7 @@ def test_table_holds_means_deviations_and_the_best(tmp_path):
     assert [row.name for row in table.rows] == ["FedAvg", "RFA", "ARFL"]  # the paper's order
     assert [(c.group, c.name) for c in table.columns] == [("Clean", ""), ("Shuffling", "30 %"), ("Shuffling", "50 %")]
     for row in table.rows:
-        for fraction, number in zip((0.0, 0.3, 0.5), row.numbers, strict=True):
+        for fraction, number in zip((0.0, 0.3, 0.5), row.entries, strict=True):
             values = final(row.aggregator, fraction)
             assert number.mean == pytest.approx(values.mean())
             assert number.spread == pytest.approx(np.std(values, ddof=1))
@@ -49,7 +49,7 @@ def test_a_wide_table_is_not_cut_in_a_terminal():
     columns = (Column("Clean", ""), *(Column(kind, f"{n} %") for kind in ("Shuffling", "Flipping") for n in (30, 50)))
     number = Number(95.32, 10.57, True, 5)
     rows = tuple(Row(name, (number,) * 7, "own") for name in ("FedAvg", "Multi-Krum, f = 3"))
-    table = Table("Digits", "Accuracy", "", (*columns, Column("Noisy", "30 %"), Column("Noisy", "50 %")), rows)
+    table = Table("Accuracy", (*columns, Column("Noisy", "30 %"), Column("Noisy", "50 %")), rows, data="Digits")
     console = Console(width=100, file=StringIO())
     console.print(report.terminal([table]))
     shown = console.file.getvalue()
@@ -65,7 +65,9 @@ def test_latex_escapes_what_would_be_commands():
     awkward = r"a&b_50%#$~^\{λ}|<"
     assert escape(awkward) == (r"a\&b\_50\%\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}\{$\lambda$\}$|$$<$")
     row = Row(awkward, (Number(1.0, None, True, 1, 1), None), "own")
-    table = Table(awkward, awkward, "±", (Column("A_1", "5 %"), Column("B&", "")), (row,), ("† 1 of 1",))
+    table = Table(
+        awkward, (Column("A_1", "5 %"), Column("B&")), (row,), data=awkward, subtitle="±", notes=("† 1 of 1",)
+    )
     check_latex(report.latex([table]))
     assert r"$\mathbf{1.00}^{\dagger}$" in report.latex([table])
 
@@ -76,7 +78,7 @@ def test_a_table_a_data_set_and_only_keys_that_vary_inside_it(tmp_path):
     results = report.read(make_folder(tmp_path / "a", GRID), make_folder(tmp_path / "b", small))
     tables = report.accuracy_tables(results)
     assert [table.data for table in tables] == ["Digits", "CIFAR-10"]
-    assert all(cell.settings == () for cell in results.cells)  # the learning rate follows the data set
+    assert all(setting.swept_values == () for setting in results.settings)  # the learning rate follows the data set
     latex = report.latex(tables)
     assert latex.count(r"\begin{tabular}") == 2
     assert latex.count(r"\begin{table*}") == 1
@@ -89,12 +91,12 @@ def test_a_table_a_data_set_and_only_keys_that_vary_inside_it(tmp_path):
 def test_diverged_runs_are_counted_and_marked(tmp_path):
     ruined = [run("fedavg", 0.5, seed) for seed in (1, 3)]
     results = report.read(make_folder(tmp_path / "a", GRID, diverged=ruined.__contains__))
-    counts = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
-    assert counts.pop(("fedavg", 0.5)) == 2
-    assert set(counts.values()) == {0}
+    num_examples = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
+    assert num_examples.pop(("fedavg", 0.5)) == 2
+    assert set(num_examples.values()) == {0}
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("† diverged runs: FedAvg, Shuffling 50 %: 2 of 4.",)
-    assert table.rows[0].numbers[2].mean == pytest.approx(final("fedavg", 0.5).mean())
+    assert table.rows[0].entries[2].mean == pytest.approx(final("fedavg", 0.5).mean())
     assert report.markdown([table]).count("†") == 2
     check_latex(report.latex([table]))
     (paired,) = report.paired_tables(results)

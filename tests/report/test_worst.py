@@ -8,11 +8,11 @@ import pytest
 
 from fedsim import report
 from fedsim.report import style
-from fedsim.report.heatmap import heat_maps, planes
-from fedsim.report.measure import ACCURACY
-from fedsim.report.regions import regions
-from fedsim.report.worst import grids, narrow, worst_tables
-from tests.report.made import make_folder, run
+from fedsim.report.heatmap import plot_planes, plot_threat_grids
+from fedsim.report.metric import ACCURACY
+from fedsim.report.regions import plot_regions
+from fedsim.report.worst import narrow, threat_grids, worst_tables
+from tests.report.synthetic import make_folder, run
 
 ATTACKS, RULES, SHARES, SEEDS = ("ipm", "alie", "sign_flip", "mimic"), ("arfl", "fedavg", "median"), (0.2, 0.4), (0, 1)
 
@@ -58,11 +58,11 @@ def test_the_worst_of_each_rule_and_share(results):
     assert [column.label for column in table.columns] == ["Clean", "Worst 20 %", "Worst 40 %"]
     names = {"ARFL": "arfl", "FedAvg": "fedavg", "Median": "median"}
     for row in table.rows:
-        means = [number.mean for number in row.numbers]
+        means = [number.mean for number in row.entries]
         assert means == pytest.approx([90, *(wanted(names[row.name], share) for share in SHARES)])
-        assert row.numbers[1].spread == pytest.approx(math.sqrt(0.5))
-    best = [max(row.numbers[i].mean for row in table.rows) for i in range(3)]
-    assert all(number.bold == (number.mean == best[i]) for row in table.rows for i, number in enumerate(row.numbers))
+        assert row.entries[1].spread == pytest.approx(math.sqrt(0.5))
+    best = [max(row.entries[i].mean for row in table.rows) for i in range(3)]
+    assert all(number.bold == (number.mean == best[i]) for row in table.rows for i, number in enumerate(row.entries))
     assert table.notes == ("Worst of: IPM, ALIE, Sign flip, Mimic.",)
 
 
@@ -79,7 +79,7 @@ def test_runs_that_all_diverged_are_the_worst(tmp_path):
     gone = lambda run: run["attack.kind"] == "mimic" and run["server.aggregator"] == "median"
     lost = lambda run, t: math.nan if gone(run) else accuracy(run, t)
     results = report.read(make_folder(tmp_path / "a", runs(), lost, diverged=gone))
-    (grid,) = grids(results)
+    (grid,) = threat_grids(results)
     assert [grid.worst("Median", share).attack for share in SHARES] == ["mimic", "mimic"]
     worst = grid.worst("FedAvg", 0.2)
     assert grid.final(worst) == pytest.approx(wanted("fedavg", 0.2))
@@ -89,12 +89,12 @@ def test_two_things_that_are_wrong_are_no_comparison(tmp_path):
     few = [one for one in runs() if one["attack.kind"] in ("none", "ipm", "alie")]
     results = report.read(make_folder(tmp_path / "a", few, accuracy))
     assert worst_tables(results) == []
-    assert heat_maps(results) == {}
+    assert plot_threat_grids(results) == {}
 
 
 def test_heat_maps_write_every_number(results):
     with style.context():
-        drawn = heat_maps(results)
+        drawn = plot_threat_grids(results)
     assert set(drawn) == {"accuracy_by_attack", "accuracy_worst_attack"}
     texts = lambda figure: [text.get_text() for panel in figure.axes[:-1] for text in panel.texts]
     shown = texts(drawn["accuracy_worst_attack"])
@@ -118,7 +118,7 @@ def test_planes_of_a_swept_number(tmp_path):
     )
     results = report.read(make_folder(tmp_path / "a", runs, value))
     with style.context():
-        drawn = planes(results, ACCURACY)
+        drawn = plot_planes(results, ACCURACY)
     assert set(drawn) == {"accuracy_plane_dirichlet-alpha"}
     *panels, _ = drawn["accuracy_plane_dirichlet-alpha"].axes
     assert [panel.get_title() for panel in panels] == ["FedAvg", "ARFL"]
@@ -148,8 +148,8 @@ def test_regions_name_the_rule_that_is_ahead(tmp_path):
 
     results = report.read(make_folder(tmp_path / "a", runs, value))
     with style.context():
-        drawn = regions(results, ACCURACY)
-        assert regions(report.read(make_folder(tmp_path / "b", runs[: len(runs) // 2], value)), ACCURACY) == {}
+        drawn = plot_regions(results, ACCURACY)
+        assert plot_regions(report.read(make_folder(tmp_path / "b", runs[: len(runs) // 2], value)), ACCURACY) == {}
     (figure,) = drawn.values()
     assert set(drawn) == {"accuracy_regions_dirichlet-alpha"}
     (panel,) = figure.axes
@@ -158,12 +158,12 @@ def test_regions_name_the_rule_that_is_ahead(tmp_path):
     legend = figure.legends[0]
     patches = zip(legend.get_texts(), legend.get_patches(), strict=True)
     by_name = {text.get_text(): patch.get_facecolor() for text, patch in patches}
-    colours = panel.images[0].get_array()
+    colors = panel.images[0].get_array()
     assert len(by_name) == 2
     for row in range(3):
-        assert tuple(colours[row, 0]) == (*by_name["ARFL"][:3], 0.4)
-        assert tuple(colours[row, 1]) == (*by_name["ARFL"][:3], 1.0)
-        assert tuple(colours[row, 2]) == (*by_name["FedAvg"][:3], 1.0)
+        assert tuple(colors[row, 0]) == (*by_name["ARFL"][:3], 0.4)
+        assert tuple(colors[row, 1]) == (*by_name["ARFL"][:3], 1.0)
+        assert tuple(colors[row, 2]) == (*by_name["FedAvg"][:3], 1.0)
     numbers = [float(text.get_text()) for text in panel.texts]
     expected = [
         100 * (0.8 - share - alpha / 50 + (0.01 if share <= 0.2 else 0.0)) for alpha in alphas for share in shares[1:]

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsim.core.types import Metrics, RoundRecord, ServerState, Variables
+from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Begun, Ended, Evaluated, Prepared, Started, Status, Trained
+from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, RunData, RunModel, Started, Status
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.locks import lock
@@ -71,7 +71,7 @@ def test_a_lock_is_one_holders(tmp_path):
 def test_what_counts_as_occupied(tmp_path):
     folder = RunFolder(tmp_path / "run")
     assert not folder.is_occupied()
-    folder.make()
+    folder.make_directory()
     (folder.path / "locks").mkdir()
     (folder.path / "slurm").mkdir()
     (folder.path / ".manifest.json.17").write_text("{")
@@ -84,7 +84,7 @@ def test_what_counts_as_occupied(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "not a run folder"),
+        (None, "must be a run folder"),
         ("{", "broken"),
         ("[]", "not a manifest of fedsim"),
         ('{"status": "complete"}', "not a manifest of fedsim"),
@@ -100,8 +100,8 @@ def test_manifests_that_are_none(text, message, tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match="cannot be made: Not a directory; choose another --out"):
-        RunFolder(tmp_path / "file" / "run").make()
+    with pytest.raises(RunFolderError, match="cannot be created: Not a directory; choose another --out"):
+        RunFolder(tmp_path / "file" / "run").make_directory()
 
 
 # Rows
@@ -111,9 +111,9 @@ def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
     for group, round_, run in [(1, 2, 0), (0, 2, 1), (0, 0, 1), (1, 0, 0)]:
         folder.write_part(group, round_, rounds(run, round_, test_loss=np.float64("nan"), seed=run))
     assert folder.rounds_written(0) == [0, 2]
-    assert not folder.is_joined()
-    folder.join()
-    assert folder.is_joined()
+    assert not folder.has_joined_tables()
+    folder.join_parts()
+    assert folder.has_joined_tables()
     table = folder.read("rounds")
     assert table.schema.equals(ROUNDS)
     assert table.select(["run", "round"]).to_pylist() == [{"run": r, "round": t} for r in (0, 1) for t in (0, 2)]
@@ -127,19 +127,19 @@ def test_parts_after_a_round_and_half_written_ones_go(folder):
     for group, round_ in [(0, 0), (0, 2), (0, 4), (1, 4)]:
         folder.write_part(group, round_, rounds(group, round_))
     (folder.parts / ".00000-00000006-rounds.parquet.99").touch()
-    folder.drop_parts(0, after=2)
+    folder.delete_parts(0, after=2)
     assert folder.rounds_written(0) == [0, 2]
     assert folder.rounds_written(1) == [4]
     assert len(list(folder.parts.iterdir())) == 3
 
 
 def test_a_group_is_complete_while_its_parts_are_there(folder):
-    assert folder.finished(0) is None
+    assert folder.read_finished(0) is None
     folder.write_part(0, 0, rounds(0, 0))
-    folder.finish(0, {"seconds_running": 1.5})
-    assert folder.finished(0)["seconds_running"] == 1.5
-    folder.drop_parts(0)
-    assert folder.finished(0) is None
+    folder.mark_finished(0, {"seconds_running": 1.5})
+    assert folder.read_finished(0)["seconds_running"] == 1.5
+    folder.delete_parts(0)
+    assert folder.read_finished(0) is None
 
 
 def test_tables_that_cannot_be_read(folder):
@@ -150,8 +150,8 @@ def test_tables_that_cannot_be_read(folder):
         folder.read("rounds")
     folder.write_part(0, 0, rounds(0, 0))
     next(folder.parts.iterdir()).write_bytes(b"")
-    with pytest.raises(RunFolderError, match="which makes its group again"):
-        folder.join()
+    with pytest.raises(RunFolderError, match="which reruns its group"):
+        folder.join_parts()
 
 
 def test_results_of_others_are_no_tables_of_a_folder(folder):
@@ -166,17 +166,17 @@ def test_results_of_others_are_no_tables_of_a_folder(folder):
 def test_what_the_writer_makes_of_events(folder):
     writer = FolderWriter(folder, Checkpoints(folder.checkpoints(0), 0))
     params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
-    data = {"x": np.arange(4), "counts": np.asarray([1, 3])}
+    data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
     folder.write_part(0, 9, rounds(0, 9))  # of an earlier start
     for event in (
         Started(1, 2),
         Status(0, 1, "fedavg, 1 run", "compiling"),
-        Begun(0, -1, 0),
+        GroupStarted(0, -1, 0),
         Evaluated(0, 0, rounds(0, 0), 0, None),
         Evaluated(0, 2, rounds(0, 2), 2, None),
-        Trained(5, Variables(params)),
-        Prepared(5, data),
-        Ended(0),
+        RunModel(5, Variables(params)),
+        RunData(5, data),
+        GroupFinished(0),
     ):
         writer(event)
     assert folder.rounds_written(0) == [0, 2]
@@ -185,13 +185,13 @@ def test_what_the_writer_makes_of_events(folder):
         "Dense_0/bias": [0] * 3,
         "Dense_0/kernel": [[1] * 3] * 2,
     }
-    assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "counts": [1, 3]}
+    assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "num_examples": [1, 3]}
 
 
 def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path):
     import jax
 
-    state = lambda number: ServerState(
+    state = lambda number: SimulationState(
         {"w": jax.numpy.full((2, 3), number, float)}, (), (), (), (), (), jax.random.split(jax.random.key(1)), number
     )
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
@@ -225,10 +225,10 @@ def test_rows_of_clients_by_hand():
         info={},
     )
     alpha = np.asarray([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], np.float32)
-    counts = np.asarray([[4, 5, 6]] * 2)
+    num_examples = np.asarray([[4, 5, 6]] * 2)
     corrupted = np.asarray([[True, False, False], [False, False, False]])
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
-    columns = client_rows([7, 8], 4, records, metrics, alpha, counts, corrupted, last_only=False)
+    columns = client_rows([7, 8], 4, records, metrics, alpha, num_examples, corrupted, last_only=False)
     rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS.names), strict=True)}
     nan = pytest.approx(np.nan, nan_ok=True)
     f = pytest.approx
@@ -245,7 +245,7 @@ def test_rows_of_clients_by_hand():
         (8, 4, 1): (5, 3, 1, 1, False, 0.5),
         (8, 4, 2): (6, nan, 0, nan, False, nan),
     }
-    last = client_rows([7, 8], 4, records, metrics, alpha, counts, corrupted, last_only=True)
+    last = client_rows([7, 8], 4, records, metrics, alpha, num_examples, corrupted, last_only=True)
     keys = set(zip(last["run"], last["round"], last["client_id"], strict=True))
     assert keys == {key for key in rows if key[1] == 4}
 

@@ -1,4 +1,4 @@
-"""Faulty rules, at least one a clause, and what is said of them."""
+"""Faulty rules, at least one per clause, and the messages about them."""
 
 import jax
 import jax.numpy as jnp
@@ -12,27 +12,27 @@ from fedsim.testing.aggregators import CLAUSES
 
 
 def rule(change=lambda result, report: result, state=0.0, step=lambda state, report: state, alpha=lambda state: None):
-    """FedAvg, but for what is given: its result, the state before the first round and after each, its weights."""
+    """FedAvg with changes: of its result, of the state before the first round and after each, of its weights."""
 
     def aggregate(now, report, key):
         result, _ = fedavg().aggregate((), report, key)
         return change(result, report), step(now, report)
 
-    return Aggregator(lambda variables, counts, losses: jnp.asarray(state), aggregate, alpha)
+    return Aggregator(lambda variables, num_examples, losses: jnp.asarray(state), aggregate, alpha)
 
 
-def hearing(hear, **options):
-    """A rule that hears of losses after its step."""
-    return rule(**options)._replace(hear=hear)
+def observing(observe_losses, **options):
+    """A rule that observes losses after its step."""
+    return rule(**options)._replace(observe_losses=observe_losses)
 
 
-def weights(make):
-    """A rule with these weights, and the sum of the updates with them."""
+def weights(compute):
+    """A rule with the weights `compute(report)`."""
 
     def change(result, report):
-        given = make(report).astype(jnp.float32)
-        update = jax.tree.map(lambda u: jnp.tensordot(given, u, axes=1), report.updates)
-        return Aggregate(update, given)
+        values = compute(report).astype(jnp.float32)
+        update = jax.tree.map(lambda u: jnp.tensordot(values, u, axes=1), report.updates)
+        return Aggregate(update, values)
 
     return rule(change)
 
@@ -41,11 +41,11 @@ def update(f):
     return rule(lambda result, report: result._replace(update=jax.tree.map(f, result.update, report.updates)))
 
 
-def info(make):
-    return rule(lambda result, report: result._replace(info=make(report)))
+def info(compute):
+    return rule(lambda result, report: result._replace(info=compute(report)))
 
 
-def a_float_from_the_second_round_on(state, report):
+def become_float_in_round_2(state, report):
     return (state + 1).astype(jnp.float32) if int(state) >= 1 else state + 1
 
 
@@ -54,80 +54,123 @@ def mean_loss(state, report):
 
 
 FAULTY = [
-    ("state", rule(state=0.0, step=mean_loss), r"in round \d+ \(nobody valid\) the state became NaN"),
-    ("state", rule(state=0, step=a_float_from_the_second_round_on), r"after round 2 the state is float32\[\], not int"),
+    ("state", rule(state=0.0, step=mean_loss), r"in round \d+ \(no valid clients\) the state must not become NaN"),
+    (
+        "state",
+        rule(state=0, step=become_float_in_round_2),
+        r"after round 2 the state must be int32\[\], got float32\[\]",
+    ),
     (
         "state",
         rule(state=jnp.zeros(3), step=lambda state, report: state[1:]),
-        r"state is float32\[2\], not float32\[3\]",
+        r"state must be float32\[3\], got float32\[2\]",
     ),
-    ("state", rule(step=lambda state, report: (state, state)), r"after round 1 the state is a PyTreeDef\(\(\*, \*\)\)"),
-    ("shapes", update(lambda u, all_: u[None]), r"the update.*\['b'\] is float32\[1, 2\], not float32\[2\]"),
-    ("shapes", update(lambda u, all_: u.astype(jnp.bfloat16)), "is bfloat16"),
-    ("shapes", rule(lambda result, report: result._replace(weights=result.weights[1:])), r"weights are float32\[6\]"),
-    ("shapes", rule(lambda result, report: tuple(result)), "the result is tuple, no Aggregate"),
-    ("finite", weights(lambda r: r.valid * r.counts / jnp.sum(r.valid * r.counts)), "with nobody valid the update is"),
-    ("finite", update(lambda u, all_: u / jnp.linalg.norm(u)), "with nobody valid the update is not finite"),
-    ("weights", weights(lambda r: r.valid), "with ordinary clients the weights sum to 7, neither 1 nor 0"),
-    ("weights", weights(lambda r: jnp.where(jnp.arange(7) < 4, 1, -1)), "the weights are partly negative"),
-    ("invalid", weights(lambda r: jnp.full(7, 1 / 7)), "a client that is not valid has a weight"),
-    ("nobody", update(lambda u, all_: u + 0.1), "with nobody valid the update is not zero"),
-    ("client_weights", rule(state=jnp.ones(12), alpha=lambda state: state), "the weights alpha sum to 12, neither"),
+    (
+        "state",
+        rule(step=lambda state, report: (state, state)),
+        r"after round 1 the state must be a PyTreeDef\(\*\), got a PyTreeDef\(\(\*, \*\)\)",
+    ),
+    ("shapes", update(lambda u, all_: u[None]), r"the update.*\['b'\] must be float32\[2\], got float32\[1, 2\]"),
+    ("shapes", update(lambda u, all_: u.astype(jnp.bfloat16)), "got bfloat16"),
+    (
+        "shapes",
+        rule(lambda result, report: result._replace(weights=result.weights[1:])),
+        r"weights must be float32\[7\], got float32\[6\]",
+    ),
+    ("shapes", rule(lambda result, report: tuple(result)), "the result must be an Aggregate, got tuple"),
+    (
+        "finite",
+        weights(lambda r: r.valid * r.num_examples / jnp.sum(r.valid * r.num_examples)),
+        "with no valid clients the update must be finite",
+    ),
+    ("finite", update(lambda u, all_: u / jnp.linalg.norm(u)), "with no valid clients the update must be finite"),
+    ("weights", weights(lambda r: r.valid), "with typical clients the weights must sum to 1 or 0, got 7"),
+    ("weights", weights(lambda r: jnp.where(jnp.arange(7) < 4, 1, -1)), "the weights must not be negative, got -1"),
+    ("invalid", weights(lambda r: jnp.full(7, 1 / 7)), "the weights of invalid clients must be 0"),
+    ("no_valid_clients", update(lambda u, all_: u + 0.1), "without valid clients the update must be 0"),
+    ("client_weights", rule(state=jnp.ones(12), alpha=lambda state: state), "alpha must sum to 1 or 0, got 12"),
     (
         "client_weights",
         rule(state=jnp.ones(7) / 7, alpha=lambda state: state),
-        r"alpha is float32\[7\], not one number",
+        r"alpha must be float32\[12\], got float32\[7\]",
     ),
-    ("info", info(lambda r: {"weights": r.losses}), r"weights is float32\[7\], no scalar"),
-    ("info", info(lambda r: {"few": 1.0} if bool(~r.valid.all()) else {}), r"shows \[\] first, and with .* \['few'\]"),
-    ("info", info(lambda r: {"few": jnp.int32(1) if bool(~r.valid.all()) else jnp.float32(1)}), "few is int32"),
+    ("info", info(lambda r: {"weights": r.losses}), r"weights must be a scalar, got float32\[7\]"),
+    (
+        "info",
+        info(lambda r: {"few": 1.0} if bool(~r.valid.all()) else {}),
+        r"names in info must be \[\], as in the first round, got \['few'\]",
+    ),
+    (
+        "info",
+        info(lambda r: {"few": jnp.int32(1) if bool(~r.valid.all()) else jnp.float32(1)}),
+        r"few in info must be float32\[\], got int32\[\]",
+    ),
     (
         "jit",
         weights(lambda r: r.valid / r.valid.sum() if bool(r.valid.any()) else r.valid),
         "TracerBoolConversionError",
     ),
-    ("jit", weights(lambda r: r.valid * (1 if isinstance(r.valid, jax.core.Tracer) else 0.5)), "else inside jax.jit"),
-    ("vmap", weights(lambda r: r.valid / jnp.maximum(lockstep_max(jnp.sum(r.valid)), 1)), "else inside jax.vmap, by"),
-    ("order", update(lambda u, all_: all_[0]), "with ordinary clients the update depends on the order of the clients"),
-    ("order", weights(lambda r: jnp.arange(7) == jnp.argmax(r.valid)), "the update depends on the order"),
-    ("hear", hearing(lambda state, report: report.losses), r"heard of ordinary clients, the state is float32\[7"),
-    ("hear", hearing(mean_loss), r"having heard of nobody valid, the state became NaN"),
     (
-        "hear",
-        weights(lambda r: r.losses / jnp.sum(r.losses))._replace(hear=lambda state, report: state),
-        "with ordinary clients and losses that nobody has told yet the update is not finite",
+        "jit",
+        weights(lambda r: r.valid * (1 if isinstance(r.valid, jax.core.Tracer) else 0.5)),
+        "inside jax.jit the result differs",
     ),
     (
-        "hear",
-        hearing(lambda state, report: state + isinstance(state, jax.core.Tracer)),
-        "of ordinary clients it hears something else inside jax.jit",
+        "vmap",
+        weights(lambda r: r.valid / jnp.maximum(lockstep_max(jnp.sum(r.valid)), 1)),
+        "inside jax.vmap the result differs .*: by",
     ),
-    ("identical", update(lambda u, all_: jnp.clip(u, -0.1, 0.1)), "clients that all send one update get another, by"),
+    (
+        "order",
+        update(lambda u, all_: all_[0]),
+        "with typical clients the update must not depend on the order of the clients",
+    ),
+    ("order", weights(lambda r: jnp.arange(7) == jnp.argmax(r.valid)), "the update must not depend on the order"),
+    (
+        "observe_losses",
+        observing(lambda state, report: report.losses),
+        r"after the losses of typical clients the state must be float32\[\], got float32\[7\]",
+    ),
+    ("observe_losses", observing(mean_loss), r"after the losses of no valid clients the state must not become NaN"),
+    (
+        "observe_losses",
+        weights(lambda r: r.losses / jnp.sum(r.losses))._replace(observe_losses=lambda state, report: state),
+        "with typical clients whose losses are not reported yet the update must be finite",
+    ),
+    (
+        "observe_losses",
+        observing(lambda state, report: state + isinstance(state, jax.core.Tracer)),
+        "inside jax.jit the state differs",
+    ),
+    (
+        "identical",
+        update(lambda u, all_: jnp.clip(u, -0.1, 0.1)),
+        "the update must be that of the clients if all send the same one, but differs: by",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("clause", "aggregator", "message"), FAULTY)
-def test_a_faulty_rule_is_caught(clause, aggregator, message):
-    others = set(CLAUSES) - {clause}
+def test_a_faulty_rule_violates_its_clause(clause, aggregator, message):
     with pytest.raises(AssertionError, match=f"^{clause}: .*{message}") as caught:
-        check_aggregator(aggregator, skip=others)
+        check_aggregator(aggregator, skip=set(CLAUSES) - {clause})
     assert "\n" not in str(caught.value)
 
 
-def test_every_clause_catches_something():
+def test_every_clause_has_a_faulty_rule():
     assert {clause for clause, _, _ in FAULTY} == set(CLAUSES)
 
 
-def test_a_rule_with_a_state_is_right():
-    """It remembers losses, infinite ones too, keeps weights of all clients, and has something to show."""
+def test_a_rule_with_state_weights_and_info_passes():
+    """Its state keeps losses, infinite ones too."""
 
     def keep_losses(state, report):
         return state.at[report.client_ids].set(jnp.where(jnp.isnan(report.losses), -1.0, report.losses))
 
-    right = rule(
-        lambda result, report: result._replace(info={"most": jnp.max(result.weights)}),
+    aggregator = rule(
+        lambda result, report: result._replace(info={"largest": jnp.max(result.weights)}),
         state=jnp.zeros(12),
         step=keep_losses,
         alpha=lambda state: jnp.ones(12) / 12,
     )
-    check_aggregator(right)
+    check_aggregator(aggregator)

@@ -1,4 +1,4 @@
-"""Faulty corruptions, at least one a clause, and what is said of them."""
+"""Faulty corruptions, at least one per clause, and the messages about them."""
 
 import jax
 import jax.numpy as jnp
@@ -6,98 +6,145 @@ import numpy as np
 import pytest
 
 from fedsim import Corruption, DataSpec
-from fedsim.core.corrupt import owners, wants_classes
-from fedsim.core.trees import per_client
+from fedsim.core.contracts import accept_any_data
+from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
 from fedsim.testing.corruptions import CLAUSES
 
 VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 
 
-def field(name, f, everybody=False, declared=None, problem=lambda spec: None):
-    """A corruption that makes `f(key, values, spec)` of a field of corrupted clients' data."""
+def field(name, f, of_all=False, changed_fields=None, validate=accept_any_data):
+    """A corruption that replaces a field of corrupted clients, or of all, by `f(key, values, spec)`."""
 
     def apply(key, data, corrupted, spec):
         values = getattr(data, name)
-        whose = corrupted if name in ("counts", "offsets") else corrupted[owners(data)]
+        of_corrupted = corrupted if name in ("num_examples", "offsets") else corrupted[example_owners(data)]
         changed = f(key, values, spec)
-        return data._replace(**{name: changed if everybody else jnp.where(per_client(whose, values), changed, values)})
+        return data._replace(
+            **{name: changed if of_all else jnp.where(expand_like(of_corrupted, values), changed, values)}
+        )
 
-    return Corruption(apply, frozenset({name} if declared is None else declared), problem)
+    return Corruption(apply, frozenset({name} if changed_fields is None else changed_fields), validate)
+
+
+def reject_all(spec):
+    raise ValueError("data: must be other data")
 
 
 def next_class(key, y, spec):
     return (y + 1) % max(spec.num_classes, 1)
 
 
-def only_python(key, data, corrupted, spec):
+def branch_in_python(key, data, corrupted, spec):
     return data if bool(corrupted.any()) else data._replace()
 
 
-def different_inside(key, x, spec):
+def differ_inside_jit(key, x, spec):
     return x * (0 if isinstance(x, jax.core.Tracer) else 1)
 
 
-def triggered(f):
+def with_trigger(f):
     return Corruption(lambda key, data, corrupted, spec: data, trigger=lambda x, y, spec: f(x, y))
 
 
-def at_random(x, y):
+def randomize(x, y):
     return (x * np.random.rand()).astype(x.dtype), y  # noqa: NPY002
 
 
 FAULTY = [
-    ("problem", field("y", next_class, problem=lambda spec: "is for nothing"), "says of all data that it is not for"),
+    ("validate", field("y", next_class, validate=reject_all), "must accept some kind of data"),
     (
-        "declared",
-        field("y", next_class, declared={"y", "offsets"}),
-        r"declares to change \['offsets'\]; only x, y",
+        "changed_fields",
+        field("y", next_class, changed_fields={"y", "offsets"}),
+        r"changed_fields must be among x, y, num_examples, got \['offsets'\]",
     ),
-    ("jit", Corruption(only_python), "TracerBoolConversionError"),
-    ("jit", field("x", different_inside), "of images it makes something else inside jax.jit"),
+    ("jit", Corruption(branch_in_python), "TracerBoolConversionError"),
+    ("jit", field("x", differ_inside_jit), r"inside jax.jit the result differs \(images\)"),
     (
         "shapes",
-        field("x", lambda key, x, spec: x / 2, everybody=True),
-        r"of images x is float32\[19, 4, 4, 1\], not",
+        field("x", lambda key, x, spec: x / 2, of_all=True),
+        r"with images x must be uint8\[19, 4, 4, 1\], got float32",
     ),
-    ("shapes", field("y", lambda key, y, spec: y[:-1], everybody=True), r"of images y is int32\[18\], not int32\[19\]"),
-    ("shapes", Corruption(lambda key, data, corrupted, spec: tuple(data)), "the result is tuple, no ClientData"),
-    ("fields", field("y", next_class, declared={"x"}), "of images it changes y, which it does not declare"),
-    ("fields", field("counts", lambda key, counts, spec: counts - 1, declared=()), "it changes counts, which it does"),
-    ("benign", field("y", next_class, everybody=True), "changes y of clients that are not corrupted"),
-    ("benign", field("counts", lambda key, c, spec: 0 * c, everybody=True), "changes counts of clients that are not"),
-    ("nobody", field("x", lambda key, x, spec: 255 - x, everybody=True), "with nobody corrupted it changes images"),
-    ("labels", field("y", lambda key, y, spec: y + 1), r"of images a label is not in 0\.\.2"),
-    ("counts", field("counts", lambda key, counts, spec: 2 * counts), "of images a count is raised, or negative"),
-    ("counts", field("counts", lambda key, counts, spec: counts - 5), "of images a count is raised, or negative"),
-    ("finite", field("x", lambda key, x, spec: jnp.log(x - 2)), "of vectors an input or a target is not finite"),
-    ("key", field("x", lambda key, x, spec: x * np.random.rand()), "the same key makes something else the second time"),  # noqa: NPY002
-    ("trigger", triggered(lambda x, y: (x / 2, y)), r"of triggered images x is float32\[19, 4, 4, 1\], not uint8"),
-    ("trigger", triggered(lambda x, y: (x, y[:, None])), r"of triggered images y is int32\[19, 1\], not int32\[19\]"),
-    ("trigger", triggered(lambda x, y: (x, y + 1)), r"of triggered images a label is not in 0\.\.2"),
-    ("trigger", triggered(lambda x, y: (x[::-1], y)), "of triggered images an example depends on the others"),
-    ("trigger", triggered(at_random), "of triggered images something else comes out the second time"),
+    (
+        "shapes",
+        field("y", lambda key, y, spec: y[:-1], of_all=True),
+        r"with images y must be int32\[19\], got int32\[18\]",
+    ),
+    ("shapes", Corruption(lambda key, data, corrupted, spec: tuple(data)), "the result must be ClientData, got tuple"),
+    ("other_fields", field("y", next_class, changed_fields={"x"}), "with images y must not change"),
+    (
+        "other_fields",
+        field("num_examples", lambda key, num_examples, spec: num_examples - 1, changed_fields=()),
+        "num_examples must not change",
+    ),
+    ("benign_clients", field("y", next_class, of_all=True), "with images y of benign clients must not change"),
+    (
+        "benign_clients",
+        field("num_examples", lambda key, c, spec: 0 * c, of_all=True),
+        "num_examples of benign clients must not change",
+    ),
+    (
+        "no_corrupted_clients",
+        field("x", lambda key, x, spec: 255 - x, of_all=True),
+        "with images and no corrupted clients nothing must change",
+    ),
+    ("labels", field("y", lambda key, y, spec: y + 1), "with images labels must be from 0 to 2, got 0 to 3"),
+    (
+        "num_examples",
+        field("num_examples", lambda key, num_examples, spec: 2 * num_examples),
+        "with images num_examples must be neither negative nor increased",
+    ),
+    (
+        "num_examples",
+        field("num_examples", lambda key, num_examples, spec: num_examples - 5),
+        "with images num_examples must be neither negative nor increased",
+    ),
+    (
+        "finite",
+        field("x", lambda key, x, spec: jnp.log(x - 2)),
+        "with the given spec inputs and targets must be finite",
+    ),
+    (
+        "deterministic",
+        field("x", lambda key, x, spec: x * np.random.rand()),  # noqa: NPY002
+        "the same key must give the same data, but a second call differs",
+    ),
+    (
+        "trigger",
+        with_trigger(lambda x, y: (x / 2, y)),
+        r"with images triggered x must be uint8\[19, 4, 4, 1\], got float32",
+    ),
+    (
+        "trigger",
+        with_trigger(lambda x, y: (x, y[:, None])),
+        r"with images triggered y must be int32\[19\], got int32\[19, 1\]",
+    ),
+    ("trigger", with_trigger(lambda x, y: (x, y + 1)), "with images triggered labels must be from 0 to 2, got 1 to 3"),
+    ("trigger", with_trigger(lambda x, y: (x[::-1], y)), "with images a triggered example must not depend on others"),
+    ("trigger", with_trigger(randomize), "with images a second call of trigger differs"),
 ]
 
 
 @pytest.mark.parametrize(("clause", "corruption", "message"), FAULTY)
-def test_a_faulty_corruption_is_caught(clause, corruption, message):
-    spec = VECTORS if clause in ("finite", "key") else None
-    with pytest.raises(AssertionError, match=f"^{clause}: .*{message.replace('vectors', 'data like spec')}") as caught:
+def test_a_faulty_corruption_violates_its_clause(clause, corruption, message):
+    spec = VECTORS if clause in ("finite", "deterministic") else None
+    with pytest.raises(AssertionError, match=f"^{clause}: .*{message}") as caught:
         check_corruption(corruption, spec, skip=set(CLAUSES) - {clause})
     assert "\n" not in str(caught.value)
 
 
-def test_every_clause_catches_something():
+def test_every_clause_has_a_faulty_corruption():
     assert {clause for clause, _, _ in FAULTY} == set(CLAUSES)
 
 
-def test_what_is_for_some_data_only_is_tried_with_those():
-    """The next class is none of numbers."""
-    with pytest.raises(AssertionError, match="of vectors with numbers to predict"):
+def test_only_accepted_kinds_of_data_are_tried():
+    """`next_class` does not apply to numbers."""
+    with pytest.raises(AssertionError, match="with regression"):
         check_corruption(field("y", lambda key, y, spec: y if spec.num_classes else y / 0))
-    check_corruption(field("y", next_class, problem=wants_classes))
+    check_corruption(field("y", next_class, validate=require_classes))
     check_corruption(field("x", lambda key, x, spec: -x), VECTORS)
     numbers = DataSpec("vector", "numbers", 0, (5,), "float32")
-    with pytest.raises(AssertionError, match=r"^problem: it says of all data"):
-        check_corruption(field("y", next_class, problem=wants_classes), numbers)
+    with pytest.raises(AssertionError, match=r"^validate: the corruption must accept"):
+        check_corruption(field("y", next_class, validate=require_classes), numbers)

@@ -1,4 +1,4 @@
-"""Faulty pre-aggregators, at least one a clause, and what is said of them."""
+"""Faulty pre-aggregators, at least one per clause, and the messages about them."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fedsim.core.client import lockstep_max
-from fedsim.core.trees import per_client, squared_norms
+from fedsim.core.trees import expand_like, squared_norms
 from fedsim.testing import check_pre_aggregator
 from fedsim.testing.pre_aggregators import CLAUSES
 
 
 def updates(f):
-    """Changes all updates alike."""
+    """Replaces each leaf of the updates by `f(leaf, report)`."""
     return lambda report, key: report._replace(updates=jax.tree.map(lambda u: f(u, report), report.updates))
 
 
@@ -21,79 +21,91 @@ def mean(u, report):
     return jnp.tensordot(share, u, axes=1)[None]
 
 
-def joined(mix, rows=3, **fields):
-    """Rows as `mix` [rows, 7] of the valid clients says."""
+def mix_rows(mix, rows=3, **fields):
+    """`rows` mixtures of the clients, with shares `mix(report)` [rows, 7]."""
 
-    def join(report, key):
+    def pre_aggregate(report, key):
         mixing = mix(report).astype(jnp.float32)
-        whole = report._replace(
+        mixed = report._replace(
             client_ids=report.client_ids[:rows],
-            counts=report.counts[:rows],
+            num_examples=report.num_examples[:rows],
             losses=report.losses[:rows],
             updates=jax.tree.map(lambda u: jnp.tensordot(mixing, u, axes=1), report.updates),
             valid=jnp.sum(mixing, axis=1) > 0,
             mixing=mixing,
         )
-        return whole._replace(**fields)
+        return mixed._replace(**fields)
 
-    return join
+    return pre_aggregate
 
 
 def thirds(report):
-    """Each row is the mean of the valid ones among some clients."""
+    """Each row is the mean of the valid clients among a third of the cohort."""
     members = (jnp.arange(7)[None] % 3 == jnp.arange(3)[:, None]) & report.valid[None]
     return members / jnp.maximum(jnp.sum(members, axis=1, keepdims=True), 1)
 
 
-def to_length_one(report, key):
+def normalize(report, key):
     norms = jnp.sqrt(squared_norms(report.updates))
-    return report._replace(updates=jax.tree.map(lambda u: u / per_client(norms, u), report.updates))
+    return report._replace(updates=jax.tree.map(lambda u: u / expand_like(norms, u), report.updates))
 
 
 def noise(u, report):
-    return u + per_client(report.valid, u) * 0.1 * jax.random.normal(jax.random.key(0), u.shape)
+    return u + expand_like(report.valid, u) * 0.1 * jax.random.normal(jax.random.key(0), u.shape)
 
 
-def some_rows(report, key):
-    """As many as there are valid clients."""
-    chosen = np.flatnonzero(report.valid)
-    return jax.tree.map(lambda a: a[chosen], report)._replace(mixing=jnp.eye(7)[chosen])
+def keep_valid_rows(report, key):
+    """The number of rows depends on the report."""
+    rows = np.flatnonzero(report.valid)
+    return jax.tree.map(lambda a: a[rows], report)._replace(mixing=jnp.eye(7)[rows])
 
 
 FAULTY = [
-    ("shapes", lambda report, key: (report.updates, report.valid), "the result is tuple, no CohortReport"),
-    ("shapes", joined(thirds, mixing=None), "it makes 3 rows, but no mixing says whose they are"),
-    ("shapes", some_rows, r"it makes \[0, 1, 4, .*\] rows; their number must always be the same"),
-    ("shapes", joined(thirds, counts=jnp.ones(3)), r"counts is float32\[3\], not int32\[3\]"),
+    ("shapes", lambda report, key: (report.updates, report.valid), "the result must be a CohortReport, got tuple"),
+    ("shapes", mix_rows(thirds, mixing=None), "mixing must be given for 3 rows, got None"),
+    ("shapes", keep_valid_rows, r"the number of rows must be the same in all rounds, got \[0, 1, 4, .*\]"),
+    ("shapes", mix_rows(thirds, num_examples=jnp.ones(3)), r"num_examples must be int32\[3\], got float32\[3\]"),
     ("shapes", updates(lambda u, report: u[..., :1]), "the updates"),
-    ("shapes", joined(thirds, mixing=jnp.ones((7, 3))), r"mixing is float32\[7, 3\], not float32\[3, 7\]"),
-    ("mixing", joined(lambda report: 2 * thirds(report)), "the shares in a row of mixing sum to more than 1"),
-    ("mixing", joined(lambda report: thirds(report._replace(valid=report.valid | True))), "not valid has a share"),
-    ("mixing", joined(lambda report: thirds(report) - 0.1), "a share in mixing is negative"),
-    ("mixing", joined(thirds, valid=jnp.ones(3, bool)), "nobody has a share in a valid row"),
-    ("finite", to_length_one, "with two invalid clients an update is not finite"),
-    ("invalid", updates(lambda u, report: u - mean(u, report)), "the update of a row that is not valid is not zero"),
-    ("invalid", lambda report, key: report._replace(valid=report.valid | True), "that is not valid becomes valid"),
-    ("nobody", joined(thirds, valid=jnp.ones(3, bool)), "with nobody valid a row is valid"),
-    ("identical", updates(noise), "clients that all send one update do not any more, by"),
-    ("identical", joined(lambda report: 0 * thirds(report)), "none is left"),
+    ("shapes", mix_rows(thirds, mixing=jnp.ones((7, 3))), r"mixing must be float32\[3, 7\], got float32\[7, 3\]"),
+    ("mixing", mix_rows(lambda report: 2 * thirds(report)), "mixing must sum to at most 1 in each valid row"),
+    (
+        "mixing",
+        mix_rows(lambda report: thirds(report._replace(valid=report.valid | True))),
+        "mixing must be 0 for invalid clients",
+    ),
+    ("mixing", mix_rows(lambda report: thirds(report) - 0.1), "mixing must not be negative"),
+    ("mixing", mix_rows(thirds, valid=jnp.ones(3, bool)), "mixing must have a positive share in each valid row"),
+    ("finite", normalize, "with two invalid clients the updates must be finite"),
+    ("invalid", updates(lambda u, report: u - mean(u, report)), "the updates of invalid rows must be 0"),
+    (
+        "invalid",
+        lambda report, key: report._replace(valid=report.valid | True),
+        "an invalid client must not become valid",
+    ),
+    ("no_valid_clients", mix_rows(thirds, valid=jnp.ones(3, bool)), "without valid clients no row must be valid"),
+    ("identical", updates(noise), "all rows must have the same update if all clients do, but they differ: by"),
+    ("identical", mix_rows(lambda report: 0 * thirds(report)), "a row must stay valid"),
     ("jit", lambda report, key: report if report.valid.any() else report._replace(), "TracerBoolConversionError"),
-    ("vmap", updates(lambda u, report: u / lockstep_max(1 + jnp.sum(report.valid))), "else inside jax.vmap, by"),
+    (
+        "vmap",
+        updates(lambda u, report: u / lockstep_max(1 + jnp.sum(report.valid))),
+        "inside jax.vmap the result differs .*: by",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("clause", "pre_aggregator", "message"), FAULTY)
-def test_a_faulty_one_is_caught(clause, pre_aggregator, message):
+def test_a_faulty_pre_aggregator_violates_its_clause(clause, pre_aggregator, message):
     with pytest.raises(AssertionError, match=f"^{clause}: .*{message}") as caught:
         check_pre_aggregator(pre_aggregator, skip=set(CLAUSES) - {clause})
     assert "\n" not in str(caught.value)
 
 
-def test_every_clause_catches_something():
+def test_every_clause_has_a_faulty_pre_aggregator():
     assert {clause for clause, _, _ in FAULTY} == set(CLAUSES)
 
 
-def test_right_ones():
+def test_pre_aggregators_that_keep_the_contract_pass():
     check_pre_aggregator(lambda report, key: report)
-    check_pre_aggregator(joined(thirds))
+    check_pre_aggregator(mix_rows(thirds))
     check_pre_aggregator(updates(lambda u, report: jnp.clip(u, -0.1, 0.1)))

@@ -1,27 +1,35 @@
-"""The server's rules, one a file, and what may stand before them.
+"""Aggregation rules of the server, one per module, and pre-aggregators.
 
-An aggregator is three pure functions over what the server can see (`fedsim.core.types.Aggregator`):
+`apply` aggregates plain arrays with any rule:
 
-- `init(variables, counts[N], losses[N]) -> state`. `variables` is a tree like one client's update; `losses` are all
-  clients' training losses at the initial model.
-- `aggregate(state, report, key) -> (Aggregate, state)`. `report` is a `CohortReport` of K clients in no order that
-  matters; invalid clients have zero updates and must get weight 0. All weights zero makes the round void. `info` in the
-  aggregate, a dict of scalars, is recorded like losses.
-- `client_weights(state) -> alpha[N]`, or None for a rule that keeps no weights of all clients.
-- `hear(state, report) -> state`, for rules that use losses. With `client.loss_at = "aggregated"` losses are measured at
-  the server's next model: `aggregate` gets NaN for all of them, and `hear` then a report with them, without updates.
-- `measure(root, report) -> measured`, for rules that measure something by clean examples of the server's own
-  (`data.root_examples`): `root.losses(updates)` and `root.train()`. `aggregate` gets it as `report.measured`.
+>>> import fedsim
+>>> fedsim.aggregators.apply(fedsim.aggregators.median(), [[1.0, 2.0], [2.0, 0.0], [99.0, 1.0]]).update.tolist()
+[2.0, 1.0]
 
-All are called inside `jit` and `vmap`. Rules that only choose weights are written as one function and lifted by
-`from_weights`. `fedsim.testing.check_aggregator` puts any rule through this contract.
+A rule is an `Aggregator`: pure functions of what the server can see.
 
-A pre-aggregator is `(report, key) -> report`: it changes the updates of a report, or joins its rows into a smaller,
-static number of them, before any rule sees it. One that joins rows gives `mixing` [K', K], the share of each client in
-each row, so that weights can be told client by client; a rule that knows clients by their ids (ARFL) wants them as they
-are.
+- `init(variables, num_examples [N], losses [N]) -> state`. `variables` is a pytree like one client's update; `losses`
+  are all clients' training losses at the initial model.
+- `aggregate(state, report, key) -> (Aggregate, state)`. `report` is a `CohortReport` of K clients, whose order must not
+  matter. Invalid clients have zero updates and must get weight 0. If all weights are zero, the round is skipped. The
+  aggregate's `info`, a dict of scalars, is recorded like losses.
+- `client_weights(state) -> alpha [N]`, or None if the rule keeps no weights of all clients.
+- `observe_losses(state, report) -> state`, for rules that use losses. With `client.loss_at = "aggregated"`, losses are
+  measured at the server's next model: `aggregate` gets NaN for all clients, and then `observe_losses` gets a report
+  with the losses and without updates.
+- `measure(root, report) -> measurements`, for rules that use the server's root data, clean examples that no client has
+  (`data.root_examples`). `root.losses(updates)` and `root.train()` use them; `aggregate` gets the result as
+  `report.measurements`.
+
+All of them are called inside `jax.jit` and `jax.vmap`. `from_weights` builds a rule from one function that chooses
+weights. `fedsim.testing.check_aggregator` checks the contract of any rule.
+
+A pre-aggregator is `(report, key) -> report`: before the rule, it changes the updates of a report, or mixes its rows
+into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share of each client in each row, so that
+weights are recorded by client. Rules that identify clients by their ids (ARFL, FoolsGold) need unmixed rows.
 """
 
+from fedsim.aggregators.apply import apply
 from fedsim.aggregators.arc import arc
 from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.autogm import autogm
@@ -47,10 +55,11 @@ from fedsim.aggregators.rfa import rfa
 from fedsim.aggregators.signguard import signguard
 from fedsim.aggregators.smea import smea
 from fedsim.aggregators.trimmed_mean import trimmed_mean
-from fedsim.aggregators.weighted import from_weights
+from fedsim.aggregators.weighting import from_weights
 from fedsim.aggregators.zeno import zeno
 
 __all__ = [
+    "apply",
     "arc",
     "arfl",
     "autogm",

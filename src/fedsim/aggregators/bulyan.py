@@ -9,72 +9,76 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.coordinates import mean_around_median
-from fedsim.aggregators.pairwise import distances_between
-from fedsim.aggregators.weighted import no_state
+from fedsim.aggregators.coordinatewise import mean_around_median
+from fedsim.aggregators.geometry import pairwise_distances
+from fedsim.aggregators.weighting import stateless
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
-from fedsim.core.types import Aggregate, Aggregator, Array, CohortReport
+from fedsim.core.types import Aggregate, Array, CohortReport
 
-ENOUGH = Limit("4 f + 3 <= K", lambda k: (k - 3) // 4)
+LIMIT = Limit("4 f + 3 <= K", lambda k: (k - 3) // 4)
 
 
 def bulyan(
     *,
     num_byzantine: Annotated[
-        Array | int | None, Traced(ge=0), ENOUGH, "f, corrupted clients expected in a cohort; default: (K - 3) // 4"
+        Array | int | None,
+        Traced(ge=0),
+        LIMIT,
+        "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 4",
     ] = None,
     beta: Annotated[
-        Literal["n-4f", "n-2f"], "values averaged at each parameter: the paper's number, or all of those selected"
+        Literal["n-4f", "n-2f"], "values averaged at each parameter: as in the paper, or all selected ones"
     ] = "n-4f",
 ) -> Aggregator:
-    """Krum again and again selects K - 2 f clients; then the mean, at each parameter, of those nearest to the median.
+    """Repeated Krum selects K - 2 f clients; then, at each parameter, the mean of the values nearest to the median.
 
-    Each time Krum chooses among the clients that are left, n of them: the least sum of squared distances to the
-    n - f - 2 nearest others, or to one where that is less. Of the theta = K - 2 f selected, the theta - 2 f = K - 4 f
-    values nearest to their median are averaged at each parameter.
+    Each time Krum chooses among the n remaining clients: the least sum of squared distances to the n - f - 2 nearest,
+    or at least one. Of the theta = K - 2 f selected clients, the theta - 2 f = K - 4 f values nearest to their median
+    are averaged at each parameter.
 
-    f = `num_byzantine`, K the number of valid clients. The paper asks for K >= 4 f + 3, to which f is clamped;
-    with f = 0 it is the mean. Equal scores: the lower client id. Clients count equally; the weights tell how often
-    each is kept (`fedsim.aggregators.coordinates`).
+    f = `num_byzantine`, K is the number of valid clients. The paper requires K >= 4 f + 3, to which f is clipped; f = 0
+    gives the mean. Equal scores: the lower client id wins. Clients count equally; the weights are a diagnostic
+    (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 4 f + 3 > K for the whole cohort.
     """
 
-    def aggregate(state: tuple[()], report: CohortReport, key: Array) -> tuple[Aggregate, tuple[()]]:
+    def aggregate(report: CohortReport, key: Array) -> Aggregate:
         del key
-        ENOUGH.require("num_byzantine", num_byzantine, report.valid.size)
+        LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
         num_valid = jnp.sum(report.valid)
-        largest = jnp.maximum(ENOUGH.largest(num_valid), 0)
+        largest = jnp.maximum(LIMIT.largest(num_valid), 0)
         f = largest if num_byzantine is None else jnp.clip(num_byzantine, 0, largest)
         num_selected = num_valid - 2 * f
-        selected = _repeated_krum(distances_between(report), report, f, num_selected)
+        selected = _repeat_krum(pairwise_distances(report), report, f, num_selected)
         num_kept = num_selected - (2 * f if beta == "n-4f" else 0)
-        return Aggregate(*mean_around_median(report, selected, num_kept)), state
+        return Aggregate(*mean_around_median(report, selected, num_kept))
 
-    return Aggregator(no_state, aggregate, lambda state: None)
+    return stateless(aggregate)
 
 
-def _repeated_krum(distances: Array, report: CohortReport, f: Array, num_selected: Array) -> Array:
-    """The clients [K] that Krum chooses one after the other, `num_selected` of the valid ones.
+def _repeat_krum(distances: Array, report: CohortReport, f: Array, num_selected: Array) -> Array:
+    """The mask [K] of the `num_selected` valid clients that Krum chooses one after the other.
 
-    Each client's others are sorted by distance once; who is chosen is struck out of all these rows.
+    Each row of `distances` [K, K] is sorted once; a chosen client is then removed from all sorted rows.
     """
     valid, slots = report.valid, jnp.arange(report.valid.size)
-    others = valid[:, None] & valid[None, :] & (slots[:, None] != slots[None, :])
-    order = jnp.argsort(jnp.where(others, distances, jnp.inf), axis=1)
+    pairs = valid[:, None] & valid[None, :] & (slots[:, None] != slots[None, :])
+    order = jnp.argsort(jnp.where(pairs, distances, jnp.inf), axis=1)
     sorted_distances = jnp.take_along_axis(distances, order, axis=1)
-    places = jnp.argsort(order, axis=1)  # [K, K] where in the row of the one the other stands
+    positions = jnp.argsort(order, axis=1)  # [K, K] of each client in each sorted row
 
     def choose(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        left, is_left, ranks = carry
-        num_left = jnp.sum(left)
-        num_neighbours = jnp.minimum(jnp.maximum(num_left - f - 2, 1), num_left - 1)
-        sums = jnp.sum(jnp.where(is_left & (ranks < num_neighbours), sorted_distances, 0.0), axis=1)
-        scores = jnp.where(left, sums, jnp.inf)
-        best = left & (scores == jnp.min(scores))
+        remaining, is_remaining, ranks = carry
+        num_remaining = jnp.sum(remaining)
+        num_neighbors = jnp.minimum(jnp.maximum(num_remaining - f - 2, 1), num_remaining - 1)
+        sums = jnp.sum(jnp.where(is_remaining & (ranks < num_neighbors), sorted_distances, 0.0), axis=1)
+        scores = jnp.where(remaining, sums, jnp.inf)
+        best = remaining & (scores == jnp.min(scores))
         chosen = jnp.argmin(jnp.where(best, report.client_ids, jnp.iinfo(jnp.int32).max))
-        place = jnp.where(i < num_selected, places[:, chosen], slots.size)[:, None]
-        left = left & ~((slots == chosen) & (i < num_selected))
-        return left, is_left & (slots[None, :] != place), ranks - (slots[None, :] > place)
+        position = jnp.where(i < num_selected, positions[:, chosen], slots.size)[:, None]
+        remaining = remaining & ~((slots == chosen) & (i < num_selected))
+        return remaining, is_remaining & (slots[None, :] != position), ranks - (slots[None, :] > position)
 
-    start = valid, jnp.take_along_axis(others, order, axis=1), jnp.broadcast_to(slots[None, :], distances.shape)
-    left, _, _ = jax.lax.fori_loop(0, slots.size, choose, start)
-    return valid & ~left
+    start = valid, jnp.take_along_axis(pairs, order, axis=1), jnp.broadcast_to(slots[None, :], distances.shape)
+    remaining, _, _ = jax.lax.fori_loop(0, slots.size, choose, start)
+    return valid & ~remaining

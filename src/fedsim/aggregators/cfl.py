@@ -1,4 +1,4 @@
-"""CFL: clustered federated learning as a defence.
+"""CFL: clustered federated learning as a defense.
 
 Sattler, Mueller, Wiegand, Samek: "On the Byzantine Robustness of Clustered Federated Learning", ICASSP 2020,
 https://doi.org/10.1109/ICASSP40776.2020.9054676
@@ -9,46 +9,49 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighted import Weighting, from_weights, weighed
+from fedsim.aggregators.geometry import cosine_similarities
+from fedsim.aggregators.weighting import Weighting, from_weights, weights_by
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Scalar, Traced
-from fedsim.core.trees import cosines, gram
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.core.trees import gram_matrix
+from fedsim.core.types import Array, CohortReport
 
 
 def cfl(
     *,
     threshold: Annotated[
-        Scalar, Traced(ge=-1, le=1), "split the cohort where the largest cosine across is below this"
+        Scalar, Traced(ge=-1, le=1), "split the cohort if the largest similarity across the split is below this"
     ] = 0.02,
     weighting: Weighting = "examples",
 ) -> Aggregator:
-    """The larger of the two groups into which the updates' cosine similarities divide the cohort; `weighting` inside.
+    """The mean of the larger of the two groups into which the updates' cosine similarities divide the cohort.
 
-    The bipartition minimises the largest similarity across it. If that is `threshold` or more, everybody is kept. Two
-    groups of one size: the one with more examples.
+    The bipartition minimizes the largest similarity across it. If that is `threshold` or more, all clients are kept. Of
+    two groups of the same size, the one with more examples is kept.
     """
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
         del key
-        first, across = bipartition(cosines(gram(report.updates)), report.valid)
+        first, similarity = bipartition(cosine_similarities(gram_matrix(report.updates)), report.valid)
         second = report.valid & ~first
 
         def size(group: Array) -> tuple[Array, Array]:
-            return jnp.sum(group), jnp.sum(jnp.where(group, report.counts, 0))
+            return jnp.sum(group), jnp.sum(jnp.where(group, report.num_examples, 0))
 
         (n1, m1), (n2, m2) = size(first), size(second)
         larger = jnp.where((n1 > n2) | ((n1 == n2) & (m1 >= m2)), first, second)
-        return weighed(weighting, jnp.where(across >= threshold, report.valid, larger), report), state
+        return weights_by(weighting, jnp.where(similarity >= threshold, report.valid, larger), report), state
 
-    return from_weights(weigh)
+    return from_weights(compute_weights)
 
 
 def bipartition(similarity: Array, valid: Array) -> tuple[Array, Array]:
-    """One group [K] of the bipartition of the `valid` clients [K] with the least largest similarity across, and that.
+    """Splits the `valid` [K] clients so that the largest `similarity` [K, K] across the split is least.
 
-    This is single linkage: cut the weakest edge of the maximum spanning tree. Prim's algorithm adds at each step the
-    client most similar to the tree; when it takes the weakest edge of all, no client outside is more similar to any
-    inside, so those added before that step are one group. A single client: (itself, inf).
+    Returns one group [K] and that similarity []; a single client gives itself and inf. This is single linkage: the
+    weakest edge of the maximum spanning tree is cut. Prim's algorithm adds the client most similar to the tree in each
+    step. When it takes the weakest edge of all, no client outside is more similar to any inside, so the clients added
+    before that step are one group.
     """
     num_clients = valid.size
     start = jnp.argmax(valid)
@@ -58,11 +61,11 @@ def bipartition(similarity: Array, valid: Array) -> tuple[Array, Array]:
         reachable = jnp.where(valid & ~in_tree, to_tree, -jnp.inf)
         nearest = jnp.argmax(reachable)
         edge = reachable[nearest]
-        grows = i < jnp.sum(valid)
-        weaker = grows & (edge < weakest)
-        first = jnp.where(weaker, in_tree, first)
-        weakest = jnp.where(weaker, edge, weakest)
-        in_tree = in_tree.at[nearest].set(in_tree[nearest] | grows)
+        is_added = i < jnp.sum(valid)
+        is_weaker = is_added & (edge < weakest)
+        first = jnp.where(is_weaker, in_tree, first)
+        weakest = jnp.where(is_weaker, edge, weakest)
+        in_tree = in_tree.at[nearest].set(in_tree[nearest] | is_added)
         return in_tree, jnp.maximum(to_tree, similarity[nearest]), first, weakest
 
     in_tree = (jnp.arange(num_clients) == start) & valid

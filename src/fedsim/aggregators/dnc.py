@@ -9,48 +9,49 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.eigen import top_eigenpair
-from fedsim.aggregators.weighted import MINORITY, NumByzantine, equally, from_weights, minority
+from fedsim.aggregators.geometry import top_eigenpair
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds, Scalar, Traced
-from fedsim.core.trees import as_rows
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.core.trees import ravel_updates
+from fedsim.core.types import Array, CohortReport
 
 
 def dnc(
     *,
     num_byzantine: Annotated[NumByzantine, MINORITY] = None,
-    num_iters: Annotated[int, Bounds(ge=1), "times that clients are dropped, each time by other parameters"] = 1,
-    num_dims: Annotated[int, Bounds(ge=1), "b, parameters that are looked at each time"] = 10_000,
-    filter_factor: Annotated[Scalar, Traced(ge=0), "c: the c f clients that stand out most are dropped"] = 1.0,
+    num_iters: Annotated[int, Bounds(ge=1), "filtering iterations, each on other random parameters"] = 1,
+    num_dims: Annotated[int, Bounds(ge=1), "b, random parameters in an iteration"] = 10_000,
+    filter_factor: Annotated[Scalar, Traced(ge=0), "c: each iteration drops the c f largest outliers"] = 1.0,
 ) -> Aggregator:
-    """The mean of the clients that do not stand out along the direction in which the updates differ most.
+    """The mean of the updates that are no outliers along the direction of the largest variance.
 
-    `num_iters` times: of b random parameters (of all, where there are fewer), with the mean taken off, v is the top
-    right singular vector, and client k's score is <u_k - mean, v>^2. The floor(c f) clients of the largest scores are
-    dropped. The mean is over those that are never dropped, equally; where nobody is left the round is void.
+    `num_iters` times: of b random parameters (or of all, if there are fewer), centered, v is the top right singular
+    vector, and client k's score is <u_k - mean, v>^2. The floor(c f) clients with the largest scores are dropped. The
+    mean is over the clients that are never dropped, equally; if none is left, the round is skipped.
 
-    f = `num_byzantine`, K the number of valid clients; 2 f < K, to which f is clamped, and one client at least is kept
-    each time. Equal scores: the lower client id is kept. v is not computed: the scores are the squares of the top
-    eigenvector of the K x K inner products, but for a factor.
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and each iteration keeps at least
+    one client. Equal scores: the lower client id is kept. v is not computed: up to a factor, the scores are the squares
+    of the top eigenvector of the K x K inner products. Raises `ValueError` if 2 f >= K for the whole cohort.
     """
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        rows, valid = as_rows(report.updates), report.valid
+    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+        rows, valid = ravel_updates(report.updates), report.valid
         num_valid = jnp.sum(valid)
-        f = minority(num_byzantine, num_valid, valid.size)
+        f = assumed_minority(num_byzantine, report)
         num_dropped = jnp.minimum(jnp.floor(filter_factor * f).astype(jnp.int32), num_valid - 1)
 
-        def kept(key: Array) -> Array:
+        def keep(key: Array) -> Array:
             size = rows.shape[1]
             part = rows[:, jax.lax.top_k(jax.random.uniform(key, (size,)), num_dims)[1]] if num_dims < size else rows
-            mean = jnp.matmul(equally(valid), part, precision="highest")
-            away = jnp.where(valid[:, None], part - mean[None], 0.0)
-            _, vector = top_eigenpair(jnp.matmul(away, away.T, precision="highest"))
+            mean = jnp.matmul(equal_weights(valid), part, precision="highest")
+            centered = jnp.where(valid[:, None], part - mean[None], 0.0)
+            _, vector = top_eigenpair(jnp.matmul(centered, centered.T, precision="highest"))
             scores = jnp.where(valid, jnp.square(vector), jnp.inf)
             ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))
             return valid & (ranks < num_valid - num_dropped)
 
-        chosen = jnp.all(jnp.stack([kept(one) for one in jax.random.split(key, num_iters)]), axis=0)
-        return equally(chosen), state
+        kept = jnp.stack([keep(iteration_key) for iteration_key in jax.random.split(key, num_iters)])
+        return equal_weights(jnp.all(kept, axis=0)), state
 
-    return from_weights(weigh)
+    return from_weights(compute_weights)

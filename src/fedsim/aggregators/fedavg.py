@@ -4,15 +4,15 @@ McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learni
 Data", AISTATS 2017, https://arxiv.org/abs/1602.05629
 """
 
-from fedsim.aggregators.weighted import Weighting, from_weights, weighed
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.aggregators.weighting import Weighting, from_weights, weights_by
+from fedsim.core.contracts import Aggregator
 
 
 def fedavg(*, weighting: Weighting = "examples") -> Aggregator:
-    """Federated averaging: weights m_k / sum m over the valid clients, or equal ones."""
+    """Federated averaging: the mean over the valid clients with weights m_k / sum m, or equal ones.
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
-        return weighed(weighting, report.valid, report), state
-
-    return from_weights(weigh)
+    >>> import fedsim
+    >>> fedsim.aggregators.apply(fedsim.aggregators.fedavg(), [[0.0, 4.0], [8.0, 0.0]], num_examples=[3, 1]).update
+    Array([2., 3.], dtype=float32)
+    """
+    return from_weights(lambda state, report, key: (weights_by(weighting, report.valid, report), state))

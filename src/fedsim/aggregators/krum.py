@@ -4,17 +4,20 @@ Blanchard, El Mhamdi, Guerraoui, Stainer: "Machine Learning with Adversaries: By
 NeurIPS 2017, https://arxiv.org/abs/1703.02757
 """
 
-from fedsim.aggregators.multi_krum import KrumByzantine, Neighbours, multi_krum
-from fedsim.core.types import Aggregator
+from typing import Annotated
+
+from fedsim.aggregators.multi_krum import KRUM_GUARANTEE, KRUM_LIMIT, NumNeighbors, multi_krum
+from fedsim.aggregators.weighting import NumByzantine
+from fedsim.core.contracts import Aggregator
 
 
 def krum(
     *,
-    num_byzantine: KrumByzantine = None,
-    neighbours: Neighbours = "n-f-2",
+    num_byzantine: Annotated[NumByzantine, KRUM_LIMIT, KRUM_GUARANTEE] = None,
+    neighbors: NumNeighbors = "n-f-2",
 ) -> Aggregator:
-    """The one update that lies closest to its K - f - 2 nearest others: argmin over k of the sum of squared distances.
+    """The update with the least sum of squared distances to the K - f - 2 updates nearest to it.
 
-    Multi-Krum with one client selected; what is clamped, and who wins a tie, is said there.
+    This is `fedsim.aggregators.multi_krum` with one selected client; that documents limits and ties.
     """
-    return multi_krum(num_byzantine=num_byzantine, num_selected=1, neighbours=neighbours)
+    return multi_krum(num_byzantine=num_byzantine, num_selected=1, neighbors=neighbors)

@@ -7,22 +7,19 @@ https://arxiv.org/abs/1905.03853, after Rousseeuw: "Multivariate Estimation with
 import jax.numpy as jnp
 
 from fedsim.aggregators.subsets import StaticByzantine, best_subset
-from fedsim.aggregators.weighted import from_weights
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.aggregators.weighting import from_weights
+from fedsim.core.contracts import Aggregator
+from fedsim.core.types import Array
 
 
 def mda(*, num_byzantine: StaticByzantine = None) -> Aggregator:
-    """The mean of the K - f updates whose largest distance from one another is least.
+    """The mean of the K - f updates with the least diameter, which is the largest distance between two of them.
 
-    f = `num_byzantine`, K the number of valid clients; 2 f < K, to which f is clamped. Ties, what a client that is not
-    valid does, and the limit on the number of subsets: `fedsim.aggregators.subsets`.
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `fedsim.aggregators.subsets`
+    documents ties and invalid clients, and raises `ValueError` if there are too many subsets.
     """
 
-    def diameter(distances: Array, kept: Array) -> Array:
-        return jnp.max(jnp.where(kept[:, None] & kept[None, :], distances, 0.0))
+    def diameter(distances: Array, mask: Array) -> Array:
+        return jnp.max(jnp.where(mask[:, None] & mask[None, :], distances, 0.0))
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
-        return best_subset(report, num_byzantine, "mda", diameter), state
-
-    return from_weights(weigh)
+    return from_weights(lambda state, report, key: (best_subset(report, num_byzantine, diameter), state))

@@ -7,29 +7,29 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.coordinates import mean_around_median
-from fedsim.aggregators.weighted import MINORITY, minority, no_state
+from fedsim.aggregators.coordinatewise import mean_around_median
+from fedsim.aggregators.weighting import MINORITY, assumed_minority, stateless
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
-from fedsim.core.types import Aggregate, Aggregator, Array, CohortReport
+from fedsim.core.types import Aggregate, Array, CohortReport
 
 
 def meamed(
     *,
     num_byzantine: Annotated[
-        Array | int | None, Traced(ge=0), MINORITY, "f, values left out at each parameter; default: (K - 3) // 2"
+        Array | int | None, Traced(ge=0), MINORITY, "f, values excluded at each parameter; default: (K - 3) // 2"
     ] = None,
 ) -> Aggregator:
     """The mean, at each parameter, of the K - f values nearest to the median (the paper's mean around median).
 
-    f = `num_byzantine`; 0 is the mean. K is the number of valid clients; 2 f < K, to which f is clamped. Of two values
-    that are equally far, the lower is kept. Clients count equally; the weights tell how often each is kept
-    (`fedsim.aggregators.coordinates`).
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and f = 0 gives the mean. Of two
+    values with the same distance, the lower one is kept. Clients count equally; the weights are a diagnostic
+    (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 2 f >= K for the whole cohort.
     """
 
-    def aggregate(state: tuple[()], report: CohortReport, key: Array) -> tuple[Aggregate, tuple[()]]:
+    def aggregate(report: CohortReport, key: Array) -> Aggregate:
         del key
-        num_valid = jnp.sum(report.valid)
-        f = minority(num_byzantine, num_valid, report.valid.size)
-        return Aggregate(*mean_around_median(report, report.valid, num_valid - f)), state
+        num_kept = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
+        return Aggregate(*mean_around_median(report, report.valid, num_kept))
 
-    return Aggregator(no_state, aggregate, lambda state: None)
+    return stateless(aggregate)

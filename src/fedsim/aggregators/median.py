@@ -4,13 +4,19 @@ Yin, Chen, Ramchandran, Bartlett: "Byzantine-Robust Distributed Learning: Toward
 https://arxiv.org/abs/1803.01498
 """
 
-from fedsim.aggregators.coordinates import from_ranks, middle
-from fedsim.core.types import Aggregator
+import jax.numpy as jnp
+
+from fedsim.aggregators.coordinatewise import from_ranks, median_ranks
+from fedsim.core.contracts import Aggregator
 
 
 def median() -> Aggregator:
-    """The median of the clients' values at each parameter; of an even number, the middle two's mean.
+    """The median of the clients' values at each parameter; for an even number of clients, the mean of the middle two.
 
-    Clients count equally; the weights tell how often each is in the middle (`fedsim.aggregators.coordinates`).
+    Clients count equally; the weights are a diagnostic (`fedsim.aggregators.coordinatewise`).
+
+    >>> import fedsim
+    >>> fedsim.aggregators.apply(fedsim.aggregators.median(), [[1.0, 2.0], [2.0, 9.0], [99.0, 1.0]]).update
+    Array([2., 2.], dtype=float32)
     """
-    return from_ranks(lambda num_valid, num_rows: middle(num_valid))
+    return from_ranks(lambda report: median_ranks(jnp.sum(report.valid)))

@@ -8,51 +8,62 @@ from typing import Annotated, Literal
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.pairwise import distances_around
-from fedsim.aggregators.weighted import NumByzantine, Weighting, by_counts, expected_byzantine, from_weights, weighed
+from fedsim.aggregators.geometry import centered_distances
+from fedsim.aggregators.weighting import (
+    NumByzantine,
+    Weighting,
+    assumed_byzantine,
+    example_weights,
+    from_weights,
+    weights_by,
+)
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
-from fedsim.core.trees import sums_to_nearest
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.core.trees import sum_of_nearest
+from fedsim.core.types import Array, CohortReport
 
-Neighbours = Annotated[Literal["n-f-2", "n-f-1"], "others in a score: the paper's number, or ByzFL's"]
-SCORED = Limit("f + 2 <= K", lambda k: k - 2)
-TOLERATED = Limit("2 f + 3 <= K", lambda k: (k - 3) // 2, is_needed=False)
-SELECTED = Limit("num_selected <= K", lambda k: k)
-KrumByzantine = Annotated[NumByzantine, SCORED, TOLERATED]
+NumNeighbors = Annotated[Literal["n-f-2", "n-f-1"], "neighbors in a score: as in the paper, or as in ByzFL"]
+KRUM_LIMIT = Limit("f + 2 <= K", lambda k: k - 2)
+KRUM_GUARANTEE = Limit("2 f + 3 <= K", lambda k: (k - 3) // 2, is_required=False)
+SELECTION_LIMIT = Limit("num_selected <= K", lambda k: k)
 
 
 def multi_krum(
     *,
-    num_byzantine: KrumByzantine = None,
+    num_byzantine: Annotated[NumByzantine, KRUM_LIMIT, KRUM_GUARANTEE] = None,
     num_selected: Annotated[
-        Array | int | None, Traced(ge=1), SELECTED, "clients that are averaged; default: K - f"
+        Array | int | None, Traced(ge=1), SELECTION_LIMIT, "clients that are averaged; default: K - f"
     ] = None,
-    neighbours: Neighbours = "n-f-2",
+    neighbors: NumNeighbors = "n-f-2",
     weighting: Weighting = "examples",
 ) -> Aggregator:
-    """The `num_selected` clients whose updates lie closest to their neighbours', averaged with weights m_k or equally.
+    """The mean of the `num_selected` updates that are closest to their neighbors, weighted by examples or equally.
 
-    A client's score is the sum of squared distances to its K - f - 2 nearest others, f = `num_byzantine`, K the number
-    of valid clients. Defaults: f = (K - 3) // 2, the most that Krum tolerates, and K - f selected. f + 2 <= K, so that
-    there is somebody to compare with. What does not fit a round's K is clamped: f >= 0, one neighbour or more, one
-    client selected or more. Equal scores: the lower client id.
+    A client's score is the sum of squared distances to the K - f - 2 updates nearest to its own; f = `num_byzantine`, K
+    is the number of valid clients. By default f = (K - 3) // 2, the largest f that Krum tolerates, and K - f clients
+    are selected. What does not fit a round's K is clipped: f >= 0, at least one neighbor, at least one selected client.
+    Equal scores: the lower client id wins. Raises `ValueError` if f + 2 > K or `num_selected` > K for the whole cohort.
+
+    >>> import fedsim
+    >>> rule = fedsim.aggregators.multi_krum(num_byzantine=1, num_selected=2)
+    >>> fedsim.aggregators.apply(rule, [[0.0], [1.0], [1.5], [4.0], [99.0]]).weights
+    Array([0. , 0.5, 0.5, 0. , 0. ], dtype=float32)
     """
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
         del key
         valid = report.valid
-        SCORED.require("num_byzantine", num_byzantine, valid.size)
-        SELECTED.require("num_selected", num_selected, valid.size)
+        KRUM_LIMIT.check("num_byzantine", num_byzantine, valid.size)
+        SELECTION_LIMIT.check("num_selected", num_selected, valid.size)
         num_valid = jnp.sum(valid)
-        f = expected_byzantine(num_byzantine, num_valid, num_valid)
-        num_neighbours = jnp.minimum(jnp.maximum(num_valid - f - int(neighbours[-1]), 1), num_valid - 1)
-        selected = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
+        f = assumed_byzantine(num_byzantine, num_valid, num_valid)
+        num_neighbors = jnp.minimum(jnp.maximum(num_valid - f - int(neighbors[-1]), 1), num_valid - 1)
+        num_chosen = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
 
-        distances = distances_around(report, by_counts(valid, report))
-        scores = jnp.where(valid, sums_to_nearest(distances, valid, num_neighbours), jnp.inf)
+        distances = centered_distances(report, example_weights(valid, report))
+        scores = jnp.where(valid, sum_of_nearest(distances, valid, num_neighbors), jnp.inf)
 
         ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))
-        chosen = ranks < selected
-        return weighed(weighting, chosen, report), state
+        return weights_by(weighting, ranks < num_chosen, report), state
 
-    return from_weights(weigh)
+    return from_weights(compute_weights)

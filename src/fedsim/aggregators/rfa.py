@@ -9,36 +9,43 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.hull import iterated, squared_from
-from fedsim.aggregators.weighted import Weighting, from_weights, normalised, weighed
+from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
+from fedsim.aggregators.weighting import Weighting, from_weights, normalize, weights_by
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.core.types import Array, CohortReport
 
 
 def rfa(
     *,
-    num_iters: Annotated[int, Bounds(ge=1), "steps of the Weiszfeld algorithm"] = 4,
+    num_iters: Annotated[int, Bounds(ge=1), "Weiszfeld iterations"] = 4,
     eps: Annotated[Scalar, Traced(**POSITIVE), "smoothing: distances are at least this"] = 1e-5,
     weighting: Weighting = "examples",
 ) -> Aggregator:
-    """The smoothed Weiszfeld algorithm from the weighted mean.
+    """The geometric median, by the smoothed Weiszfeld algorithm from the weighted mean.
 
-    Minimises sum_k m_k max(eps, |z - u_k|) over z. Each of `num_iters` steps averages the updates u_k with weights
-    m_k / max(eps, |z - u_k|); where clients count equally, m_k is 1. The iterate is always a convex combination of the
-    updates, so the whole iteration runs on their K x K inner products (`fedsim.aggregators.hull`).
+    Minimizes sum_k m_k max(eps, |z - u_k|) over z. Each of `num_iters` iterations averages the updates u_k with weights
+    m_k / max(eps, |z - u_k|); if clients are weighted equally, m_k is 1. All iterates are convex combinations of the
+    updates, so the algorithm runs on their K x K inner products.
+
+    >>> import fedsim
+    >>> rule = fedsim.aggregators.rfa(num_iters=50)
+    >>> update = fedsim.aggregators.apply(rule, [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [99.0, 99.0]]).update
+    >>> [round(value, 2) for value in update.tolist()]
+    [0.5, 0.5]
     """
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
         del key
-        prior = weighed(weighting, report.valid, report)
+        prior = weights_by(weighting, report.valid, report)
 
-        def weiszfeld(inner: Array) -> Array:
+        def weiszfeld(gram: Array) -> Array:
             def step(_: Array, weights: Array) -> Array:
-                distances = jnp.sqrt(jnp.maximum(squared_from(inner, weights), 0.0))
-                return normalised(prior / jnp.maximum(eps, distances))
+                distances = jnp.sqrt(jnp.maximum(distances_to_mean(gram, weights), 0.0))
+                return normalize(prior / jnp.maximum(eps, distances))
 
             return jax.lax.fori_loop(0, num_iters, step, prior)
 
-        return iterated(report, prior, weiszfeld), state
+        return iterate_weights(report, prior, weiszfeld), state
 
-    return from_weights(weigh)
+    return from_weights(compute_weights)

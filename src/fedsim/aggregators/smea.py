@@ -6,27 +6,23 @@ ICML 2023, https://arxiv.org/abs/2302.04787
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.eigen import top_eigenpair
-from fedsim.aggregators.pairwise import products_around
+from fedsim.aggregators.geometry import gram_around_mean, top_eigenpair
 from fedsim.aggregators.subsets import StaticByzantine, best_subset
-from fedsim.aggregators.weighted import equally, from_weights
-from fedsim.core.types import Aggregator, Array, CohortReport
+from fedsim.aggregators.weighting import equal_weights, from_weights
+from fedsim.core.contracts import Aggregator
+from fedsim.core.types import Array
 
 
 def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
-    """The mean of the K - f updates whose covariance has the least largest eigenvalue.
+    """The mean of the K - f updates whose covariance has the least top eigenvalue.
 
-    f = `num_byzantine`, K the number of valid clients; 2 f < K, to which f is clamped. Ties, what a client that is not
-    valid does, and the limit on the number of subsets: `fedsim.aggregators.subsets`. The covariance is not formed: its
-    largest eigenvalue is that of the K x K inner products around the subset's mean, but for a factor.
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K. `fedsim.aggregators.subsets`
+    documents ties and invalid clients, and raises `ValueError` if there are too many subsets. The covariance is not
+    formed: up to a factor, it has the same eigenvalues as the K x K inner products around the subset's mean.
     """
 
-    def spread(distances: Array, kept: Array) -> Array:
-        inner = products_around(distances, equally(kept))
-        return top_eigenpair(jnp.where(kept[:, None] & kept[None, :], inner, 0.0))[0]
+    def top_eigenvalue(distances: Array, mask: Array) -> Array:
+        gram = gram_around_mean(distances, equal_weights(mask))
+        return top_eigenpair(jnp.where(mask[:, None] & mask[None, :], gram, 0.0))[0]
 
-    def weigh(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
-        return best_subset(report, num_byzantine, "smea", spread), state
-
-    return from_weights(weigh)
+    return from_weights(lambda state, report, key: (best_subset(report, num_byzantine, top_eigenvalue), state))

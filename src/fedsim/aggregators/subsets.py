@@ -1,4 +1,4 @@
-"""The best of all ways to drop f clients of a cohort."""
+"""Exhaustive search for the best way to drop f clients of a cohort."""
 
 from collections.abc import Callable
 from itertools import combinations
@@ -9,57 +9,61 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.aggregators.pairwise import distances_between
-from fedsim.aggregators.weighted import MINORITY, equally, minority
+from fedsim.aggregators.geometry import pairwise_distances
+from fedsim.aggregators.weighting import MINORITY, assumed_minority, equal_weights
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, CohortReport
-from fedsim.errors import ConfigError
 
-MOST = 200_000  # subsets: 10 of 20 clients are 184,756
-CHUNK = 1 << 22  # numbers of the distances of the subsets that are looked at together
+MAX_SUBSETS = 200_000
+"""10 of 20 clients are 184,756."""
+MAX_BATCH_SIZE = 1 << 22
+"""Elements of the distance matrices of the subsets that are evaluated together."""
 
 StaticByzantine = Annotated[
-    int | None, Bounds(ge=0), MINORITY, "f, corrupted clients expected in a cohort; default: (K - 3) // 2"
+    int | None,
+    Bounds(ge=0),
+    MINORITY,
+    "f, assumed number of Byzantine clients in a cohort (static); default: (K - 3) // 2",
 ]
 
 
 def best_subset(
-    report: CohortReport, num_byzantine: int | None, name: str, badness: Callable[[Array, Array], Array]
+    report: CohortReport, num_byzantine: int | None, compute_cost: Callable[[Array, Array], Array]
 ) -> Array:
-    """Equal weights [K] of the n - f valid clients of least badness; n is the number of valid clients.
+    """Equal weights [K] of the subset of n - f of the n valid clients that has the least cost.
 
-    `badness(distances, kept)` judges the clients `kept` [K] by the squared distances [K, K] of all. 2 f < n, to which f
-    is clamped; its default follows K, not n. A tie: the set with the lower client ids, compared one by one.
-    `ConfigError` names the rule `name` where the cohort has too many subsets.
+    `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
+    clipped to 2 f < n; its default follows K, not n. Ties: the set with the lower client ids, compared one by one.
+    Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
-    All subsets of f of the K slots are gone through, and those that drop another number of valid clients than they
-    should do not count: which clients are valid is data, and K and f shape the program.
+    All subsets of K - f slots are enumerated, and those that drop the wrong number of valid clients are ignored: K and
+    f shape the program, but which clients are valid is data.
     """
-    removed = _removed(report.valid.size, num_byzantine, name)
-    num_valid = jnp.sum(report.valid)
-    f = minority(removed.shape[1], num_valid, report.valid.size)
+    dropped = _dropped_slots(report.valid.size, num_byzantine)
+    f = assumed_minority(dropped.shape[1], report)
+    num_kept = jnp.sum(report.valid) - f
 
     order = jnp.lexsort((report.client_ids, report.valid))
-    valid, distances = report.valid[order], distances_between(report)[order][:, order]
+    valid, distances = report.valid[order], pairwise_distances(report)[order][:, order]
 
     def kept(slots: Array) -> Array:
         return valid & jnp.ones_like(valid).at[slots].set(False)
 
-    def judge(slots: Array) -> Array:
-        return jnp.where(jnp.sum(kept(slots)) == num_valid - f, badness(distances, kept(slots)), jnp.inf)
+    def cost(slots: Array) -> Array:
+        return jnp.where(jnp.sum(kept(slots)) == num_kept, compute_cost(distances, kept(slots)), jnp.inf)
 
-    together = max(CHUNK // distances.size, 1)
-    best = removed[jnp.argmin(jax.lax.map(judge, removed, batch_size=min(together, len(removed))))]
-    return equally(kept(best))[jnp.argsort(order)]
+    batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
+    best = dropped[jnp.argmin(jax.lax.map(cost, dropped, batch_size=batch_size))]
+    return equal_weights(kept(best))[jnp.argsort(order)]
 
 
-def _removed(num_slots: int, num_byzantine: int | None, name: str) -> Array:
-    """All sets of f of `num_slots` slots [S, f]; what they leave is in ascending order."""
-    MINORITY.require("num_byzantine", num_byzantine, num_slots)
+def _dropped_slots(num_slots: int, num_byzantine: int | None) -> Array:
+    """All sets of f of `num_slots` slots [S, f], ordered by the slots that remain."""
+    MINORITY.check("num_byzantine", num_byzantine, num_slots)
     f = max((num_slots - 3) // 2, 0) if num_byzantine is None else num_byzantine
-    if (number := comb(num_slots, f)) > MOST:
-        raise ConfigError(
-            f"server.aggregator: {name} looks at all {number:,} ways to drop f = {f} of {num_slots} clients, and "
-            f"{MOST:,} are the most; lower {name}.num_byzantine or server.cohort_size"
+    if (num_subsets := comb(num_slots, f)) > MAX_SUBSETS:
+        raise ValueError(
+            f"num_byzantine: must leave at most {MAX_SUBSETS:,} subsets of the cohort to search, got f = {f} of "
+            f"{num_slots} clients, which are {num_subsets:,}; use a smaller num_byzantine or cohort"
         )
     return jnp.asarray(np.array(list(combinations(range(num_slots), f)), np.int32)[::-1])

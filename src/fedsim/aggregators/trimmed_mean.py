@@ -6,27 +6,35 @@ https://arxiv.org/abs/1803.01498
 
 from typing import Annotated
 
-from fedsim.aggregators.coordinates import Ranks, from_ranks
-from fedsim.aggregators.weighted import MINORITY, minority
+import jax.numpy as jnp
+
+from fedsim.aggregators.coordinatewise import Ranks, from_ranks
+from fedsim.aggregators.weighting import MINORITY, assumed_minority
+from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
-from fedsim.core.types import Aggregator, Array
+from fedsim.core.types import Array, CohortReport
 
 
 def trimmed_mean(
     *,
     num_byzantine: Annotated[
-        Array | int | None, Traced(ge=0), MINORITY, "f, values cut off at either end; default: (K - 3) // 2"
+        Array | int | None, Traced(ge=0), MINORITY, "f, values trimmed at each end; default: (K - 3) // 2"
     ] = None,
 ) -> Aggregator:
     """The mean, at each parameter, of the clients' values without the f lowest and the f highest.
 
-    f = `num_byzantine`, the paper's beta K; 0 is the mean. K is the number of valid clients; 2 f < K, to which f is
-    clamped, and the largest f gives the median. Clients count equally; the weights tell how often each is not cut off
-    (`fedsim.aggregators.coordinates`).
+    f = `num_byzantine`, the paper's beta K, where K is the number of valid clients; f is clipped to 2 f < K. f = 0
+    gives the mean, the largest f the median. Clients count equally; the weights are a diagnostic
+    (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 2 f >= K for the whole cohort.
+
+    >>> import fedsim
+    >>> rule = fedsim.aggregators.trimmed_mean(num_byzantine=1)
+    >>> fedsim.aggregators.apply(rule, [[1.0], [2.0], [4.0], [99.0]]).update
+    Array([3.], dtype=float32)
     """
 
-    def ranks(num_valid: Array, num_rows: int) -> Ranks:
-        f = minority(num_byzantine, num_valid, num_rows)
-        return f, num_valid - f - 1
+    def compute_ranks(report: CohortReport) -> Ranks:
+        f = assumed_minority(num_byzantine, report)
+        return f, jnp.sum(report.valid) - f - 1
 
-    return from_ranks(ranks)
+    return from_ranks(compute_ranks)

@@ -1,15 +1,15 @@
-"""Local training rules, one a file; learning-rate schedules; the server's optimisers.
+"""Local training algorithms, one per file; learning-rate schedules; server optimizers.
 
-An algorithm is a few pure functions (`fedsim.core.types.Algorithm`), all called inside `jit` and `vmap`:
+An algorithm is a few pure functions (`fedsim.core.contracts.Algorithm`), all called inside `jit` and `vmap`:
 
-- `init(params) -> (memory, shared)`: what a client remembers before its first round, and what all share.
-- `train(local, memory, shared) -> Trained`: one client's round. `local.sgd(correct)` is mini-batch SGD from the
-  broadcast model, where `correct(gradient, params)` is the gradient to use at each step.
-- `share(shared, messages, valid, num_clients) -> shared`: what the server makes of the messages [K, ...] of its cohort.
-- `scale(messages, weights) -> factor`, where there is one: what the rule made of the updates is multiplied by it.
+- `init(params) -> (client_state, server_state)`: the state of a client before its first round, and the shared one.
+- `train(local, client_state, server_state) -> LocalResult`: one client's round. `local.sgd(correct)` is mini-batch SGD
+  from the broadcast model; `correct(gradient, params)` returns the gradient to use at each step.
+- `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort.
+- `scale(messages, weights) -> factor`, optional: multiplies the aggregated parameters.
 
-A client whose report is not valid forgets the round: it keeps its memory, and its message is zeros. Plain SGD is
-`fedsim.core.local.plain_sgd`. `fedsim.testing.check_algorithm` puts any algorithm through this contract.
+A client whose report is not valid keeps its previous state, and its message is zeros. Plain SGD is
+`fedsim.core.method.plain_sgd`. `fedsim.testing.check_algorithm` checks an algorithm against this contract.
 """
 
 from fedsim.algorithms.fednova import fednova

@@ -7,35 +7,38 @@ NeurIPS 2020, https://arxiv.org/abs/2007.07481
 import jax
 import jax.numpy as jnp
 
+from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.settings import Scalar
-from fedsim.core.types import Algorithm, Array, LocalTraining, PyTree, Trained
+from fedsim.core.types import Array, PyTree
 
 
 def fednova() -> Algorithm:
-    """Each client's update divided by its length a_k, and what the rule makes of them times the mean length.
+    """Divides each client's update by its effective number of steps a_k, and multiplies the aggregate by their mean.
 
-    a_k counts a client's steps, for SGD with momentum as the paper counts them; the mean is by the rule's weights w_k.
-    With FedAvg's rule the server moves by (sum of w_k a_k) (sum of w_k u_k / a_k): the paper's choice of tau_eff.
-    Where all clients make the same number of steps this is FedAvg.
+    a_k accounts for SGD with momentum as in the paper; the mean is weighted by the rule's weights w_k. With FedAvg's
+    rule the server moves by (sum of w_k a_k) (sum of w_k u_k / a_k): the paper's choice of tau_eff.
+    If all clients make the same number of steps, this is FedAvg.
     """
 
-    def train(local: LocalTraining, memory: PyTree, shared: PyTree) -> Trained:
-        del shared
-        trained, a = local.sgd(None), length(local.num_steps, local.momentum)
-        divided = lambda start, end: start + (end - start) / a
-        params = jax.tree.map(divided, local.start.params, trained.params)
-        return Trained(trained._replace(params=params), memory, a)
+    def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
+        del server_state
+        trained, a = local.sgd(None), effective_steps(local.num_steps, local.momentum)
+        normalize = lambda start, end: start + (end - start) / a
+        params = jax.tree.map(normalize, local.start.params, trained.params)
+        return LocalResult(trained._replace(params=params), client_state, a)
 
     def scale(messages: PyTree, weights: Array) -> Array:
         return jnp.sum(weights * messages)
 
-    return Algorithm(lambda params: ((), ()), train, lambda shared, messages, valid, num_clients: shared, scale)
+    return Algorithm(
+        lambda params: ((), ()), train, lambda server_state, messages, valid, num_clients: server_state, scale
+    )
 
 
-def length(num_steps: Array, momentum: Scalar | None) -> Array:
-    """|a|_1 of a client: how often its first and all later gradients count together; 1 if it makes no step.
+def effective_steps(num_steps: Array, momentum: Scalar | None) -> Array:
+    """|a|_1 of a client, []: the total weight of its gradients in its update; 1 if it makes no step.
 
-    With momentum rho the gradient of a step counts once in it, rho times in the next and so on: in all the sum over
+    With momentum rho the gradient of a step has weight 1 in it, rho in the next one and so on: in total the sum over
     j = 1 ... num_steps of (1 - rho^j) / (1 - rho).
     """
     steps = jnp.maximum(num_steps, 1).astype(jnp.float32)

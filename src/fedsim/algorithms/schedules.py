@@ -1,15 +1,16 @@
-"""Learning rates over rounds. A factory gets R, the rounds of the run; t are the rounds before the present one."""
+"""Learning rates over rounds. A factory takes R, the rounds of the run; t is the number of completed rounds."""
 
 from typing import Annotated
 
 import jax.numpy as jnp
 
+from fedsim.core.contracts import Schedule
 from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, Schedule
+from fedsim.core.types import Array
 
 
 def constant(num_rounds: int) -> Schedule:
-    """The rate as it is set, in all rounds."""
+    """The configured rate in all rounds."""
     del num_rounds
     return lambda learning_rate, t: learning_rate
 
@@ -18,7 +19,7 @@ def step(
     num_rounds: int,
     *,
     every: Annotated[Array | int, Traced(ge=1), "rounds between two steps"] = 100,
-    factor: Annotated[Scalar, Traced(gt=0, le=1), "of each step"] = 0.1,
+    factor: Annotated[Scalar, Traced(gt=0, le=1), "factor of each step"] = 0.1,
 ) -> Schedule:
     """The rate times factor^(t // every)."""
     del num_rounds
@@ -34,16 +35,18 @@ def exponential(
 
 
 def cosine(
-    num_rounds: int, *, final: Annotated[Scalar, Traced(ge=0, le=1), "share of the rate that is left after R"] = 0.0
+    num_rounds: int,
+    *,
+    final_fraction: Annotated[Scalar, Traced(ge=0, le=1), "fraction of the rate after R rounds"] = 0.0,
 ) -> Schedule:
-    """The rate times final + (1 - final) (1 + cos(pi t / R)) / 2: half a cosine from the whole rate to a share of it.
+    """The rate times f + (1 - f) (1 + cos(pi t / R)) / 2, with f = `final_fraction`: half a period of a cosine.
 
     Loshchilov, Hutter: "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017,
     https://arxiv.org/abs/1608.03983, without the restarts
     """
 
     def rate(learning_rate: Scalar, t: Array) -> Scalar:
-        share = (1 + jnp.cos(jnp.pi * t / max(num_rounds, 1))) / 2
-        return learning_rate * (final + (1 - final) * share)
+        cosine = (1 + jnp.cos(jnp.pi * t / max(num_rounds, 1))) / 2
+        return learning_rate * (final_fraction + (1 - final_fraction) * cosine)
 
     return rate

@@ -1,16 +1,17 @@
-"""What lying clients report, one attack a file.
+"""What malicious clients report, one attack per file.
 
-An attack is up to three pure functions (`fedsim.core.types.Attack`), all called inside `jit` and `vmap`:
+An attack is up to three pure functions (`fedsim.core.contracts.Attack`), all called inside `jit` and `vmap`:
 
-- `init(variables, counts[N]) -> state`; without it the attack remembers nothing.
-- `say(state, report, corrupted[K], key) -> (counts, losses)`: what the liars say. Only this is asked before the first
-  round, when all clients report. Where losses are measured after the server's step, it is asked for the counts first,
-  with NaN for losses, and then for the losses.
-- `send(state, round, key) -> (updates, state)`: what they send. `round` has the honest report, who lies, the broadcast
-  model, and `aggregate`, the very pipeline that the attack faces: `jax.vmap` it over strengths to search for the best.
+- `init(variables, num_examples [N]) -> state`; attacks without state leave it out.
+- `forge_report(state, report, corrupted [K], key) -> (num_examples [K], losses [K])`. It is also called before the
+  first round, when all N clients report. If losses are measured after the server step, it is called twice in a round:
+  first with NaN losses for the numbers of examples, then for the losses.
+- `forge_updates(state, context, key) -> (updates [K, ...], state)`. `context` is an `AttackContext`: the honest report,
+  who is corrupted, the broadcast model, and `aggregate`, the server's pre-aggregators and rule. `jax.vmap` `aggregate`
+  over strengths to search for the most damaging one.
 
-Values for clients that do not lie are ignored. `fedsim.attacks.honest` has what liars know of the others.
-`fedsim.testing.check_attack` puts any attack through this contract.
+Values for honest clients are ignored. `fedsim.attacks.honest` computes what attackers know about the honest clients.
+`fedsim.testing.check_attack` checks an attack against this contract.
 """
 
 from fedsim.attacks.alie import alie

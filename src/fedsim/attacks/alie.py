@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from fedsim.attacks.honest import honest_mean, honest_std, sent_by_all
+from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.types import Array, PyTree
 
 Sign = Literal["plus", "minus"]
 Deviation = Literal["population", "sample"]
@@ -21,43 +22,50 @@ Deviation = Literal["population", "sample"]
 def alie(
     *,
     z: Annotated[
-        Scalar | None, Traced(ge=0, le=1e30), "standard deviations from the mean; default: the most that hides"
+        Scalar | None,
+        Traced(ge=0, le=1e30),
+        "standard deviations from the mean; default: the largest z that is expected to stay undetected",
     ] = None,
     sign: Annotated[Sign, "mean + z std of the updates (the paper's), or mean - z std"] = "plus",
-    deviation: Annotated[Deviation, "std with the number of honest clients h (the authors' program), or h - 1"] = (
-        "population"
-    ),
+    deviation: Annotated[
+        Deviation, "std with the number of honest clients h (the authors' code), or with h - 1"
+    ] = "population",
 ) -> Attack:
-    """All liars send mean + z std of the honest updates, element by element.
+    """All malicious clients send mean + z std of the honest updates, coordinate-wise.
 
-    Default z: of n valid clients m lie, so s = floor(n / 2 + 1) - m honest ones make a majority with them, and
-    z = Phi^-1((n - m - s) / (n - m)): that many honest clients are expected to lie beyond. Where this is
-    not positive (few clients) z is 0 and they send the mean; where s < 1, m is a majority itself and s = 1 is taken.
+    Default z: m of the n valid clients are malicious, so they need s = floor(n / 2 + 1) - m honest clients for a
+    majority, and z = Phi^-1((n - m - s) / (n - m)): as many honest clients are expected beyond it. z is 0, and they
+    send the mean, if this is not positive (few clients); s is at least 1, for malicious clients that are a majority.
 
-    The paper adds z std to parameters, as here to updates. Its authors' program subtracts it from gradients, and an
-    update is minus a gradient: the same. Programs that add it to gradients do what "minus" does.
-    With nobody honest they send zeros.
+    The paper adds z std to parameters, as here to updates. The authors' code subtracts it from gradients, which is
+    equivalent, as an update is minus a gradient. For programs that add it to gradients use "minus".
+    Without honest clients they send zeros.
+
+    >>> import jax, jax.numpy as jnp, fedsim
+    >>> report = fedsim.CohortReport(*jnp.ones((3, 3), int), {"w": jnp.array([1.0, 3.0, 9.0])}, jnp.ones(3, bool))
+    >>> context = fedsim.AttackContext(report, jnp.array([False, False, True]), variables=None, aggregate=None)
+    >>> forged, _ = fedsim.attacks.alie(z=1.5).forge_updates((), context, jax.random.key(0))
+    >>> forged["w"].tolist()  # mean 2, standard deviation 1; the server takes the malicious client's value only
+    [3.5, 3.5, 3.5]
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
-        del key
-        strength = hiding_z(round_) if z is None else z
-        lie = shifted(honest_mean(round_), honest_std(round_, deviation == "sample"), strength, sign)
-        return sent_by_all(lie, round_), state
+    def forge(context: AttackContext) -> PyTree:
+        strength = undetected_z(context) if z is None else z
+        return shift_mean(honest_mean(context), honest_std(context, deviation == "sample"), strength, sign)
 
-    return Attack(send=send)
+    return identical_updates(forge)
 
 
-def hiding_z(round_: Round) -> Array:
-    """z, the most that still hides among honest clients; 0 or more, and finite."""
-    num_valid = jnp.sum(round_.report.valid)
-    num_honest = jnp.sum(round_.report.valid & ~round_.corrupted)
+def undetected_z(context: AttackContext) -> Array:
+    """The largest z [] that is expected to stay undetected among honest clients; at least 0, and finite."""
+    num_valid = jnp.sum(context.report.valid)
+    num_honest = jnp.sum(honest_mask(context))
     num_needed = jnp.maximum(num_valid // 2 + 1 - (num_valid - num_honest), 1)
     share = (num_honest - num_needed) / jnp.maximum(num_honest, 1)
     return jnp.where(share > 0.5, ndtri(jnp.clip(share, 0.5, 1 - 1e-6)), 0.0)
 
 
-def shifted(mean: PyTree, std: PyTree, z: Scalar, sign: Sign) -> PyTree:
-    """The mean plus or minus z standard deviations."""
+def shift_mean(mean: PyTree, std: PyTree, z: Scalar, sign: Sign) -> PyTree:
+    """`mean` [...] plus or minus z times `std` [...]."""
     step = z if sign == "plus" else -z
     return jax.tree.map(lambda m, s: m + step * s, mean, std)

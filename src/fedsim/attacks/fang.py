@@ -1,4 +1,4 @@
-"""Attacks made for Krum, and for trimmed mean and median.
+"""Attacks tailored to Krum, and to trimmed mean and median.
 
 Fang, Cao, Jia, Gong: "Local Model Poisoning Attacks to Byzantine-Robust Federated Learning", USENIX Security 2020,
 https://arxiv.org/abs/1911.11815
@@ -9,87 +9,98 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.gaussian import noise
-from fedsim.attacks.honest import as_floats, honest_clients, honest_deviations, honest_mean, like, sent_by_all
-from fedsim.attacks.search import outcome
+from fedsim.attacks.gaussian import draw_noise
+from fedsim.attacks.honest import (
+    broadcast_update,
+    cast_like_report,
+    honest_deviations,
+    honest_mask,
+    honest_mean,
+    malicious_mask,
+    to_float32,
+)
+from fedsim.attacks.search import aggregate_with
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.trees import gram, per_client, squared_distances, squared_norms, sums_to_nearest
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.trees import expand_like, gram_matrix, squared_distances, squared_norms, sum_of_nearest
+from fedsim.core.types import Array, PyTree
 
 
 def fang(
     *,
-    against: Annotated[Literal["krum", "trimmed_mean"], "the rule that it is made for; trimmed_mean: median, too"] = (
-        "trimmed_mean"
-    ),
-    spread: Annotated[Scalar, Traced(**POSITIVE), "trimmed_mean: b, how far beyond the honest, more than 1"] = 2.0,
-    num_halvings: Annotated[int, Bounds(ge=1, le=100), "krum: lambdas that are tried, each half of the last"] = 20,
+    against: Annotated[
+        Literal["krum", "trimmed_mean"], "the rule that is attacked; trimmed_mean also stands for the median"
+    ] = "trimmed_mean",
+    range_factor: Annotated[
+        Scalar, Traced(**POSITIVE), "trimmed_mean: b > 1, values reach up to b times the extreme honest one"
+    ] = 2.0,
+    num_halvings: Annotated[int, Bounds(ge=1, le=100), "krum: number of lambdas tried, each half of the last"] = 20,
 ) -> Attack:
-    """Against the direction s = sign(mean) in which the honest would move each parameter (the full-knowledge attacks).
+    """Deviates against s = sign(mean), the direction of the honest update of each parameter, with full knowledge.
 
-    "krum": all liars send -lambda s. lambda starts at the paper's bound and is halved until the rule
-    gives a liar weight, which is asked of the rule at hand, whatever it is; the last one if none does. The paper's
-    liars keep within a small distance of each other; here they are at the same point.
-    "trimmed_mean": with w the broadcast parameters plus an update, each liar draws each parameter beyond the
-    honest ones. Where s = -1 from [w_max, b w_max], or [w_max, w_max / b] if w_max < 0; where s = 1 from
-    [w_min / b, w_min], or [b w_min, w_min] if w_min < 0.
-    With nobody honest they send zeros.
+    "krum": all malicious clients send -lambda s. lambda starts at the paper's bound and is halved until the server's
+    rule, whichever it is, gives a malicious client weight; if none does, the last one is sent. The paper's malicious
+    updates keep a small distance from each other; here they are equal.
+    "trimmed_mean": with w the broadcast parameters plus an update, each malicious client draws each parameter beyond
+    the honest ones: from [w_max, b w_max], or [w_max, w_max / b] if w_max < 0, if s = -1; from [w_min / b, w_min],
+    or [b w_min, w_min] if w_min < 0, if s = 1.
+    Without honest clients they send zeros.
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         if against == "krum":
-            return _against_krum(round_, num_halvings), state
-        return _against_trimmed_mean(round_, key, spread), state
+            return _attack_krum(context, num_halvings), state
+        return _attack_trimmed_mean(context, key, range_factor), state
 
-    return Attack(send=send)
-
-
-def _against_krum(round_: Round, num_halvings: int) -> PyTree:
-    signs = jax.tree.map(jnp.sign, honest_mean(round_))
-    lie = lambda strength: jax.tree.map(lambda s: -strength * s, signs)
-    liars = round_.corrupted & round_.report.valid
-
-    def is_chosen(strength: Array) -> Array:
-        return jnp.any(liars & (outcome(lie(strength), round_).weights > 0))
-
-    strengths = largest_lambda(round_) * 0.5 ** jnp.arange(num_halvings)
-    chosen = jax.vmap(is_chosen)(strengths)
-    best = strengths[jnp.where(jnp.any(chosen), jnp.argmax(chosen), num_halvings - 1)]
-    return sent_by_all(lie(best), round_)
+    return Attack(forge_updates=forge_updates)
 
 
-def largest_lambda(round_: Round) -> Array:
-    """The paper's bound on lambda []: beyond it Krum does not choose a liar.
+def _attack_krum(context: AttackContext, num_halvings: int) -> PyTree:
+    signs = jax.tree.map(jnp.sign, honest_mean(context))
+    forge = lambda strength: jax.tree.map(lambda s: -strength * s, signs)
+    malicious = malicious_mask(context)
 
-    min_i sum of the distances of x_i to its n - m - 2 nearest honest others over (n - 2 m - 1) sqrt(d), plus
-    max_i |x_i| / sqrt(d), of d parameters; n - 2 m - 1 at least 1.
+    def is_selected(strength: Array) -> Array:
+        return jnp.any(malicious & (aggregate_with(forge(strength), context).weights > 0))
+
+    strengths = max_lambda(context) * 0.5 ** jnp.arange(num_halvings)
+    selected = jax.vmap(is_selected)(strengths)
+    best = strengths[jnp.where(jnp.any(selected), jnp.argmax(selected), num_halvings - 1)]
+    return broadcast_update(forge(best), context)
+
+
+def max_lambda(context: AttackContext) -> Array:
+    """The paper's bound on lambda []: beyond it Krum selects no malicious client.
+
+    The minimum over i of the sum of the distances of x_i to its n - m - 2 nearest honest neighbors, over
+    (n - 2 m - 1) sqrt(d), plus max_i |x_i| / sqrt(d), for d parameters; n - 2 m - 1 is at least 1.
     """
-    honest = honest_clients(round_)
-    num_valid, num_honest = jnp.sum(round_.report.valid), jnp.sum(honest)
-    distances = jnp.sqrt(squared_distances(gram(honest_deviations(round_))))
-    sums = sums_to_nearest(distances, honest, num_honest - 2)
-    least = jnp.where(jnp.any(honest), jnp.min(jnp.where(honest, sums, jnp.inf)), 0.0)
-    farthest = jnp.sqrt(jnp.max(jnp.where(honest, squared_norms(round_.report.updates), 0.0)))
-    num_params = sum(u[0].size for u in jax.tree.leaves(round_.report.updates))
+    honest = honest_mask(context)
+    num_valid, num_honest = jnp.sum(context.report.valid), jnp.sum(honest)
+    distances = jnp.sqrt(squared_distances(gram_matrix(honest_deviations(context))))
+    sums = sum_of_nearest(distances, honest, num_honest - 2)
+    smallest = jnp.where(jnp.any(honest), jnp.min(jnp.where(honest, sums, jnp.inf)), 0.0)
+    max_norm = jnp.sqrt(jnp.max(jnp.where(honest, squared_norms(context.report.updates), 0.0)))
+    num_params = sum(u[0].size for u in jax.tree.leaves(context.report.updates))
     margin = jnp.maximum(2 * num_honest - num_valid - 1, 1)  # n - 2 m - 1
-    return (least / margin + farthest) / jnp.sqrt(float(num_params))
+    return (smallest / margin + max_norm) / jnp.sqrt(float(num_params))
 
 
-def _against_trimmed_mean(round_: Round, key: Array, spread: Scalar) -> PyTree:
-    honest = honest_clients(round_)
-    updates = as_floats(round_.report.updates)
-    drawn = noise(key, round_.report.client_ids, updates, jax.random.uniform)
+def _attack_trimmed_mean(context: AttackContext, key: Array, range_factor: Scalar) -> PyTree:
+    honest = honest_mask(context)
+    updates = to_float32(context.report.updates)
+    uniform = draw_noise(key, context.report.client_ids, updates, jax.random.uniform)
 
-    def leaf(start: Array, u: Array, mean: Array, share: Array) -> Array:
-        chosen = per_client(honest, u)
-        largest = start + jnp.max(jnp.where(chosen, u, -jnp.inf), axis=0)
-        smallest = start + jnp.min(jnp.where(chosen, u, jnp.inf), axis=0)
-        above = jnp.where(largest > 0, spread * largest, largest / spread)
-        below = jnp.where(smallest > 0, smallest / spread, spread * smallest)
-        rises = mean >= 0
-        edge, end = jnp.where(rises, smallest, largest), jnp.where(rises, below, above)
-        sent = edge[None] + share * (end - edge)[None] - start[None]
-        return jnp.where(jnp.any(honest), sent, 0.0)
+    def leaf(start: Array, u: Array, mean: Array, fraction: Array) -> Array:
+        is_honest = expand_like(honest, u)
+        largest = start + jnp.max(jnp.where(is_honest, u, -jnp.inf), axis=0)
+        smallest = start + jnp.min(jnp.where(is_honest, u, jnp.inf), axis=0)
+        above = jnp.where(largest > 0, range_factor * largest, largest / range_factor)
+        below = jnp.where(smallest > 0, smallest / range_factor, range_factor * smallest)
+        increases = mean >= 0
+        edge, end = jnp.where(increases, smallest, largest), jnp.where(increases, below, above)
+        forged = edge[None] + fraction * (end - edge)[None] - start[None]
+        return jnp.where(jnp.any(honest), forged, 0.0)
 
-    start = as_floats(round_.variables)
-    return like(jax.tree.map(leaf, start, updates, honest_mean(round_), drawn), round_)
+    start = to_float32(context.variables)
+    return cast_like_report(jax.tree.map(leaf, start, updates, honest_mean(context), uniform), context)

@@ -1,4 +1,4 @@
-"""Gaussian noise in place of an update.
+"""Gaussian noise instead of an update.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer: "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
 NeurIPS 2017, https://arxiv.org/abs/1703.02757
@@ -10,41 +10,44 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import as_floats, honest_mean, like
+from fedsim.attacks.honest import cast_like_report, honest_mean, to_float32
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.types import Array, PyTree
 
 
 def gaussian(
     *,
-    std: Annotated[Scalar, Traced(ge=0, le=1e15), "standard deviation of each element"] = 200.0,
-    around: Annotated[Literal["zero", "mean", "own"], "zero (the paper's), the honest mean, or the client's update"] = (
-        "zero"
-    ),
+    std: Annotated[Scalar, Traced(ge=0, le=1e15), "standard deviation of each coordinate"] = 200.0,
+    center: Annotated[
+        Literal["zero", "mean", "update"],
+        "mean of the noise: zero (the paper's), the honest mean, or the client's own update",
+    ] = "zero",
 ) -> Attack:
-    """Each liar sends noise of its own: N(0, std^2) in each element, around zero or what `around` says.
+    """Malicious clients send independent noise: N(0, std^2) in each coordinate, around `center`.
 
-    Around "mean" with nobody honest the noise is around zero.
+    Without honest clients, the noise around "mean" is around zero.
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
-        updates = as_floats(round_.report.updates)
-        centre = updates if around == "own" else jax.tree.map(jnp.zeros_like, updates)
-        if around == "mean":
-            centre = jax.tree.map(lambda m, u: jnp.broadcast_to(m[None], u.shape), honest_mean(round_), updates)
-        drawn = noise(key, round_.report.client_ids, updates)
-        return like(jax.tree.map(lambda c, n: c + std * n, centre, drawn), round_), state
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
+        updates = to_float32(context.report.updates)
+        centers = updates if center == "update" else jax.tree.map(jnp.zeros_like, updates)
+        if center == "mean":
+            centers = jax.tree.map(lambda m, u: jnp.broadcast_to(m[None], u.shape), honest_mean(context), updates)
+        noise = draw_noise(key, context.report.client_ids, updates)
+        return cast_like_report(jax.tree.map(lambda c, n: c + std * n, centers, noise), context), state
 
-    return Attack(send=send)
+    return Attack(forge_updates=forge_updates)
 
 
-def noise(key: Array, client_ids: Array, updates: PyTree, draw: Callable[..., Array] = jax.random.normal) -> PyTree:
-    """Random numbers [K, ...] like `updates`; a client's depend on its id alone, not on its place in the cohort."""
+def draw_noise(
+    key: Array, client_ids: Array, updates: PyTree, draw: Callable[..., Array] = jax.random.normal
+) -> PyTree:
+    """Random numbers [K, ...] shaped like `updates`; a client's depend on its id, not on its row in the cohort."""
     leaves, structure = jax.tree.flatten(updates)
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(client_ids)
 
     def leaf(number: int, u: Array) -> Array:
-        one = lambda client_key: draw(jax.random.fold_in(client_key, number), u.shape[1:])
-        return jax.vmap(one)(client_keys)
+        return jax.vmap(lambda client_key: draw(jax.random.fold_in(client_key, number), u.shape[1:]))(client_keys)
 
     return jax.tree.unflatten(structure, [leaf(number, u) for number, u in enumerate(leaves)])

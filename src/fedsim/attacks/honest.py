@@ -1,61 +1,85 @@
-"""What liars who see everything know of the honest clients of a cohort, leaf by leaf.
+"""Statistics of a cohort's honest clients, for attackers that see everything.
 
-The honest are the valid clients that are not corrupted; the corrupted, the padded and the dropped out do not count.
-All of them count alike, whatever their examples, as in the papers. Where nobody is honest, mean and deviation are zero.
+Honest clients are valid and not corrupted. All of them weigh the same, whatever their number of examples, as in the
+papers. Without honest clients, mean and standard deviation are zero.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.trees import as_dtype, per_client, weighted_sum
-from fedsim.core.types import Array, PyTree, Round
+from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.trees import cast_like, expand_like, weighted_sum
+from fedsim.core.types import Array, PyTree
 
 
-def honest_clients(round_: Round) -> Array:
-    """Who is valid and not corrupted, [K] bool."""
-    return round_.report.valid & ~round_.corrupted
+def honest_mask(context: AttackContext) -> Array:
+    """Which clients are honest, [K] bool."""
+    return context.report.valid & ~context.corrupted
 
 
-def honest_weights(round_: Round) -> Array:
-    """Weights [K] of the honest clients' mean; all zero where nobody is honest."""
-    honest = honest_clients(round_)
+def malicious_mask(context: AttackContext) -> Array:
+    """Which clients are valid and corrupted, [K] bool: those whose forged updates reach the server."""
+    return context.report.valid & context.corrupted
+
+
+def honest_weights(context: AttackContext) -> Array:
+    """Weights [K] of the mean over honest clients; all zero without honest clients."""
+    honest = honest_mask(context)
     return honest / jnp.maximum(jnp.sum(honest), 1).astype(jnp.float32)
 
 
-def honest_mean(round_: Round) -> PyTree:
-    """The mean of the honest updates, [...] float32."""
-    return weighted_sum(honest_weights(round_), as_floats(round_.report.updates))
+def honest_mean(context: AttackContext) -> PyTree:
+    """Mean [...] of the honest updates, float32."""
+    return weighted_sum(honest_weights(context), to_float32(context.report.updates))
 
 
-def honest_deviations(round_: Round) -> PyTree:
-    """The honest updates minus their mean, [K, ...] float32; zero for all others."""
-    honest, mean = honest_clients(round_), honest_mean(round_)
-    away = lambda u, m: jnp.where(per_client(honest, u), u - m[None], 0.0)
-    return jax.tree.map(away, as_floats(round_.report.updates), mean)
+def honest_deviations(context: AttackContext) -> PyTree:
+    """The honest updates minus their mean, [K, ...] float32; zero for other clients."""
+    return deviations_from(honest_mean(context), context)
 
 
-def honest_std(round_: Round, sample: bool = False) -> PyTree:
-    """The standard deviation of the honest updates, element by element, [...] float32.
+def deviations_from(center: PyTree, context: AttackContext) -> PyTree:
+    """The honest updates minus `center` [...], [K, ...] float32; zero for other clients."""
+    honest = honest_mask(context)
+    deviation = lambda u, c: jnp.where(expand_like(honest, u), u - c[None], 0.0)
+    return jax.tree.map(deviation, to_float32(context.report.updates), center)
 
-    Of the population (divided by their number h), or of a `sample` (by h - 1; zero for one client).
+
+def honest_std(context: AttackContext, sample: bool = False) -> PyTree:
+    """Coordinate-wise standard deviation [...] of the honest updates, float32.
+
+    Divides by the number of honest clients h, or by h - 1 if `sample` (zero for a single client).
     """
-    number = jnp.sum(honest_clients(round_))
-    squares = jax.tree.map(jnp.square, honest_deviations(round_))
-    variance = weighted_sum(honest_weights(round_), squares)
-    factor = number / jnp.maximum(number - 1, 1) if sample else 1.0
+    num_honest = jnp.sum(honest_mask(context))
+    squares = jax.tree.map(jnp.square, honest_deviations(context))
+    variance = weighted_sum(honest_weights(context), squares)
+    factor = num_honest / jnp.maximum(num_honest - 1, 1) if sample else 1.0
     return jax.tree.map(lambda v: jnp.sqrt(factor * v), variance)
 
 
-def as_floats(updates: PyTree) -> PyTree:
-    """All leaves as float32: a counter among a model's statistics is an integer."""
+def to_float32(updates: PyTree) -> PyTree:
+    """Casts all leaves to float32: a counter among a model's statistics is an integer."""
     return jax.tree.map(lambda u: u.astype(jnp.float32), updates)
 
 
-def sent_by_all(update: PyTree, round_: Round) -> PyTree:
-    """Updates [K, ...] like the report's, in which everybody sends `update` [...]."""
-    return like(jax.tree.map(lambda a, u: jnp.broadcast_to(a[None], u.shape), update, round_.report.updates), round_)
+def cast_like_report(updates: PyTree, context: AttackContext) -> PyTree:
+    """Casts `updates` [K, ...] to the dtypes of the report's updates, rounding for integers."""
+    return jax.tree.map(cast_like, updates, context.report.updates)
 
 
-def like(updates: PyTree, round_: Round) -> PyTree:
-    """`updates` [K, ...] with the report's dtypes: integers are rounded."""
-    return jax.tree.map(as_dtype, updates, round_.report.updates)
+def broadcast_update(update: PyTree, context: AttackContext) -> PyTree:
+    """Updates [K, ...] that all equal `update` [...], with the dtypes of the report's updates."""
+    broadcast = lambda a, u: jnp.broadcast_to(a[None], u.shape)
+    return cast_like_report(jax.tree.map(broadcast, update, context.report.updates), context)
+
+
+def identical_updates(forge: Callable[[AttackContext], PyTree]) -> Attack:
+    """A stateless attack whose malicious clients all send the update [...] that `forge(context)` returns."""
+
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
+        del key
+        return broadcast_update(forge(context), context), state
+
+    return Attack(forge_updates=forge_updates)

@@ -1,23 +1,24 @@
-"""Updates that are no numbers: the sanity test of a server, as in ByzFL (https://github.com/LPD-EPFL/byzfl)."""
+"""Non-finite updates: a sanity check of the server, as in ByzFL (https://github.com/LPD-EPFL/byzfl)."""
 
 from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.types import Array, PyTree
 
 
-def inf(*, value: Annotated[Literal["inf", "nan"], "what all elements are"] = "inf") -> Attack:
-    """All elements of the liars' updates are infinite; integers stay as they are.
+def inf(*, value: Annotated[Literal["inf", "nan"], "the value of all coordinates"] = "inf") -> Attack:
+    """All coordinates of the malicious clients' updates are infinite; integers are unchanged.
 
-    The server takes no update that is not finite: such a client is invalid in this round, as if it had dropped out. So
-    every rule meets the honest clients alone, and a cohort of liars makes a void round.
+    The server rejects non-finite updates: such clients are invalid in the round, as if they had dropped out. So every
+    rule sees the honest clients only, and a cohort without honest clients makes a skipped round.
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         del key
-        spoil = lambda u: u if jnp.issubdtype(u.dtype, jnp.integer) else jnp.full_like(u, float(value))
-        return jax.tree.map(spoil, round_.report.updates), state
+        fill = lambda u: u if jnp.issubdtype(u.dtype, jnp.integer) else jnp.full_like(u, float(value))
+        return jax.tree.map(fill, context.report.updates), state
 
-    return Attack(send=send)
+    return Attack(forge_updates=forge_updates)

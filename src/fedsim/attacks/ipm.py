@@ -8,20 +8,23 @@ from typing import Annotated
 
 import jax
 
-from fedsim.attacks.honest import honest_mean, sent_by_all
+from fedsim.attacks.honest import honest_mean, identical_updates
+from fedsim.core.contracts import Attack
 from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, Attack, PyTree, Round
 
 
-def ipm(*, tau: Annotated[Scalar, Traced(**POSITIVE), "send minus this times the honest mean"] = 0.5) -> Attack:
-    """All liars send -tau x the mean of the honest updates (the paper's epsilon is `tau`).
+def ipm(*, tau: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the honest mean"] = 0.5) -> Attack:
+    """All malicious clients send -tau x the mean of the honest updates (`tau` is the paper's epsilon).
 
-    A small tau hides among honest updates and slows or turns what a median or Krum picks; a large one turns a mean. The
-    paper has 0.1 and 0.5 against robust rules and 10 and 100 beside. With nobody honest they send zeros.
+    A small tau is hard to tell from honest updates and slows or reverses what a median or Krum selects; a large one
+    reverses a mean. The paper uses 0.1 and 0.5 against robust rules, and 10 and 100. Without honest clients they send
+    zeros.
+
+    >>> import jax, jax.numpy as jnp, fedsim
+    >>> report = fedsim.CohortReport(*jnp.ones((3, 3), int), {"w": jnp.array([1.0, 3.0, 9.0])}, jnp.ones(3, bool))
+    >>> context = fedsim.AttackContext(report, jnp.array([False, False, True]), variables=None, aggregate=None)
+    >>> forged, _ = fedsim.attacks.ipm(tau=0.5).forge_updates((), context, jax.random.key(0))
+    >>> forged["w"].tolist()  # honest mean 2; the server takes the malicious client's value only
+    [-1.0, -1.0, -1.0]
     """
-
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
-        del key
-        return sent_by_all(jax.tree.map(lambda m: -tau * m, honest_mean(round_)), round_), state
-
-    return Attack(send=send)
+    return identical_updates(lambda context: jax.tree.map(lambda m: -tau * m, honest_mean(context)))

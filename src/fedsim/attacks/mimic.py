@@ -1,4 +1,4 @@
-"""Mimic: copies of one honest client, where clients differ.
+"""Mimic: copies of one honest client, for heterogeneous clients.
 
 Karimireddy, He, Jaggi: "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", ICLR 2022,
 https://arxiv.org/abs/2006.09365
@@ -9,62 +9,69 @@ from typing import Annotated, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import as_floats, honest_clients, honest_mean, sent_by_all
+from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Traced
-from fedsim.core.trees import per_client, products, squared_norm, weighted_sum
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.trees import inner_products, squared_norm, weighted_sum
+from fedsim.core.types import Array, PyTree
 
 
 class MimicState(NamedTuple):
-    """What the liars have learnt."""
+    """What the malicious clients have learned."""
 
-    round: Array  # [] int32, t: rounds in which somebody was honest
-    mean: PyTree  # [...] mu, of the honest updates so far
-    direction: PyTree  # [...] z, in which they differ most
-    target: Array  # [] int32, the id of the client that is copied
+    round: Array
+    """[] int32, t: rounds of learning so far."""
+    mean: PyTree
+    """[...] mu, of the honest updates so far."""
+    direction: PyTree
+    """[...] z, the direction of their largest variance."""
+    target_id: Array
+    """[] int32, id of the client that is copied."""
 
 
 def mimic(
     *,
-    choice: Annotated[
-        Literal["direction", "client"], "copy who leads where honest updates differ most, or one that is given"
-    ] = "direction",
-    warmup: Annotated[Array | int, Traced(ge=1), "direction: rounds in which it is learnt, and the client chosen"] = 50,
-    client: Annotated[Array | int, Traced(ge=0), "client: the id of whom to copy"] = 0,
+    target: Annotated[
+        Literal["learned", "fixed"],
+        "the honest client to copy: the extreme one along the direction of largest variance, or `client_id`",
+    ] = "learned",
+    warmup: Annotated[Array | int, Traced(ge=1), "learned: rounds in which the direction is learned"] = 50,
+    client_id: Annotated[Array | int, Traced(ge=0), "fixed: id of the client to copy"] = 0,
 ) -> Attack:
-    """All liars send the update of one honest client, which is then counted too often: no lie stands out.
+    """All malicious clients copy the update of one honest client, which then counts too much: none is an outlier.
 
-    "direction": in the first `warmup` rounds they learn the direction z of the largest variance of the honest updates,
-    by Oja's method: mu <- t/(1+t) mu + 1/(1+t) mean, z <- t/(1+t) z + 1/(1+t) Cz/|Cz| with
-    C = sum_i (x_i - mu)(x_i - mu)^T, scaled to length 1. They copy argmax_i <x_i, z>, and
-    after that go on with the last one. At first z is random, the same in all runs.
-    "client": they copy a given one.
+    "learned": in the first `warmup` rounds they learn the direction z of the largest variance of the honest updates by
+    Oja's method: mu <- t/(1+t) mu + 1/(1+t) mean, z <- t/(1+t) z + 1/(1+t) Cz/|Cz| with
+    C = sum_i (x_i - mu)(x_i - mu)^T, normalized. They copy argmax_i <x_i, z>, and keep the last such client as their
+    target after these rounds. The first z is random, the same in all runs.
+    "fixed": they copy the given client.
 
-    The papers' cohort is everybody. Where the one to copy is not in the cohort, or lies: under "direction"
-    argmax_i <x_i, z> of this round, under "client" the honest client with the next higher id, or the lowest.
-    With nobody honest they send zeros, and learn nothing.
+    The paper has no sampling of clients. If the target is not in the cohort, or is corrupted, they copy the
+    argmax_i <x_i, z> of this round ("learned"), or the honest client with the next higher id, or else the lowest
+    ("fixed"). Without honest clients they send zeros and learn nothing.
     """
 
-    def init(variables: PyTree, counts: Array) -> PyTree:
-        del counts
-        return _begin(variables) if choice == "direction" else ()
+    def init(variables: PyTree, num_examples: Array) -> PyTree:
+        del num_examples
+        return _init_state(variables) if target == "learned" else ()
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         del key
-        if choice == "client":
-            return _copies(_next_to(client, round_), round_), state
-        learnt = _learn(state, round_)
-        learning, known = state.round < warmup, jnp.any(honest_clients(round_))
-        state = jax.tree.map(lambda new, old: jnp.where(learning & known, new, old), learnt, state)
-        leader, present = _leader(state.direction, round_), _at(state.target, round_)
-        chosen = jnp.where(~learning & jnp.any(present), jnp.argmax(present), leader)
-        target = jnp.where(learning & known, round_.report.client_ids[leader], state.target)
-        return _copies(chosen, round_), state._replace(target=target)
+        if target == "fixed":
+            return _copy_row(_next_row(client_id, context), context), state
+        learned = _learn(state, context)
+        is_learning = state.round < warmup
+        updates_state = is_learning & jnp.any(honest_mask(context))
+        state = jax.tree.map(lambda new, old: jnp.where(updates_state, new, old), learned, state)
+        extreme, is_target = _extreme_row(state.direction, context), _is_client(state.target_id, context)
+        row = jnp.where(~is_learning & jnp.any(is_target), jnp.argmax(is_target), extreme)
+        target_id = jnp.where(updates_state, context.report.client_ids[extreme], state.target_id)
+        return _copy_row(row, context), state._replace(target_id=target_id)
 
-    return Attack(init, send=send)
+    return Attack(init, forge_updates=forge_updates)
 
 
-def _begin(variables: PyTree) -> MimicState:
+def _init_state(variables: PyTree) -> MimicState:
     leaves, structure = jax.tree.flatten(variables)
     unflatten = lambda values: jax.tree.unflatten(structure, values)
     keys = jax.random.split(jax.random.key(0), len(leaves))
@@ -73,44 +80,42 @@ def _begin(variables: PyTree) -> MimicState:
     return MimicState(jnp.int32(0), unflatten(mean), unflatten(direction), jnp.int32(0))
 
 
-def _learn(state: MimicState, round_: Round) -> MimicState:
+def _learn(state: MimicState, context: AttackContext) -> MimicState:
     """One step of Oja's method on the honest updates."""
-    honest, past = honest_clients(round_), state.round / (1 + state.round)
+    past = state.round / (1 + state.round)
     average = lambda old, new: past * old + (1 - past) * new
-    mean = jax.tree.map(average, state.mean, honest_mean(round_))
-    away = jax.tree.map(
-        lambda u, m: jnp.where(per_client(honest, u), u - m[None], 0.0), as_floats(round_.report.updates), mean
-    )
-    stretched = _unit(weighted_sum(products(away, state.direction), away), state.direction)
-    direction = _unit(jax.tree.map(average, state.direction, stretched), state.direction)
-    return MimicState(state.round + 1, mean, direction, state.target)
+    mean = jax.tree.map(average, state.mean, honest_mean(context))
+    deviations = deviations_from(mean, context)
+    product = _normalize(weighted_sum(inner_products(deviations, state.direction), deviations), state.direction)
+    direction = _normalize(jax.tree.map(average, state.direction, product), state.direction)
+    return MimicState(state.round + 1, mean, direction, state.target_id)
 
 
-def _unit(vector: PyTree, otherwise: PyTree) -> PyTree:
-    """`vector` scaled to length 1; `otherwise` where it is zero."""
+def _normalize(vector: PyTree, default: PyTree) -> PyTree:
+    """`vector` scaled to length 1; `default` if it is zero."""
     length = jnp.sqrt(squared_norm(vector))
     scale = 1 / jnp.where(length > 0, length, 1.0)
-    return jax.tree.map(lambda a, b: jnp.where(length > 0, scale * a, b), vector, otherwise)
+    return jax.tree.map(lambda a, b: jnp.where(length > 0, scale * a, b), vector, default)
 
 
-def _leader(direction: PyTree, round_: Round) -> Array:
-    """The place of the honest client that is farthest in a direction."""
-    return jnp.argmax(jnp.where(honest_clients(round_), products(round_.report.updates, direction), -jnp.inf))
+def _extreme_row(direction: PyTree, context: AttackContext) -> Array:
+    """The row [] of the honest client that is farthest along `direction`."""
+    return jnp.argmax(jnp.where(honest_mask(context), inner_products(context.report.updates, direction), -jnp.inf))
 
 
-def _at(client_id: Array, round_: Round) -> Array:
-    """Where in the cohort an honest client of this id stands, [K] bool."""
-    return honest_clients(round_) & (round_.report.client_ids == client_id)
+def _is_client(client_id: Array, context: AttackContext) -> Array:
+    """Which rows [K] are the client with this id, if it is honest."""
+    return honest_mask(context) & (context.report.client_ids == client_id)
 
 
-def _next_to(client_id: Array | int, round_: Round) -> Array:
-    """The place of the honest client with this id, or the next higher one, or else the lowest."""
-    ids = round_.report.client_ids
-    after = jnp.where(ids >= client_id, ids, ids + jnp.max(ids) + 1)
-    return jnp.argmin(jnp.where(honest_clients(round_), after, jnp.iinfo(jnp.int32).max))
+def _next_row(client_id: Array | int, context: AttackContext) -> Array:
+    """The row [] of the honest client with this id, or the next higher one, or else the lowest."""
+    ids = context.report.client_ids
+    order = jnp.where(ids >= client_id, ids, ids + jnp.max(ids) + 1)
+    return jnp.argmin(jnp.where(honest_mask(context), order, jnp.iinfo(jnp.int32).max))
 
 
-def _copies(place: Array, round_: Round) -> PyTree:
-    """Everybody sends what the client at `place` does; zeros if it is not honest."""
-    chosen = (jnp.arange(round_.corrupted.size) == place) & honest_clients(round_)
-    return sent_by_all(weighted_sum(chosen.astype(jnp.float32), as_floats(round_.report.updates)), round_)
+def _copy_row(row: Array, context: AttackContext) -> PyTree:
+    """Updates [K, ...] that all equal that of `row`; zeros if its client is not honest."""
+    is_row = (jnp.arange(context.corrupted.size) == row) & honest_mask(context)
+    return broadcast_update(weighted_sum(is_row.astype(jnp.float32), to_float32(context.report.updates)), context)

@@ -9,35 +9,39 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import as_floats, like
+from fedsim.attacks.honest import cast_like_report, to_float32
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.types import Array, PyTree
 
 
 def model_replacement(
     *,
     scale: Annotated[
-        Scalar | None, Traced(**POSITIVE), "send this times the own update; default: what outweighs all others"
+        Scalar | None,
+        Traced(**POSITIVE),
+        "multiplies the client's own update; default: what replaces FedAvg's model with the malicious clients'",
     ] = None,
 ) -> Attack:
-    """A liar sends scale x its own update, so that an average becomes the model that it trained on corrupted data.
+    """Malicious clients send scale x their own update, so that the average becomes a model trained on corrupted data.
 
-    The paper has (n / eta) (X - G) + G as the model to send, that is, n / eta times the update X - G: for n
-    clients whose updates are summed with weights eta / n. The weights of FedAvg are m_k / sum m, so the default scale
-    is the examples of all valid clients over those of the valid liars, as reported: once the honest updates cancel,
-    the average is the liars' mean update. Which model X that is, the corruption of the data decides.
+    In the paper it sends the model (n / eta) (X - G) + G, that is, n / eta times the update X - G: for n clients whose
+    updates are summed with weights eta / n. FedAvg's weights are m_k / sum m, so the default scale is the number of
+    examples of all valid clients over those of the valid malicious ones, as reported: once the honest updates cancel,
+    the average is the malicious clients' mean update. The corruption of the data determines the model X.
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         del key
-        factor = outweighing(round_) if scale is None else scale
-        return like(jax.tree.map(lambda u: factor * u, as_floats(round_.report.updates)), round_), state
+        factor = replacement_scale(context) if scale is None else scale
+        scaled = jax.tree.map(lambda u: factor * u, to_float32(context.report.updates))
+        return cast_like_report(scaled, context), state
 
-    return Attack(send=send)
+    return Attack(forge_updates=forge_updates)
 
 
-def outweighing(round_: Round) -> Array:
-    """Examples of the valid clients over those of the valid liars; 1 where nobody lies."""
-    counts = jnp.where(round_.report.valid, round_.report.counts, 0).astype(jnp.float32)
-    of_liars = jnp.sum(jnp.where(round_.corrupted, counts, 0.0))
-    return jnp.where(of_liars > 0, jnp.sum(counts) / jnp.where(of_liars > 0, of_liars, 1.0), 1.0)
+def replacement_scale(context: AttackContext) -> Array:
+    """Examples of the valid clients over those of the valid malicious ones, []; 1 without malicious clients."""
+    num_examples = jnp.where(context.report.valid, context.report.num_examples, 0).astype(jnp.float32)
+    num_malicious = jnp.sum(jnp.where(context.corrupted, num_examples, 0.0))
+    return jnp.where(num_malicious > 0, jnp.sum(num_examples) / jnp.where(num_malicious > 0, num_malicious, 1.0), 1.0)

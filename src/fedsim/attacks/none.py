@@ -1,8 +1,8 @@
-"""No attack: everybody reports the truth."""
+"""No attack."""
 
-from fedsim.core.types import Attack
+from fedsim.core.contracts import Attack
 
 
 def none() -> Attack:
-    """Everybody is honest."""
+    """All clients report the truth."""
     return Attack()

@@ -1,4 +1,4 @@
-"""Inner product manipulation with its best strength, after ByzFL's Optimal_InnerProductManipulation.
+"""Inner product manipulation with its most damaging strength, after ByzFL's Optimal_InnerProductManipulation.
 
 Gonzalez, Guerraoui, Pinot, Rizk, Stephan, Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025,
 https://arxiv.org/abs/2505.24802; the attack itself is in `fedsim.attacks.ipm`.
@@ -6,28 +6,27 @@ https://arxiv.org/abs/2505.24802; the attack itself is in `fedsim.attacks.ipm`.
 
 import jax
 
-from fedsim.attacks.honest import honest_mean, sent_by_all
-from fedsim.attacks.search import Highest, Lowest, NumStrengths, grid, strongest
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.attacks.honest import honest_mean, identical_updates
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, geometric_grid, most_damaging_update
+from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.types import PyTree
 
 
 def optimal_ipm(
     *,
-    lowest: Lowest = 0.01,
-    highest: Highest = 100.0,
+    min_strength: MinStrength = 0.01,
+    max_strength: MaxStrength = 100.0,
     num_strengths: NumStrengths = 16,
 ) -> Attack:
-    """All liars send -tau x the honest mean, with the tau that moves the server's update farthest from that mean.
+    """All malicious clients send -tau x the honest mean, with the tau that moves the aggregate farthest from that mean.
 
-    Every tau is tried in every round against the pre-aggregators and the rule as they stand. With nobody honest they
-    send zeros.
+    Every tau is tried in every round against the server's pre-aggregators and rule. Without honest clients they send
+    zeros.
     """
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
-        del key
-        mean = honest_mean(round_)
-        lie = lambda tau: jax.tree.map(lambda m: -tau * m, mean)
-        best = strongest(lie, grid(lowest, highest, num_strengths), round_)
-        return sent_by_all(lie(best), round_), state
+    def forge(context: AttackContext) -> PyTree:
+        mean = honest_mean(context)
+        scale_mean = lambda tau: jax.tree.map(lambda m: -tau * m, mean)
+        return most_damaging_update(scale_mean, geometric_grid(min_strength, max_strength, num_strengths), context)
 
-    return Attack(send=send)
+    return identical_updates(forge)

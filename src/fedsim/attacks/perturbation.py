@@ -1,32 +1,38 @@
-"""The direction in which Min-Max and Min-Sum leave the honest mean."""
+"""The direction in which Min-Max and Min-Sum move away from the honest mean."""
 
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import honest_deviations, honest_mean, honest_std, sent_by_all
+from fedsim.attacks.honest import honest_deviations, honest_mean, honest_std
+from fedsim.core.contracts import AttackContext
 from fedsim.core.trees import squared_norm, squared_norms
-from fedsim.core.types import Array, PyTree, Round
+from fedsim.core.types import Array, PyTree
 
 Perturbation = Literal["unit", "sign", "std"]
 MEANING = "the direction p: minus the honest mean as a unit vector, minus its sign, or minus the honest std"
 
 
 class Geometry(NamedTuple):
-    """Where the honest updates lie, seen from their mean."""
+    """The honest updates relative to their mean, and a direction p."""
 
-    mean: PyTree  # [...]
-    direction: PyTree  # [...] p
-    deviations: PyTree  # [K, ...] from the mean; zero for others than the honest
-    squared_radii: Array  # [K] squared distances from the mean; zero for others than the honest
-    squared_length: Array  # [] of p
+    mean: PyTree
+    """[...] of the honest updates."""
+    direction: PyTree
+    """[...] p."""
+    deviations: PyTree
+    """[K, ...] from the mean; zero for clients that are not honest."""
+    squared_radii: Array
+    """[K] squared norms of the deviations."""
+    squared_length: Array
+    """[] of p."""
 
 
-def geometry(round_: Round, perturbation: Perturbation) -> Geometry:
-    """The honest updates around their mean, and the direction away from it."""
-    mean, deviations = honest_mean(round_), honest_deviations(round_)
-    direction = _direction(mean, honest_std(round_), perturbation)
+def honest_geometry(context: AttackContext, perturbation: Perturbation) -> Geometry:
+    """The honest updates relative to their mean, and the direction `perturbation`."""
+    mean, deviations = honest_mean(context), honest_deviations(context)
+    direction = _direction(mean, honest_std(context), perturbation)
     return Geometry(mean, direction, deviations, squared_norms(deviations), squared_norm(direction))
 
 
@@ -39,6 +45,6 @@ def _direction(mean: PyTree, std: PyTree, perturbation: Perturbation) -> PyTree:
     return jax.tree.map(lambda m: -m / jnp.where(length > 0, length, 1.0), mean)
 
 
-def moved(where: Geometry, gamma: Array, round_: Round) -> PyTree:
-    """Everybody sends the mean plus gamma p."""
-    return sent_by_all(jax.tree.map(lambda m, p: m + gamma * p, where.mean, where.direction), round_)
+def perturb_mean(geometry: Geometry, gamma: Array) -> PyTree:
+    """The honest mean plus `gamma` [] times p, [...]."""
+    return jax.tree.map(lambda m, p: m + gamma * p, geometry.mean, geometry.direction)

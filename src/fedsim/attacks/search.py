@@ -1,4 +1,4 @@
-"""A search for the strength of an attack that hurts most, against the very pipeline that it faces."""
+"""A search for the most damaging strength of an attack, against the server's own pre-aggregators and rule."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -6,44 +6,44 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import honest_mean, sent_by_all
-from fedsim.core.backend import traced_for
+from fedsim.attacks.honest import broadcast_update, honest_mean, malicious_mask
+from fedsim.core.backend import current_backend
+from fedsim.core.contracts import AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
 from fedsim.core.trees import select_clients, squared_norm
-from fedsim.core.types import Aggregate, Array, PyTree, Round
+from fedsim.core.types import Aggregate, Array, PyTree
 
-Lowest = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
-Highest = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
-NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "strengths that are tried, in geometric steps"]
+MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
+MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
+NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried, evenly spaced on a log scale"]
 
 
-def grid(lowest: Scalar, highest: Scalar, number: int) -> Array:
-    """`number` strengths in geometric steps from `lowest` to `highest`; `highest` alone for one."""
-    steps = jnp.linspace(0.0, 1.0, number) if number > 1 else jnp.ones(1)
-    low, high = jnp.log(jnp.float32(lowest)), jnp.log(jnp.float32(highest))
+def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Array:
+    """Strengths [num_strengths], evenly spaced on a log scale; a single one is `max_strength`."""
+    steps = jnp.linspace(0.0, 1.0, num_strengths) if num_strengths > 1 else jnp.ones(1)
+    low, high = jnp.log(jnp.float32(min_strength)), jnp.log(jnp.float32(max_strength))
     return jnp.exp(low + steps * (high - low))
 
 
-def outcome(update: PyTree, round_: Round) -> Aggregate:
-    """What pre-aggregators and rule make of the round if all liars send `update` [...]."""
-    liars = round_.corrupted & round_.report.valid
-    updates = select_clients(liars, sent_by_all(update, round_), round_.report.updates)
-    return round_.aggregate(round_.report._replace(updates=updates))
+def aggregate_with(update: PyTree, context: AttackContext) -> Aggregate:
+    """The aggregate of the round if all malicious clients send `update` [...]."""
+    updates = select_clients(malicious_mask(context), broadcast_update(update, context), context.report.updates)
+    return context.aggregate(context.report._replace(updates=updates))
 
 
-def strongest(lie: Callable[[Array], PyTree], strengths: Array, round_: Round) -> Array:
-    """The one of `strengths` [G] whose `lie` [...] moves what the server adds farthest from the honest mean.
+def most_damaging_update(forge: Callable[[Array], PyTree], strengths: Array, context: AttackContext) -> PyTree:
+    """`forge(strength)` [...] for the one of `strengths` [G] that moves the aggregate farthest from the honest mean.
 
-    One call of the pipeline, mapped over the strengths: all at once, with G times the memory of a cohort's updates, or
-    on a CPU, whose caches hold those of one, one after another. The first one of equal strengths. What makes the
-    aggregate not finite does not count.
+    The pipeline is mapped over the strengths: all at once, with the memory of G cohorts of updates, or one after
+    another on CPUs, whose caches hold the updates of one cohort. Ties go to the first strength. Strengths with a
+    non-finite aggregate are not chosen.
     """
-    mean = honest_mean(round_)
+    mean = honest_mean(context)
 
     def damage(strength: Array) -> Array:
-        update = outcome(lie(strength), round_).update
-        moved = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
-        return jnp.where(jnp.isfinite(moved), moved, -1.0)
+        update = aggregate_with(forge(strength), context).update
+        squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
+        return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
 
-    mapped = jax.lax.map(damage, strengths) if traced_for() == "cpu" else jax.vmap(damage)(strengths)
-    return strengths[jnp.argmax(mapped)]
+    damages = jax.lax.map(damage, strengths) if current_backend() == "cpu" else jax.vmap(damage)(strengths)
+    return forge(strengths[jnp.argmax(damages)])

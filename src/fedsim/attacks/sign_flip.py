@@ -1,18 +1,27 @@
-"""Sign flipping: the paper names attacks on the parameters as what ARFL is not made for (Sec. 6)."""
+"""Sign flipping: the paper names attacks on the parameters as outside of ARFL's scope (Sec. 6)."""
 
 from typing import Annotated
 
 import jax
 
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, Attack, PyTree, Round
+from fedsim.core.types import Array, PyTree
 
 
-def sign_flip(*, scale: Annotated[Scalar, Traced(**POSITIVE), "send minus this times the update"] = 1.0) -> Attack:
-    """Corrupted clients send `-scale` times their update."""
+def sign_flip(*, scale: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the client's update"] = 1.0) -> Attack:
+    """Malicious clients send -scale x their own update.
 
-    def send(state: PyTree, round_: Round, key: Array) -> tuple[PyTree, PyTree]:
+    >>> import jax, jax.numpy as jnp, fedsim
+    >>> report = fedsim.CohortReport(*jnp.ones((3, 3), int), {"w": jnp.array([1.0, 3.0, 9.0])}, jnp.ones(3, bool))
+    >>> context = fedsim.AttackContext(report, jnp.array([False, False, True]), variables=None, aggregate=None)
+    >>> forged, _ = fedsim.attacks.sign_flip(scale=2.0).forge_updates((), context, jax.random.key(0))
+    >>> forged["w"].tolist()  # the server takes the malicious client's value only
+    [-2.0, -6.0, -18.0]
+    """
+
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         del key
-        return jax.tree.map(lambda u: (-scale * u).astype(u.dtype), round_.report.updates), state
+        return jax.tree.map(lambda u: (-scale * u).astype(u.dtype), context.report.updates), state
 
-    return Attack(send=send)
+    return Attack(forge_updates=forge_updates)

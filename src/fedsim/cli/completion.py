@@ -1,4 +1,4 @@
-"""`fedsim completion`: what a shell needs to complete commands, options and keys."""
+"""`fedsim completion`: scripts by which shells complete commands, options and keys."""
 
 import argparse
 from collections.abc import Callable
@@ -18,8 +18,8 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     parser = commands.add_parser(
         "completion",
-        help="print a script that completes commands, options and keys in a shell",
-        description="Prints a script for a shell.",
+        help="print a completion script for a shell",
+        description="Prints a script that completes commands, options and keys in a shell.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -27,17 +27,17 @@ def add_parser(commands: Any) -> None:
 
 
 def call(options: argparse.Namespace, parser: Callable[[], argparse.ArgumentParser]) -> int:
-    """Prints the script for the program of this `parser`."""
+    """Prints the script for the program whose parser `parser()` returns."""
     try:
         import shtab
     except ImportError:
-        raise ConfigError("fedsim completion: needs shtab; pip install 'fedsim[completion]'") from None
+        raise ConfigError("fedsim completion: needs shtab; install it with pip install 'fedsim[completion]'") from None
     print(shtab.complete(parser(), options.shell))
     return 0
 
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
-    """Adds every key of a configuration to the options of `fedsim run`."""
+    """Adds all keys of a configuration to the options of `fedsim run`."""
     from fedsim.cli.overrides import SHORT, option_of
     from fedsim.config.resolve import schema
 

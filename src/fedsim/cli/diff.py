@@ -15,11 +15,12 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     parser = commands.add_parser(
         "diff",
-        help="the keys and the cells in which two run folders differ",
-        description="Shows the keys in which two run folders differ, then the cells: final mean and deviation of each.",
+        help="compare the keys and the results of two run folders",
+        description="Shows the keys that differ between two run folders, then the settings whose results differ: mean "
+        "and standard deviation over seeds.",
     )
     parser.add_argument("first", metavar="RUN1", type=Path, help="a run folder")
-    parser.add_argument("second", metavar="RUN2", type=Path, help="another")
+    parser.add_argument("second", metavar="RUN2", type=Path, help="another run folder")
 
 
 def call(options: argparse.Namespace) -> int:
@@ -29,48 +30,48 @@ def call(options: argparse.Namespace) -> int:
     from rich.text import Text
 
     from fedsim import report
-    from fedsim.cli import console
-    from fedsim.report.table import final_numbers
+    from fedsim.report.accuracy import final_numbers
     from fedsim.runs.folder import RunFolder
+    from fedsim.terminal import make_console
 
     folders = [RunFolder(path) for path in (options.first, options.second)]
     names = [escape(str(folder.path)) for folder in folders]
     keys = Table("key", *names)
-    for key, *values in _keys(*(folder.read_manifest() for folder in folders)):
+    for key, *values in _different_keys(*(folder.read_manifest() for folder in folders)):
         keys.add_row(*map(Text, (key, *map(str, values))))
     numbers = [final_numbers(report.read(folder)) for folder in folders]
-    cells = Table("cell", *names, "difference")
+    settings = Table("setting", *names, "difference")
     every = list(numbers[0] | numbers[1])
-    different = [cell for cell in every if numbers[0].get(cell) != numbers[1].get(cell)]
-    for cell in different:
-        one, other = (found.get(cell) for found in numbers)
-        change = f"{other.mean - one.mean:+.4g}" if one and other else ""
-        cells.add_row(Text(", ".join(cell)), _text(one), _text(other), change)
-    shown = console.terminal()
-    shown.print(keys if keys.row_count else "No key differs.")
-    shown.print(cells if different else "No cell differs.")
+    different = [setting for setting in every if numbers[0].get(setting) != numbers[1].get(setting)]
+    for setting in different:
+        first, second = (folder_numbers.get(setting) for folder_numbers in numbers)
+        change = f"{second.mean - first.mean:+.4g}" if first and second else ""
+        settings.add_row(Text(", ".join(setting)), _format(first), _format(second), change)
+    output = make_console()
+    output.print(keys if keys.row_count else "No key differs.")
+    output.print(settings if different else "No results differ.")
     if different and len(different) < len(every):
-        shown.print(f"{len(every) - len(different)} of {len(every)} cells are the same.")
+        output.print(f"{len(every) - len(different)} of {len(every)} settings have the same results.")
     return 0
 
 
-def _keys(there: dict[str, Any], here: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    from fedsim.runs.differences import differences
+def _different_keys(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    from fedsim.runs.differences import find_differences
 
     nested = [
         _with_blocks(tomllib.loads(manifest["config"])) | {name: manifest.get(name, {}) for name in SAME}
-        for manifest in (there, here)
+        for manifest in (first, second)
     ]
-    return differences(*nested)
+    return find_differences(*nested)
 
 
 def _with_blocks(config: dict[str, Any]) -> dict[str, Any]:
-    """The blocks of the sweep by number, so that each of their keys is compared."""
+    """The configuration with the blocks of its sweep by number, so that each of their keys is compared."""
     blocks = config.pop("sweep", [])
     return config | {f"sweep {number}": block for number, block in enumerate(blocks, 1)}
 
 
-def _text(number: "Number | None") -> str:
+def _format(number: "Number | None") -> str:
     if number is None:
-        return "not there"
+        return "missing"
     return f"{number.mean:.4g}" if number.spread is None else f"{number.mean:.4g} ± {number.spread:.2g}"

@@ -1,4 +1,4 @@
-"""`fedsim doctor`: what is here, and what is missing for what."""
+"""`fedsim doctor`: versions, devices, caches and data sets, and missing optional packages."""
 
 import argparse
 import importlib.util
@@ -7,18 +7,19 @@ import platform
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsim import __version__
 from fedsim.errors import FedsimError
+from fedsim.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "pyarrow", "orbax-checkpoint")
 
 
 class Extra(NamedTuple):
-    """Packages that not everybody needs."""
+    """A package that only some features need."""
 
     module: str
-    name: str  # pip install 'fedsim[name]'
-    serves: str
+    name: str
+    """The extra, as in `pip install 'fedsim[name]'`."""
+    feature: str
 
 
 EXTRAS = (
@@ -38,41 +39,40 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     commands.add_parser(
         "doctor",
-        help="versions, devices, memory, caches and data here, and what is missing for what",
-        description="Tells versions, devices, memory, caches and prepared data, and what is missing for what.",
+        help="show versions, devices, memory, caches and data sets, and missing optional packages",
+        description="Shows versions, devices, memory, caches and prepared data sets, and missing packages.",
     )
 
 
 def call(options: argparse.Namespace) -> int:
-    """Prints a line a thing."""
+    """Prints the report."""
     from rich.table import Table
     from rich.text import Text
 
-    from fedsim.cli import console
+    from fedsim.terminal import make_console
 
     del options
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
-    for name, text in [*_versions(), *_devices(), *_places(), *_data(), *_extras()]:
+    for name, text in [*_versions(), *_devices(), *_folders(), *_data(), *_extras()]:
         table.add_row(name, Text(text))
-    console.terminal().print(table)
+    make_console().print(table)
     return 0
 
 
 def _versions() -> list[tuple[str, str]]:
     from importlib.metadata import PackageNotFoundError, version
 
-    def of(package: str) -> str:
+    def describe(package: str) -> str:
         try:
             return f"{package} {version(package)}"
         except PackageNotFoundError:
             return f"{package} missing"
 
-    here = f"{__version__} in {Path(__file__).parents[1]}"
     return [
-        ("fedsim", here),
+        ("fedsim", f"{__version__} in {Path(__file__).parents[1]}"),
         ("Python", f"{platform.python_version()} on {platform.platform()}"),
-        ("packages", ", ".join(map(of, PACKAGES))),
+        ("packages", ", ".join(map(describe, PACKAGES))),
     ]
 
 
@@ -84,53 +84,53 @@ def _devices() -> list[tuple[str, str]]:
 
     memory = psutil.virtual_memory()
     try:
-        devices.one_per_core()
+        devices.use_one_per_core()
         devices.backend()
-        found = devices.describe()
-        text = f"{found['count']} x {found['platform']}: {found['kind']}"
+        device = devices.describe()
+        text = f"{device['count']} x {device['platform']}: {device['kind']}"
     except FedsimError as error:
         text = str(error)
     return [("devices", text), ("memory", f"{gibibytes(memory.available)} free of {gibibytes(memory.total)}")]
 
 
-def _places() -> list[tuple[str, str]]:
+def _folders() -> list[tuple[str, str]]:
     from fedsim.datasets import cache, prepared
 
     programs = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache.directory() / "programs")
     return [
-        ("cache", _place(cache.directory())),
-        ("compiled programs", _place(programs)),
-        ("prepared data", _place(prepared.directory())),
+        ("cache", _describe_folder(cache.directory())),
+        ("compiled programs", _describe_folder(programs)),
+        ("prepared data", _describe_folder(prepared.directory())),
     ]
 
 
-def _place(folder: Path) -> str:
-    """The folder, what is in it, and whether it can be written to."""
+def _describe_folder(folder: Path) -> str:
+    """The folder, its size, and whether it is writable."""
     from fedsim.engine.memory import gibibytes
 
-    nearest = next(one for one in (folder, *folder.parents) if one.exists())
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(nearest, os.W_OK):
-        return f"{folder}: cannot be written to"
+        return f"{folder}: not writable"
     if not folder.exists():
-        return f"{folder} (not there yet)"
+        return f"{folder} (does not exist yet)"
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return f"{folder} ({len(sizes):,} files, {gibibytes(sum(sizes))})"
 
 
 def _data() -> list[tuple[str, str]]:
-    from fedsim.datasets import catalogue
+    from fedsim.datasets import catalog
 
-    entries = catalogue.entries()
-    missing = [entry.name for entry in entries if entry.where.startswith("not prepared")]
-    broken = [entry.where for entry in entries if entry.where.startswith("broken")]
-    here = [entry.name for entry in entries if not entry.where.startswith(("not prepared", "broken"))]
-    lines = [("data sets", f"here: {', '.join(here)}")]
+    entries = catalog.list_datasets()
+    missing = [entry.name for entry in entries if entry.location.startswith("not prepared")]
+    broken = [entry.location for entry in entries if entry.location.startswith("broken")]
+    available = [entry.name for entry in entries if not entry.location.startswith(("not prepared", "broken"))]
+    lines = [("data sets", f"available: {', '.join(available)}")]
     lines += [("", f"not prepared: {', '.join(missing)}; `fedsim data prepare NAME`")] if missing else []
-    return lines + [("", where) for where in broken]
+    return lines + [("", location) for location in broken]
 
 
 def _extras() -> list[tuple[str, str]]:
-    """What is not installed."""
+    """The optional packages that are not installed."""
     missing = [extra for extra in EXTRAS if importlib.util.find_spec(extra.module) is None]
-    lines = [f"{extra.module}, for {extra.serves}: pip install 'fedsim[{extra.name}]'" for extra in missing]
+    lines = [f"{extra.module}, for {extra.feature}: pip install 'fedsim[{extra.name}]'" for extra in missing]
     return [("missing" if line == lines[0] else "", line) for line in lines] or [("missing", "nothing")]

@@ -1,4 +1,4 @@
-"""`fedsim init`: a configuration to start from, for one's own data."""
+"""`fedsim init`: write a configuration for the user's data."""
 
 import argparse
 import sys
@@ -10,13 +10,13 @@ from fedsim.errors import ConfigError
 if TYPE_CHECKING:
     from fedsim.datasets.raw import RawDataset
 
-QUESTIONS = {  # by flag: what is asked, and what is meant by an empty line
+QUESTIONS = {  # by option: the question, and the default answer
     "data": ("Data: an .npz file, a folder in LEAF's format, or the name of a data set", "digits"),
-    "clients": ("Clients: a number to divide the data among, or natural, the data's own", ""),
-    "suspect": ("What may be wrong with some of them: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
+    "clients": ("Clients: the number of clients to divide the data among, or natural for those of the data", ""),
+    "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
 }
 NATURAL = "natural"
-CLIENTS, COHORT = 20, 10
+NUM_CLIENTS, COHORT_SIZE = 20, 10
 
 EPILOG = """\
 examples:
@@ -30,61 +30,67 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "init",
         help="write a configuration for your own data, after three questions",
-        description="Writes a configuration with comments. What no option says is asked.",
+        description="Writes a commented configuration. Asks for what the options do not give.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "file", metavar="FILE", type=Path, nargs="?", default=Path("experiment.toml"), help="default: experiment.toml"
+        "file",
+        metavar="FILE",
+        type=Path,
+        nargs="?",
+        default=Path("experiment.toml"),
+        help="default: experiment.toml",
     )
-    parser.add_argument("--data", metavar="WHICH", help="an .npz file, a folder in LEAF's format, or a data set's name")
-    parser.add_argument("--clients", metavar="N", help="clients to divide the data among, or natural")
+    parser.add_argument("--data", metavar="DATA", help="an .npz file, a folder in LEAF's format, or a data set's name")
+    parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
     parser.add_argument("--suspect", metavar="KIND", help="corruption or attack of 30 %% of the clients, or none")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
 def call(options: argparse.Namespace) -> int:
-    """Asks, and writes the file."""
+    """Asks the questions and writes the file."""
     from fedsim.config import toml
-    from fedsim.datasets.picture import describe_size
+    from fedsim.datasets.preview import describe_size
 
     if options.file.suffix != ".toml":
-        raise ConfigError(f"{options.file}: a configuration's name ends in .toml")
+        raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
-        raise ConfigError(f"{options.file}: is there already; add --force to replace it, or name another")
+        raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
     data = _answer(options, "data")
     section, raw = _read(data)
     number = len(set(raw.client_ids.tolist())) if raw is not None and raw.client_ids is not None else 0
-    clients = _answer(options, "clients", NATURAL if number else str(CLIENTS))
+    clients = _answer(options, "clients", NATURAL if number else str(NUM_CLIENTS))
     suspect = _answer(options, "suspect")
-    text = _text(options.file.stem, section, data, clients, number or CLIENTS, suspect, raw)
-    toml.parse(text, folder=options.file.parent).runs()  # raises where an answer is wrong
+    text = _text(options.file.stem, section, data, clients, number or NUM_CLIENTS, suspect, raw)
+    toml.parse(text, folder=options.file.parent).runs()  # raises if an answer is wrong
     options.file.parent.mkdir(parents=True, exist_ok=True)
     options.file.write_text(text, encoding="utf-8")
     if raw is not None:
         print(f"{data}: {describe_size(raw)}, {raw.num_classes} classes")
-    print(f"{options.file}; `fedsim run {options.file} --dry-run` says what it takes, without --dry-run it runs")
+    print(f"{options.file}; `fedsim run {options.file} --dry-run` shows time and memory, without --dry-run it runs")
     return 0
 
 
-def _answer(options: argparse.Namespace, flag: str, otherwise: str = "") -> str:
-    """What the flag says, or else the user."""
-    given: str | None = getattr(options, flag)
-    if given is not None:
-        return given
-    question, default = QUESTIONS[flag]
-    default = otherwise or default
+def _answer(options: argparse.Namespace, flag: str, default: str = "") -> str:
+    """The value of the option, or else the user's answer."""
+    value: str | None = getattr(options, flag)
+    if value is not None:
+        return value
+    question, usual = QUESTIONS[flag]
+    default = default or usual
     if not sys.stdin.isatty():
-        raise ConfigError(f"--{flag}: is not given, and there is no terminal to ask at; {question}")
+        raise ConfigError(f"--{flag}: must be given, since there is no terminal to ask at; {question}")
     try:
         return input(f"{question} [{default}] ").strip() or default
     except EOFError:
-        raise ConfigError(f"--{flag}: no answer; nothing is written") from None
+        raise ConfigError(f"--{flag}: must be answered; no file was written") from None
 
 
 def _read(data: str) -> "tuple[str, RawDataset | None]":
-    """The name of the data set in the configuration, and its examples where they are a file's or a folder's."""
-    from fedsim.config.registry import BUILT_IN, did_you_mean, nearest
+    """The data set's name in a configuration, and its examples if they are from a file or folder."""
+    from fedsim.config.kinds import KINDS
+    from fedsim.config.registry import did_you_mean, nearest
     from fedsim.datasets.arrays import read_npz
     from fedsim.datasets.leaf import read_folder
 
@@ -93,64 +99,64 @@ def _read(data: str) -> "tuple[str, RawDataset | None]":
         return "leaf", read_folder(path)
     if path.exists() or path.suffix:
         return "arrays", read_npz(path)
-    names = [name for name in BUILT_IN["data.name"] if name not in ("arrays", "leaf", "tfds")]
+    names = [name for name in KINDS["data.name"].built_in if name not in ("arrays", "leaf", "tfds")]
     if data not in names:
-        known = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
-        raise ConfigError(f"--data: no file, folder or data set {data}{known}")
+        remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
+        raise ConfigError(f"--data: must be an existing file or folder or a data set, got {data}{remedy}")
     return data, None
 
 
 def _text(
     name: str, section: str, data: str, clients: str, natural: int, suspect: str, raw: "RawDataset | None"
 ) -> str:
-    """The configuration; `natural` is the number of the data's own clients."""
-    from fedsim.config.fields import toml
-    from fedsim.config.registry import BUILT_IN
+    """The configuration; `natural` is the number of the data's natural clients."""
+    from fedsim.config.kinds import KINDS
+    from fedsim.config.values import format_toml
 
     if clients != NATURAL and not (clients.isdecimal() and int(clients) > 0):
-        raise ConfigError(f"--clients: expected a number of 1 or more, or natural, got {clients}")
-    attacks = [kind for kind in BUILT_IN["attack.kind"] if kind not in BUILT_IN["corruption.kind"]]
+        raise ConfigError(f"--clients: must be an integer >= 1 or natural, got {clients}")
+    attacks = [kind for kind in KINDS["attack.kind"].built_in if kind not in KINDS["corruption.kind"].built_in]
     key = "attack.kind" if suspect in attacks else "corruption.kind"
-    cohort = min(COHORT, natural if clients == NATURAL else int(clients))
-    who = ['partition = "natural"  # the data\'s own clients']
+    cohort_size = min(COHORT_SIZE, natural if clients == NATURAL else int(clients))
+    partition = ['partition = "natural"  # the clients of the data']
     if clients != NATURAL:
-        who = [
+        partition = [
             f"num_clients = {clients}",
-            'partition = "dirichlet"  # clients differ in their labels; iid: they do not',
+            'partition = "dirichlet"  # non-IID: clients differ in their labels; or iid',
         ]
-    path = [f"[{section}]", f"path = {toml(data)}", ""] if raw is not None else []
+    path = [f"[{section}]", f"path = {format_toml(data)}", ""] if raw is not None else []
     model = ["[model]", 'name = "char_lstm"', ""] if raw is not None and raw.inputs == "text" else []
     lines = [
-        "# Rules for clients that may be corrupted, on your data. `fedsim config` has every key with its meaning.",
-        f"name = {toml(name)}",
+        "# Robust aggregation on your data. `fedsim config` prints every key with its meaning.",
+        f"name = {format_toml(name)}",
         "",
         "[data]",
-        f"name = {toml(section)}",
-        *who,
-        "validation_fraction = 0.1  # kept from clients, to choose settings by: `fedsim report RUN --choose KEY`",
+        f"name = {format_toml(section)}",
+        *partition,
+        "validation_fraction = 0.1  # held out for choosing settings: `fedsim report RUN --choose KEY`",
         "",
         *path,
         *model,
         "[client]",
-        "learning_rate = 0.1  # the first to vary: --sweep.client.learning-rate 0.01 0.03 0.1 0.3",
-        "epochs = 1  # over a client's data, in a round",
+        "learning_rate = 0.1  # tune this first: --sweep.client.learning-rate 0.01 0.03 0.1 0.3",
+        "epochs = 1  # local epochs per round",
         "batch_size = 32",
         "",
         "[server]",
-        f"cohort_size = {cohort}  # clients of a round",
+        f"cohort_size = {cohort_size}  # clients per round",
         "num_rounds = 50",
         "eval_every = 5",
         "",
-        "[[sweep]]  # clean data, to see what each rule costs",
-        'server.aggregator = ["fedavg", "median", "arfl"]  # of some twenty',
+        "[[sweep]]  # clean data, to see the cost of each rule",
+        'server.aggregator = ["fedavg", "median", "arfl"]  # there are about twenty',
         "seed = [0, 1, 2]",
     ]
     if suspect != "none":
         lines += [
             "",
-            "[[sweep]]  # and with some clients corrupted",
+            "[[sweep]]  # some clients corrupted",
             'server.aggregator = ["fedavg", "median", "arfl"]',
-            f"{key} = {toml(suspect)}",
+            f"{key} = {format_toml(suspect)}",
             "corruption.fraction = 0.3  # of the clients",
             "seed = [0, 1, 2]",
         ]

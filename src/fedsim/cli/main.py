@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from fedsim import __version__, start
+from fedsim import interrupts
 from fedsim.cli import completion as cli_completion
 from fedsim.cli import data as cli_data
 from fedsim.cli import diff as cli_diff
@@ -19,45 +19,46 @@ from fedsim.cli import run as cli_run
 from fedsim.cli import show as cli_show
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.version import __version__
 
 WELCOME = """\
 fedsim simulates federated learning with corrupted clients.
 
 Start here:
-  fedsim run quickstart    compare five aggregators on handwritten digits (a minute or two)
+  fedsim run quickstart    compare five aggregators on digits (about half a minute on two idle cores)
   fedsim init              write a configuration for your own data
-  fedsim config            every key of a configuration, with its default and meaning
-  fedsim paper             the paper's results: commands, and measured beside published
-  fedsim data list         the data sets, and how to prepare them
-  fedsim --help            all commands
+  fedsim config            print every key of a configuration, with its default and meaning
+  fedsim paper             list the paper's results, and compare run folders with them
+  fedsim data list         list the data sets
+  fedsim --help            list all commands
 """
 
 COMMANDS = ("run", "init", "config", "report", "show", "diff", "paper", "data", "doctor", "completion")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code: 0, 2 for what the user can mend, 130 after Ctrl-C."""
+    """Runs a command; returns the exit code: 0, 2 after errors that users can fix, 130 after Ctrl-C."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    start.say("fedsim: interrupted")
+    interrupts.set_message("fedsim: interrupted")
     try:
         return _dispatch(arguments)
-    except BrokenPipeError:  # the reader, `head` say, has gone
+    except BrokenPipeError:  # the reader, such as `head`, has exited
         sys.stderr.close()
         return 0
     except (FedsimError, OSError) as error:
         print(f"fedsim: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(start.said(), file=sys.stderr)
-        return start.INTERRUPTED
+        print(interrupts.message(), file=sys.stderr)
+        return interrupts.INTERRUPTED
 
 
 def entry() -> None:
-    """The program `fedsim`. After Ctrl-C it ends at once: tearing down XLA while it compiles can crash."""
+    """The program `fedsim`. After Ctrl-C it exits at once: shutting XLA down while it compiles can crash."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # where its encoding has no ± or λ
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # if its encoding lacks ± or λ
     code = main()
-    if code == start.INTERRUPTED:
+    if code == interrupts.INTERRUPTED:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -72,7 +73,7 @@ def _dispatch(arguments: list[str]) -> int:
         from fedsim.config.registry import did_you_mean, nearest
 
         match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
-        raise ConfigError(f"no command {arguments[0]}{match}")
+        raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
     if arguments[0] == "run":
         rest, overrides = split_overrides(arguments)
         options, unknown = _parser().parse_known_args(rest)
@@ -95,15 +96,15 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line."""
+    """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises `ConfigError`, for `main` to show."""
+        """Raises `ConfigError`, which `main` prints."""
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
 def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
-    """The parser of all commands; `with_keys` of a configuration among the options of `run`, for completion."""
+    """The parser of all commands; with `with_keys`, `run` has all keys as options, for completion."""
     parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -116,8 +117,8 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
         help="print every key of a configuration with its default and meaning",
         description="Prints every key with its default and meaning, as a TOML file to start from.",
     )
-    for one in (cli_report, cli_show, cli_diff, cli_paper, cli_data, cli_doctor, cli_completion):
-        one.add_parser(commands)
+    for command in (cli_report, cli_show, cli_diff, cli_paper, cli_data, cli_doctor, cli_completion):
+        command.add_parser(commands)
     return parser
 
 

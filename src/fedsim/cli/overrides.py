@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedsim.config.values import Sweep, Word
 from fedsim.errors import ConfigError
 
-SLURM = "slurm."  # options of a cluster look like keys, and are none
-PLAIN_KEYS = ("name", "seed")  # without a section
+SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
+PLAIN_KEYS = ("name", "seed")  # keys without a section
 SHORT = {
     "aggregator": "server.aggregator",
     "attack": "attack.kind",
@@ -27,12 +28,11 @@ SHORT = {
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Arguments without `--key value ...` and `--sweep.key value ...`, and these as {"key": "value"}.
+    """Splits arguments into options and overrides {key: value}: a word, a list of words, or a `Sweep` of words.
 
-    Several values, and all those of a sweep, are a list. An option counts as a key if it has a dot, is `name` or
-    `seed`, or is in `SHORT`; `-` in it stands for `_`. Whether there is such a key is seen when the configuration is
-    read, which may bring keys of its own. Where nothing else is left, the last of several values at the end is the
-    configuration.
+    An option is a key if it has a dot, is `name` or `seed`, or is in `SHORT`; `-` stands for `_`. Unknown keys are
+    found later, since plug-ins define keys, too. If no configuration is given otherwise, the last of several values at
+    the end is the configuration.
     """
     rest: list[str] = []
     overrides: dict[str, Any] = {}
@@ -45,23 +45,30 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
             rest.append(argument)
             continue
         target = key.removeprefix("sweep.")
+        is_swept = target != key
         values = [value] if has_value else []
-        while pending and not values_end(pending[0]) and (target != key or not has_value):
+        while pending and not values_end(pending[0]) and (is_swept or not has_value):
             values.append(pending.pop(0))
-        if not pending and len(values) > 1 and rest[:1] == ["run"] and all(one.startswith("--") for one in rest[1:]):
+        if (
+            not pending
+            and len(values) > 1
+            and rest[:1] == ["run"]
+            and all(argument.startswith("--") for argument in rest[1:])
+        ):
             rest.append(values.pop())
         if not values:
-            raise ConfigError(f"{option}: needs a value")
+            raise ConfigError(f"{option}: must be followed by a value")
         if target.startswith(SLURM) and len(values) > 1:
-            raise ConfigError(f"{option}: takes one value")
-        if {target, f"sweep.{target}"} & overrides.keys():
-            raise ConfigError(f"{option}: given twice; a key has one value, or --sweep and all its values at once")
-        overrides[key] = values if target != key or len(values) > 1 else values[0]
+            raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
+        if target in overrides:
+            raise ConfigError(f"{option}: must be given once, with all values of a sweep, got it twice")
+        words = tuple(map(Word, values))
+        overrides[target] = Sweep(words) if is_swept else words[0] if len(words) == 1 else list(words)
     return rest, overrides
 
 
 def full_key(option: str) -> str | None:
-    """The key that an option names, with "sweep." in front where it is swept; None: the option is no key."""
+    """The key that an option sets, after "sweep." if it sweeps it; None if the option is not a key."""
     name = option.removeprefix("--").replace("-", "_")
     target = name.removeprefix("sweep.")
     if not option.startswith("--") or ("." not in name and name not in (*PLAIN_KEYS, *SHORT)):
@@ -71,25 +78,29 @@ def full_key(option: str) -> str | None:
 
 
 def values_end(argument: str) -> bool:
-    """Whether `argument` is no value any more: the next option, or the configuration file."""
+    """Whether `argument` is not a value but the next option or the configuration file."""
     return argument.startswith("--") or argument.endswith(".toml")
 
 
 def option_of(key: str) -> str:
-    """How a key is written on the command line."""
+    """The option that sets a key."""
     return f"--{key.replace('_', '-')}"
 
 
 def no_option(argument: str, known: Iterable[str]) -> ConfigError:
-    """What to say of an argument that is neither an option, of those `known`, nor a key."""
+    """The error for an argument that is neither a key nor one of the `known` options."""
     from fedsim.config.registry import did_you_mean, nearest
     from fedsim.config.resolve import schema
 
     option = argument.partition("=")[0]
     if not option.startswith("--"):
-        return ConfigError(f"{argument}: one configuration at a time; several values go with --sweep.KEY")
+        return ConfigError(
+            f"CONFIG: must be one configuration, got {argument}, too; to run several values, use --sweep.KEY"
+        )
     name = option.removeprefix("--").replace("-", "_")
     keys = [key for key in schema().fields if key.rpartition(".")[2] == name]
     key = keys[0] if keys else schema().nearest(name)
     match = nearest(option, [*known, *map(option_of, SHORT)]) or (key and option_of(key))
-    return ConfigError(f"no option {option}{did_you_mean(match) or '; see `fedsim run --help` and `fedsim config`'}")
+    return ConfigError(
+        f"unknown option {option}{did_you_mean(match) or '; see `fedsim run --help` and `fedsim config`'}"
+    )

@@ -1,27 +1,27 @@
-"""`fedsim run`: a configuration or a sweep, here or as jobs of a cluster."""
+"""`fedsim run`: run a configuration or a sweep, on this machine or as jobs of a cluster."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim import start
+from fedsim import interrupts
 from fedsim.cli import paper as cli_paper
 from fedsim.cli.overrides import SLURM
 from fedsim.errors import ConfigError, OverrideError
 
 if TYPE_CHECKING:
-    from fedsim.config.toml import Experiment
+    from fedsim.config.experiment import Experiment
 
 EPILOG = """\
-any key of the configuration can be given on the command line, and wins over the file and its sweep:
+any key of the configuration can be set on the command line, which overrides the file and its sweep:
   --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
-  --mlp.hidden-sizes 64 32              a list, where the key takes one
-  --sweep.seed 0 1 2                    several: every combination with the rest of the sweep is run
-  --arfl.lam default                    as if the file did not have it
+  --mlp.hidden-sizes 64 32              a list, if the key takes one
+  --sweep.seed 0 1 2                    several values, combined with the rest of the sweep
+  --arfl.lam default                    the default, as if the file did not set it
   --lr 0.05                             short for --client.learning-rate; so are --aggregator, --attack, --batch-size,
                                         --cohort-size, --corruption, --data, --epochs, --fraction, --lam, --model,
-                                        --num-clients and --rounds, also behind --sweep.
+                                        --num-clients and --rounds, also after --sweep.
 
 examples:
   fedsim run configs/quickstart.toml
@@ -31,122 +31,129 @@ examples:
   fedsim run configs/quickstart.toml --sweep.seed 0 1 2 3 4 5 --out runs/quickstart-1234abcd --extend
   fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
-The same command again (without --force) continues an interrupted run from its last checkpoint; started twice, both
+The same command (without --force) resumes an interrupted run from its last checkpoint. Started twice, the processes
 share the work.
 """
 
 
-NEXT = "next: look into {path}/figures, vary a key (`fedsim config` has all), or take your own data (`fedsim init`)"
+NEXT = "next: see {path}/figures, vary a key (`fedsim config` lists them), or use your own data (`fedsim init`)"
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
-    """Adds the command to the parser's `commands`; returns its own."""
+    """Adds the command to the parser's `commands`; returns its parser."""
     parser = commands.add_parser(
         "run",
-        help="run a configuration or a sweep, then show its table and draw its figures",
+        help="run a configuration or a sweep, then show its table and plot its figures",
         description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
         allow_abbrev=False,
     )
-    parser.add_argument("config", metavar="CONFIG", type=Path, help="a TOML file, or quickstart")
-    parser.add_argument("--budget", metavar="NAME", help="use its [budget.NAME], such as small (default: paper)")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="the run folder (default: runs/<name>-<hash of the config>)"
+        "config",
+        metavar="CONFIG",
+        type=Path,
+        help="a TOML file, or a bundled configuration such as quickstart",
     )
-    parser.add_argument("--dry-run", action="store_true", help="show what would run, and run nothing")
+    parser.add_argument("--budget", metavar="NAME", help="apply [budget.NAME], such as small (default: paper, none)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="run folder (default: runs/<name>-<hash of the configuration>)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show the plan without running it")
     parser.add_argument(
         "--target",
         metavar="DEVICE",
-        help="with --dry-run: compile for a100, h100, h200, v5e, v5p or v6e, or several as v5e:4; none need be there",
+        help="with --dry-run: compile for a100, h100, h200, v5e, v5p, v6e or several (v5e:4), present or not",
     )
     parser.add_argument(
         "--checkpoint-seconds",
         metavar="S",
         type=float,
         default=10.0,
-        help="least time between checkpoints (default: 10)",
+        help="minimum time between checkpoints (default: 10)",
     )
     parser.add_argument(
-        "--no-compile-cache", action="store_true", help="compile anew, and keep no compiled programs for later starts"
+        "--no-compile-cache", action="store_true", help="neither use nor write cached compiled programs"
     )
     parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
     parser.add_argument(
         "--log", metavar="TRACKER", choices=("wandb", "mlflow"), help="send curves to wandb or mlflow while it runs"
     )
-    parser.add_argument("--mix", action="store_true", help="go on although versions or device are others than before")
+    parser.add_argument("--allow-mismatch", action="store_true", help="resume although code, versions or device differ")
     parser.add_argument(
-        "--extend", action="store_true", help="add runs, such as more seeds, or rounds to what the folder of --out has"
+        "--extend", action="store_true", help="add runs, such as more seeds, or rounds to the folder of --out"
     )
-    parser.add_argument("--strict", action="store_true", help="take a key that has no effect as a mistake")
-    parser.add_argument("--force", action="store_true", help="start over where the folder holds results already")
+    parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
+    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
     return parser
 
 
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
-    """Runs the configuration with `overrides` (see `cli.overrides`), or shows what would run."""
+    """Runs the configuration with `overrides` (see `cli.overrides`), or shows the plan."""
     from fedsim.api import default_folder
-    from fedsim.config.unused import unused
+    from fedsim.config.unused import unused_keys
     from fedsim.engine import devices
 
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     if options.target is not None:
         return _for_target(options, overrides)
-    devices.one_per_core()  # before a user's own module, which may start JAX
+    devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     experiment = _read(options, overrides)
     path = options.out or default_folder(experiment)
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.cli.progress import progress
     from fedsim.engine import cache, make_plan, run_plan, slurm
-    from fedsim.runs.trackers import sinks
+    from fedsim.runs.trackers import make_trackers
+    from fedsim.terminal import show_progress
 
     if jobs and not options.dry_run:
         if options.extend:
-            raise ConfigError("--extend: not with --slurm; extend the folder first, or run the new seeds apart")
+            raise ConfigError(
+                "--extend: must be used without --slurm; extend first, or run the new seeds in another folder"
+            )
         if options.force:
-            raise ConfigError("--force: not with --slurm, whose jobs share the folder; delete that first")
-        keys = ("mix", "checkpoint_seconds", "tensorboard", "log", "no_compile_cache")
+            raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; delete it first")
+        keys = ("allow_mismatch", "checkpoint_seconds", "tensorboard", "log", "no_compile_cache")
         for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
-        print(f"when all are done: fedsim report {path}; `fedsim run` of the same takes up what they left")
+        print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
         return 0
-    cache.keep_programs(not options.no_compile_cache)
+    cache.enable_program_cache(not options.no_compile_cache)
     if options.extend and options.out is None:
-        raise ConfigError("--extend: name the folder that gets more runs or rounds, with --out")
+        raise ConfigError("--extend: must be used with --out, the folder to extend")
     if options.extend and options.force:
-        raise ConfigError("--extend: keeps what is there, and --force deletes it; leave one of them out")
+        raise ConfigError("--extend: must be used without --force, which deletes the results")
     if options.checkpoint_seconds < 0:
-        raise ConfigError(f"--checkpoint-seconds: expected 0 or more, got {options.checkpoint_seconds:g}")
+        raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     plan = make_plan(experiment)
-    without_effect = unused(experiment, plan.runs)
+    warnings = unused_keys(experiment, plan.runs)
     if jobs:
-        without_effect.append("--slurm: has no effect with --dry-run")
-    if without_effect and options.strict:
-        raise ConfigError(without_effect[0])
-    for line in without_effect:
-        print(f"fedsim: warning: {line}", file=sys.stderr)
+        warnings.append("--slurm: has no effect with --dry-run")
+    if warnings and options.strict:
+        raise ConfigError(warnings[0])
+    for warning in warnings:
+        print(f"fedsim: warning: {warning}", file=sys.stderr)
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:
         console.show_plan(plan, path)
         return 0
-    watching = sinks(path, options.tensorboard, options.log)
-    again = "the same command without --force" if options.force else "the same command"
-    start.say(f"fedsim: interrupted; {path} is incomplete, {again} continues it")
-    with start.raising(), progress(path) as observer:
+    trackers = make_trackers(path, options.tensorboard, options.log)
+    command = "the same command without --force" if options.force else "the same command"
+    interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
+    with interrupts.raised(), show_progress(path) as observer:
         folder = run_plan(
             plan,
             path,
-            [*watching, observer],
+            [*trackers, observer],
             force=options.force,
-            mix=options.mix,
+            allow_mismatch=options.allow_mismatch,
             extend=options.extend,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-    start.say(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
+    interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
     results = report.make(folder)
     table = report.terminal(report.narrow(report.accuracy_tables(results), results))
     console.show_results([table, *cli_paper.pages(results, folder)], folder)
@@ -155,7 +162,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
 
 def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment":
-    """The experiment; a message about the value of one of `overrides` says where that stands."""
+    """The experiment; messages about values of `overrides` say that they are on the command line."""
     from fedsim.config import toml
 
     try:
@@ -165,14 +172,14 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
 
 
 def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
-    """Shows the plan as it would be on devices that need not be here."""
+    """Shows the plan for devices that need not be present."""
     from fedsim.engine import make_plan, targets
     from fedsim.engine.layout import Machine
 
     target = targets.parse(options.target)
     if not options.dry_run:
-        raise ConfigError("--target: shows a plan for another device and runs nothing; add --dry-run")
-    targets.compile_only()
+        raise ConfigError("--target: must be used with --dry-run")
+    targets.disable_accelerators()
     experiment = _read(options, overrides)
 
     from fedsim.cli import targets as cli_targets

@@ -1,4 +1,4 @@
-"""`fedsim run --dry-run --target`: the plan on devices that need not be here."""
+"""`fedsim run --dry-run --target`: the plan for devices that need not be present."""
 
 import sys
 from collections.abc import Hashable, Iterator, Sequence
@@ -7,31 +7,32 @@ import jax
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.cli.console import Counter, group_cells, terminal
+from fedsim.cli.console import Counter, group_cells
 from fedsim.engine import targets
-from fedsim.engine.forecast import Forecast, family, forecast
+from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Group, Plan
 from fedsim.engine.targets import Target
 from fedsim.errors import FedsimError
 from fedsim.report.names import count, duration
+from fedsim.terminal import make_console
 
 CAPTION = (
-    "A line a group, compiled for {target}. Lockstep: clients of a run x runs, on each device. Memory: of a device, "
-    "beside the data. GFLOP (matrix products) and GB (moved by training's kernels): of a round of one run. A round of "
-    "a run, and all rounds of all runs: at best, as fast as the device computes or moves memory, whichever is slower. "
-    "Groups that differ in the server's part alone are compiled once (like N): a rule that keeps more copies of the "
-    "cohort's updates than N's needs that much more memory."
+    "One line per group, compiled for {target}. Vectorized: clients of a run x runs, on each device. Memory: per "
+    "device, without data. GFLOP (matrix products) and GB (memory traffic of training): per round of one run. "
+    "Times per round of a run and in total are lower bounds, from the device's peak FLOP/s and memory bandwidth. "
+    "Groups that differ only in the server's part are compiled once (like N): a rule that holds more copies of the "
+    "cohort's updates than that of N needs more memory accordingly."
 )
-COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "lockstep", "devices")
-FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "a round", "all")
+COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "vectorized", "devices")
+FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "per round", "total")
 LEFT = ("aggregator", "data", "fits")
 UNKNOWN = "?"
-LEAST_WIDTH = 126  # a column that is cut tells nothing
+MIN_WIDTH = 126  # so that no column is cut
 
 
 def show(plan: Plan, target: Target) -> None:
-    """A line a group: does it fit, and how fast can it be. What a compiler cannot do is said once, in a line."""
+    """Shows for each group whether it fits into memory and how fast it can be; a failing compiler gives one line."""
     table = Table(
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
@@ -41,54 +42,55 @@ def show(plan: Plan, target: Target) -> None:
     )
     for name in (*COLUMNS, *FORECAST):
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
-    families = [family(plan, group) for group in plan.groups]
-    found = list(_forecasts(plan, families, target))
-    for number, (group, one) in enumerate(zip(plan.groups, found, strict=True)):
-        first = families.index(families[number])
-        cells = group_cells(plan, number, one.layout if one else group.layout)
-        table.add_row(*cells, *(_cells(one, number, first) if one else [UNKNOWN] * len(FORECAST)))
-    console = terminal(least_width=LEAST_WIDTH)
+    keys = [training_key(plan, group) for group in plan.groups]
+    forecasts = list(_forecasts(plan, keys, target))
+    for number, (group, cost) in enumerate(zip(plan.groups, forecasts, strict=True)):
+        first = keys.index(keys[number])
+        cells = group_cells(plan, number, cost.layout if cost else group.layout)
+        table.add_row(*cells, *(_cells(cost, number, first) if cost else [UNKNOWN] * len(FORECAST)))
+    console = make_console(min_width=MIN_WIDTH)
     console.print(table)
-    known = [one for one in found if one]
-    if len(known) == len(found):
-        least, compiling = sum(one.seconds for one in known), sum(one.compile_seconds for one in set(known))
-        summary = f"{count(len(plan.runs), 'run')} in {count(len(found), 'group')}: {_time(least)} at best on {target}"
-        console.print(f"{summary}, compiled here in {_time(compiling)}", markup=False)
+    known = [cost for cost in forecasts if cost]
+    if len(known) == len(forecasts):
+        run_seconds = sum(cost.seconds for cost in known)
+        compile_seconds = sum(cost.compile_seconds for cost in set(known))
+        summary = f"{count(len(plan.runs), 'run')} in {count(len(known), 'group')}: at least {_format(run_seconds)}"
+        console.print(f"{summary} on {target}; compiled here in {_format(compile_seconds)}", markup=False)
 
 
-def _time(seconds: float) -> str:
+def _format(seconds: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
-def _cells(one: Forecast, number: int, first: int) -> list[str]:
-    """What is said of group `number`, which is like the group `first`."""
-    compiled = _time(one.compile_seconds) if number == first else f"like {first + 1}"
-    needed = UNKNOWN if one.needed is None else gibibytes(one.needed)
-    fits = "yes" if one.fits else "no"
-    per_round = [
-        f"{one.flops / 1e9:,.3g}" if one.flops else UNKNOWN,
-        f"{one.bytes / 1e9:,.3g}",
-        _time(one.round_seconds),
+def _cells(cost: Forecast, number: int, first: int) -> list[str]:
+    """The cells of the forecast for group `number`, which was compiled as the group `first`."""
+    return [
+        "yes" if cost.fits else "no",
+        UNKNOWN if cost.temp_bytes is None else gibibytes(cost.temp_bytes),
+        _format(cost.compile_seconds) if number == first else f"like {first + 1}",
+        f"{cost.flops / 1e9:,.3g}" if cost.flops else UNKNOWN,
+        f"{cost.bytes / 1e9:,.3g}",
+        _format(cost.round_seconds),
+        _format(cost.seconds),
     ]
-    return [fits, needed, compiled, *per_round, _time(one.seconds)]
 
 
-def _forecasts(plan: Plan, families: Sequence[Hashable], target: Target) -> Iterator[Forecast | None]:
-    """A forecast for each group, the same for a family; None where the compiler fails."""
+def _forecasts(plan: Plan, keys: Sequence[Hashable], target: Target) -> Iterator[Forecast | None]:
+    """A forecast for each group, computed once for groups with equal `keys`; None if the compiler fails."""
     try:
         devices = targets.devices(target)
     except FedsimError:
         raise
-    except Exception as error:  # whatever a compiler that does not start may raise
-        _cannot(target, error)
+    except Exception as error:  # anything that a compiler may raise when it starts
+        _print_failure(target, error)
         devices = []
     known: dict[Hashable, Forecast | None] = {}
     with Counter() as counter:
-        for number, (group, kin) in enumerate(zip(plan.groups, families, strict=True)):
+        for number, (group, key) in enumerate(zip(plan.groups, keys, strict=True)):
             counter.tick(f"compiling for {target}", number, len(plan.groups))
-            if kin not in known:
-                known[kin] = _forecast(plan, group, devices, target) if devices else None
-            yield known[kin]
+            if key not in known:
+                known[key] = _forecast(plan, group, devices, target) if devices else None
+            yield known[key]
 
 
 def _forecast(plan: Plan, group: Group, devices: list[jax.Device], target: Target) -> Forecast | None:
@@ -97,10 +99,10 @@ def _forecast(plan: Plan, group: Group, devices: list[jax.Device], target: Targe
     except FedsimError:
         raise
     except Exception as error:
-        _cannot(target, error)
+        _print_failure(target, error)
         return None
 
 
-def _cannot(target: Target, error: Exception) -> None:
-    first = str(error).strip().partition("\n")[0]
-    print(f"fedsim: the compiler for {target} fails here: {type(error).__name__}: {first}", file=sys.stderr)
+def _print_failure(target: Target, error: Exception) -> None:
+    first_line = str(error).strip().partition("\n")[0]
+    print(f"fedsim: the compiler for {target} fails: {type(error).__name__}: {first_line}", file=sys.stderr)

@@ -1,8 +1,6 @@
-"""A key of a configuration, written `section.name`: the fixed ones, and those that a factory's annotations give."""
+"""The keys of a configuration, `section.name`: the fixed ones, and the settings that factories declare."""
 
 import inspect
-import json
-import math
 import types
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -11,131 +9,141 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import jax
 import msgspec
 
-from fedsim.config.registry import BUILT_IN, Factory
-from fedsim.config.schema import Config
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import Factory
+from fedsim.config.schema import MAX_INT, Config
 from fedsim.core.settings import Bounds, Limit, Traced
 from fedsim.errors import ConfigError
+
+NOUNS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
 @dataclass(frozen=True)
 class Field:
     """A key of the configuration."""
 
-    name: str  # dotted
-    type: Any  # as msgspec checks it
+    name: str
+    """The dotted key."""
+    type: Any
+    """The type that msgspec checks values against."""
     default: Any
+    """The value of a run that does not set the key."""
     meaning: str
-    is_traced: bool  # a number here is data: runs that differ in it share a program
-    limits: tuple[Limit, ...] = ()  # where it is a number of a cohort's clients
+    """What the key sets, as a phrase."""
+    is_traced: bool
+    """Whether numbers are inputs of a compiled program, so that runs that differ in them share a program."""
+    limits: tuple[Limit, ...] = ()
+    """Limits of a number of clients, given the size of the cohort."""
 
     @property
     def section(self) -> str:
         """The part before the last dot."""
         return self.name.rpartition(".")[0]
 
-    @property
-    def choices(self) -> str:
-        """What a key with a `Literal` type may be, for messages."""
-        kind = get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
-        words = [f'"{v}"' for t in (kind, *get_args(kind)) if get_origin(t) is Literal for v in get_args(t)]
-        return " or ".join(words if get_origin(kind) is Literal else ["a number", *words])
-
 
 def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
-    """The keys that are there whatever is named."""
-    found: dict[str, Field] = {}
+    """The keys that every configuration has."""
+    result: dict[str, Field] = {}
     hints, annotated = get_type_hints(cls), get_type_hints(cls, include_extras=True)
     default = cls()
     for f in fields(cls):
         name = prefix + f.name
         if is_dataclass(hints[f.name]):
-            found |= _fixed_fields(hints[f.name], f"{f.name}.")
+            result |= _fixed_fields(hints[f.name], f"{f.name}.")
         elif name != "settings":
-            found[name] = _field(name, annotated[f.name], getattr(default, f.name))
-    return found
+            result[name] = _make_field(name, annotated[f.name], getattr(default, f.name))
+    return result
 
 
-def _field(name: str, annotation: Any, default: Any) -> Field:
+def _make_field(name: str, annotation: Any, default: Any) -> Field:
     notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     meaning = next((note for note in reversed(notes) if isinstance(note, str)), "")
-    if name in BUILT_IN:
-        built_in = f"{', '.join(BUILT_IN[name])}; or " if BUILT_IN[name] else ""
-        meaning += f" ({built_in}your own, as file.py:factory)"
+    if name in KINDS:
+        meaning += f" ({', '.join(KINDS[name].built_in)}, or a plug-in as file.py:function)"
     limits = tuple(note for note in notes if isinstance(note, Limit))
-    meaning += "".join(f"; {limit.condition}" for limit in limits if limit.is_needed)
+    meaning += "".join(f"; {limit.condition}" for limit in limits if limit.is_required)
     is_traced = any(isinstance(note, Traced) or note is Traced for note in notes)
-    return Field(name, _checked(annotation), default, meaning, is_traced, limits)
+    return Field(name, _to_msgspec(annotation), default, meaning, is_traced, limits)
 
 
-def _checked(annotation: Any, bounds: Bounds | None = None) -> Any:
-    """The type as msgspec checks it: `Bounds` hold for the numbers in it, and an array is no value of a file."""
+def _to_msgspec(annotation: Any, bounds: Bounds | None = None) -> Any:
+    """The annotation as a type for msgspec: `Bounds` as its `Meta`, lists as tuples (hashable), and no arrays."""
     if get_origin(annotation) is Annotated:
         inner, *notes = get_args(annotation)
         bounds = next((note for note in notes if isinstance(note, Bounds)), bounds)
         meta = [note for note in notes if isinstance(note, msgspec.Meta)]
-        plain = _checked(inner, bounds)
-        return Annotated[(plain, *meta)] if meta else plain
+        return Annotated[(inner, *meta)] if meta else _to_msgspec(inner, bounds)
     if get_origin(annotation) in (Union, types.UnionType):
-        members = [_checked(member, bounds) for member in get_args(annotation) if member is not jax.Array]
+        members = [_to_msgspec(member, bounds) for member in get_args(annotation) if member is not jax.Array]
         return Union[tuple(members)]  # noqa: UP007
-    if get_origin(annotation) is list:  # a setting can be compared and hashed
-        return tuple[_checked(get_args(annotation)[0], bounds), ...]  # type: ignore[misc]
+    if get_origin(annotation) is list:
+        return tuple[_to_msgspec(get_args(annotation)[0], bounds), ...]  # type: ignore[misc]
     if get_origin(annotation) is tuple:
-        members = [member if member is ... else _checked(member, bounds) for member in get_args(annotation)]
+        members = [member if member is ... else _to_msgspec(member, bounds) for member in get_args(annotation)]
         return tuple[tuple(members)]  # type: ignore[misc]
-    if annotation in (int, float):
-        limits = {} if bounds is None else {k: v for k, v in vars(bounds).items() if v is not None}
-        if annotation is int:
-            widest = {} if "lt" in limits else {"le": 2**31 - 1}  # msgspec takes one limit a side
-            widest |= {} if "gt" in limits else {"ge": -(2**31)}
-            limits = widest | {k: int(v) for k, v in limits.items()}
-        return Annotated[annotation, msgspec.Meta(**limits)] if limits else annotation
-    return annotation
+    if annotation not in (int, float):
+        return annotation
+    limits = {} if bounds is None else {name: value for name, value in vars(bounds).items() if value is not None}
+    if annotation is int:
+        widest = {} if "lt" in limits else {"le": MAX_INT}  # msgspec takes one limit on each side
+        widest |= {} if "gt" in limits else {"ge": -MAX_INT - 1}
+        limits = widest | {name: int(value) for name, value in limits.items()}
+    return Annotated[annotation, msgspec.Meta(**limits)] if limits else annotation
+
+
+def describe_type(kind: Any) -> str:
+    """The values of a type in words, for example "an integer >= 1"."""
+    arguments = get_args(kind)
+    if get_origin(kind) is Annotated:
+        metas = [note for note in arguments[1:] if isinstance(note, msgspec.Meta)]
+        limits = [(SIGNS[name], getattr(meta, name)) for meta in metas for name in SIGNS]
+        bounds = [f"{sign} {limit:g}" for sign, limit in limits if limit not in (None, MAX_INT, -MAX_INT - 1)]
+        patterns = [f"matching {meta.pattern}" for meta in metas if meta.pattern]
+        return " ".join(filter(None, [describe_type(arguments[0]), " and ".join(bounds), *patterns]))
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(describe_type(member) for member in arguments if member is not type(None))
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{value}"' for value in arguments)
+    if get_origin(kind) is tuple:
+        return f"a list, each element {describe_type(arguments[0])}"
+    return NOUNS.get(kind, str(kind))
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Whether values of the type can stand in a configuration, and be compared."""
+    """Whether values of the type can be written in a configuration, and compared."""
     if get_origin(annotation) is Annotated:
         return _is_plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType, tuple):
         return all(_is_plain(member) for member in get_args(annotation))
-    return get_origin(annotation) is Literal or annotation in (int, float, str, bool, type(None), ...)
+    return get_origin(annotation) is Literal or annotation in (*NOUNS, type(None), ...)
 
 
 @cache
 def settings_of(factory: Factory) -> tuple[Field, ...]:
-    """The keys of a factory's section: its annotated parameters that have a default."""
-    found = []
+    """The settings of a factory: its annotated parameters that have a default."""
+    result = []
     parameters = inspect.signature(factory.make).parameters
-    with_default = [name for name, parameter in parameters.items() if parameter.default is not parameter.empty]
+    defaults = {
+        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
+    }
     try:
-        made = factory.make.__init__ if inspect.isclass(factory.make) else factory.make
-        annotations = get_type_hints(inspect.unwrap(made), include_extras=True) if with_default else {}
+        function = factory.make.__init__ if inspect.isclass(factory.make) else factory.make
+        annotations = get_type_hints(inspect.unwrap(function), include_extras=True) if defaults else {}
     except (NameError, TypeError) as error:
         raise ConfigError(f"{factory.key}: {factory.name}: its annotations cannot be read: {error}") from None
-    for name in with_default:
+    for name, default in defaults.items():
         if get_origin(annotations.get(name)) is Annotated:
-            key, default = f"{factory.section}.{name}", parameters[name].default
-            field = _field(key, annotations[name], tuple(default) if isinstance(default, list) else default)
+            key = f"{factory.section}.{name}"
+            field = _make_field(key, annotations[name], tuple(default) if isinstance(default, list) else default)
             if not _is_plain(field.type):
                 raise ConfigError(
-                    f"{factory.key}: {key}: a setting is a number, text, bool, Literal, or a tuple of them"
+                    f"{factory.key}: {key}: must be a number, text, bool, Literal, or a tuple of them, "
+                    f"got {annotations[name].__origin__}; change its annotation"
                 )
-            found.append(field)
-    return tuple(found)
+            result.append(field)
+    return tuple(result)
 
 
 FIXED = _fixed_fields()
 DEFAULTS = {name: field.default for name, field in FIXED.items()}
-
-
-def toml(value: Any) -> str:
-    """A string, number, boolean or list in TOML."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # inf, -inf and nan, as TOML writes them
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except TypeError:
-        raise ConfigError(f"{value}: dates and times are no value of any key") from None

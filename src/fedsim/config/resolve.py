@@ -1,4 +1,4 @@
-"""From given values to the configuration of a run: all keys that there are, and what follows from what is named."""
+"""From values by key to the configuration of a run, with the settings of its components."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -8,51 +8,41 @@ from typing import Any
 
 import msgspec
 
-from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of, toml
+from fedsim.config.byzantine_count import configured_f, is_byzantine_count
+from fedsim.config.components import component_names, factories, flatten
+from fedsim.config.fields import FIXED, Field, describe_type, settings_of
+from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
-from fedsim.config.schema import NAME_KEYS, Config, DataChoice, Settings, check_clients, named
-from fedsim.config.told import takes_f, told
+from fedsim.config.schema import Config, Settings, check_clients
+from fedsim.config.values import format_toml, list_element
 from fedsim.errors import ConfigError
 
-WORDS = {  # what is named under each key
-    "data.name": "data set",
-    "data.partition": "partition",
-    "corruption.kind": "corruption",
-    "attack.kind": "attack",
-    "model.name": "model",
-    "client.algorithm": "algorithm",
-    "client.schedule": "schedule",
-    "server.aggregator": "aggregator",
-    "server.pre_aggregators": "pre-aggregator",
-    "server.optimizer": "server's optimiser",
-    "server.schedule": "schedule",
-}
-RESERVED = ("name", "seed", "sweep", "budget", "slurm")  # no name of a section
-BUILT_INSIDE = (  # the trace of a program, from `HParams`; all others are built on the host
-    "attack.kind",
-    "client.algorithm",
-    "client.schedule",
-    "server.aggregator",
-    "server.pre_aggregators",
-    "server.optimizer",
-    "server.schedule",
+RESERVED = ("name", "seed", "sweep", "budget", "slurm")  # not allowed as names of sections
+SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
+SWEEP_HELP = (
+    "# Each [[sweep]] block is a grid over any keys. The runs are those of all blocks, equal runs once.",
+    "# [[sweep]]",
+    '# server.aggregator = ["fedavg", "arfl"]',
+    "# seed = [0, 1, 2, 3, 4]",
 )
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All keys that a configuration may have; a user's own factories bring theirs."""
+    """All keys that a configuration may have: the fixed ones, and the settings of built-in components and plug-ins."""
 
-    fields: Mapping[str, Field]  # by dotted name, in order
-    headings: Mapping[str, str]  # what each section is, in a sentence
+    fields: Mapping[str, Field]
+    """The keys by dotted name, in order."""
+    headings: Mapping[str, str]
+    """A sentence about each section."""
 
-    def check(self, name: str, sections: Iterable[str] = ()) -> None:
-        """Raises `ConfigError` with the nearest right name (of `sections` first) where there is no such key."""
+    def check_key(self, name: str, sections: Iterable[str] = ()) -> None:
+        """Raises `ConfigError` for an unknown key, with the nearest name (of `sections` first)."""
         if name not in self.fields:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
 
     def nearest(self, name: str) -> str | None:
-        """The key most like `name`, if any is: the whole name, or else its last part."""
+        """The most similar key, by its whole name or else by its last part; None if none is similar."""
         last_parts = {key.rpartition(".")[2]: key for key in reversed(list(self.fields))}  # the first of several
         match = nearest(name, self.fields)
         if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
@@ -60,115 +50,90 @@ class Schema:
         return match
 
     def resolve(self, values: Mapping[str, Any]) -> Config:
-        """The configuration with `values` by dotted key, the others at their defaults.
+        """The run with `values` by dotted key and defaults for all other keys.
 
-        It has the settings of the factories that it names and of no others, and every key that has no effect is at its
-        default, so that equal runs compare equal. Raises `ConfigError` where a value is wrong.
+        It has the settings of the components that it names, and keys without effect are at their defaults, so that
+        equal runs compare equal. Raises `ConfigError` for an unknown key or a wrong value.
         """
-        fixed: dict[str, Any] = {}
+        nested: dict[str, Any] = {}
         for name, value in values.items():
-            self.check(name)
-            section, _, last = name.rpartition(".")
+            self.check_key(name)
+            value = self._convert(name, value)
+            section, _, key = name.rpartition(".")
             if name in FIXED:
-                (fixed.setdefault(section, {}) if section else fixed)[last] = value
-            else:
-                self._convert(name, value)
-        try:
-            config = msgspec.convert(fixed, Config)
-        except msgspec.ValidationError as error:
-            raise self._complaint(error, values) from None
-        for key, name in named(flatten(config)):
-            find(key, name)  # also where it has no effect: a wrong name is a mistake all the same
+                (nested.setdefault(section, {}) if section else nested)[key] = value
+        config = msgspec.convert(nested, Config)
+        for key, name in component_names(flatten(config)):
+            find(key, name)  # also for a component that has no effect: an unknown name is an error
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
         config = canonical(config)
         return replace(config, settings=self._settings(config, values))
 
     def _settings(self, config: Config, values: Mapping[str, Any]) -> Settings:
-        """Those of the factories that `config` names."""
-        of_named = {field.name for factory in factories(config) for field in settings_of(factory)}
-        kept = [field for field in self.fields.values() if field.name in of_named]
-        f = {field.name: number for field in kept if (number := told(config, field)) is not None}
+        """The settings of the run's components."""
+        names = {field.name for factory in factories(config) for field in settings_of(factory)}
+        kept = [field for field in self.fields.values() if field.name in names]
+        f = {field.name: number for field in kept if (number := configured_f(config, field)) is not None}
         for name, number in f.items():
             if values.get(name, number) != number:
                 raise ConfigError(
-                    f"{name}: {values[name]}, but server.num_byzantine gives it {number}; leave one of them out"
+                    f"{name}: must equal server.num_byzantine ({number}), got {values[name]}; remove one of them"
                 )
         given = {field.name: field.default for field in kept} | dict(values) | f
         return tuple((field.name, self._convert(field.name, given[field.name])) for field in kept)
 
     def _convert(self, name: str, value: Any) -> Any:
-        """A setting's value, checked."""
+        """The value of a key, checked."""
+        kind = self.fields[name].type
         try:
-            return msgspec.convert(value, self.fields[name].type)
-        except msgspec.ValidationError as error:
-            raise self._complaint(error, {name: value}, name) from None
-
-    def _complaint(self, error: msgspec.ValidationError, values: Mapping[str, Any], key: str = "") -> ConfigError:
-        what, _, where = str(error).partition(" - at ")
-        where = key or where.strip("`").removeprefix("$.")
-        if what.startswith("Invalid enum value"):
-            what = f"expected {self.fields[where].choices}"
-        name = where.partition("[")[0]  # of the whole list
-        if name in values:
-            what = f"{what.partition(', got ')[0]}, got {values[name]!r}"
-        return ConfigError(f"{where}: {what[0].lower()}{what[1:]}")
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            several = (
+                value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
+            )
+            remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
+            raise ConfigError(f"{name}: must be {describe_type(kind)}, got {value!r}{remedy}") from None
 
     def reference(self) -> str:
-        """Every key with its default and meaning, as TOML that may be run; keys without a default are commented out."""
+        """Every key with its default and meaning, as TOML that runs; keys without a default are commented out."""
         lines, section = [], ""
         for field in self.fields.values():
             if field.section != section:
                 section = field.section
                 lines += ["", f"# {self.headings[section]}", f"[{section}]"]
             last = field.name.rpartition(".")[2]
-            setting = f"# {last} = ..." if field.default is None else f"{last} = {toml(field.default)}"
+            setting = f"# {last} = ..." if field.default is None else f"{last} = {format_toml(field.default)}"
             lines.append(f"{setting:<24}  # {field.meaning}")
         return "\n".join([*lines, "", *SWEEP_HELP]) + "\n"
 
 
-SWEEP_HELP = (
-    "# A sweep: each [[sweep]] is a grid over any keys; all blocks together are the runs, equal runs once.",
-    "# [[sweep]]",
-    '# server.aggregator = ["fedavg", "arfl"]',
-    "# seed = [0, 1, 2, 3, 4]",
-)
-
-
 @cache
-def schema(own: tuple[Factory, ...] = ()) -> Schema:
-    """The fixed keys, the settings of fedsim's own factories, and those of a user's `own`."""
-    headings = {section: inspect.getdoc(getattr(Config(), section)) or "" for section in _sections(FIXED) if section}
-    found = dict(FIXED)
-    makers: dict[str, Factory] = {}
-    for factory in [*built_in_factories(), *own]:
+def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
+    """The fixed keys, and the settings of the built-in components and of `plugins`."""
+    fixed_sections = {field.section: None for field in FIXED.values()}
+    headings = {section: inspect.getdoc(getattr(Config(), section)) or "" for section in fixed_sections if section}
+    keys = dict(FIXED)
+    owners: dict[str, Factory] = {}
+    for factory in [*built_in_factories(), *plugins]:
         settings = settings_of(factory)
         if not settings:
             continue
-        before = makers.setdefault(factory.section, factory)
-        if factory.section in (*_sections(FIXED), *RESERVED) or before.make is not factory.make:
-            whose = "a key or section of every configuration" if before is factory else f"the section of {before.name}"
+        owner = owners.setdefault(factory.section, factory)
+        if factory.section in (*fixed_sections, *RESERVED) or owner.make is not factory.make:
+            use = "a key or section of every configuration" if owner is factory else f"the section of {owner.name}"
             raise ConfigError(
-                f"{factory.key}: {factory.name}: {factory.section} is {whose} already; give the function another name"
+                f"{factory.key}: {factory.name}: {factory.section} is {use} already; give the function another name"
             )
-        headings[factory.section] = f"Settings of the {WORDS[factory.key]} {factory.name}."
-        found |= {field.name: field for field in settings}
-    return Schema(found, headings)
-
-
-def _sections(found: Mapping[str, Field]) -> list[str]:
-    return list(dict.fromkeys(field.section for field in found.values()))
-
-
-def flatten(config: Config) -> dict[str, Any]:
-    """The configuration as {dotted key: value}, settings of factories behind the fixed keys."""
-    return {name: _fixed(config, name) for name in FIXED} | dict(config.settings)
+        headings[factory.section] = f"Settings of the {KINDS[factory.key].noun} {factory.name}."
+        keys |= {field.name: field for field in settings}
+    return Schema(keys, headings)
 
 
 def canonical(config: Config) -> Config:
     """The same run with every fixed key that has no effect on it at its default."""
     default = Config()
-    if not any(map(takes_f, (field for factory in factories(config) for field in settings_of(factory)))):
+    if not any(is_byzantine_count(field) for factory in factories(config) for field in settings_of(factory)):
         config = replace(config, server=replace(config.server, num_byzantine=None))
     if config.client.steps is not None:
         config = replace(config, client=replace(config.client, epochs=default.client.epochs))
@@ -177,59 +142,5 @@ def canonical(config: Config) -> Config:
         return replace(config, corruption=default.corruption, attack=default.attack)
     if corruption.clients:
         ids = tuple(sorted(set(corruption.clients)))
-        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start=corruption.start)
+        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start_round=corruption.start_round)
     return replace(config, corruption=corruption)
-
-
-def factories(config: Config) -> list[Factory]:
-    """All that the configuration names."""
-    return [find(key, name) for key, name in named({key: _fixed(config, key) for key in NAME_KEYS})]
-
-
-def defaults(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Every key that a run by dotted key has, with the settings of what it names, at its default.
-
-    Raises `ConfigError` where it names what is not there any more.
-    """
-    factories = [find(key, name) for key, name in named(dict(run))]
-    return DEFAULTS | {field.name: field.default for factory in factories for field in settings_of(factory)}
-
-
-def _fixed(config: Config, key: str) -> Any:
-    """The value of a fixed key."""
-    section, _, last = key.rpartition(".")
-    return getattr(getattr(config, section) if section else config, last)
-
-
-def settings_under(config: Config, *keys: str) -> Settings:
-    """The settings of the factories that are named under `keys`."""
-    chosen = [factory for factory in factories(config) if factory.key in keys]
-    names = {field.name for factory in chosen for field in settings_of(factory)}
-    return tuple((name, value) for name, value in config.settings if name in names)
-
-
-def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
-    """The settings of one factory, by the names of its parameters."""
-    values = dict(config.settings)
-    names = [field.name for field in settings_of(factory) if field.name in values]
-    return {name.rpartition(".")[2]: values[name] for name in names}
-
-
-def limited(config: Config, key: str, name: str) -> list[tuple[Field, float]]:
-    """The settings with limits, and their numbers, of the factory that is called `name` under `key`."""
-    values = dict(config.settings)
-    found = [(field, values.get(field.name)) for field in settings_of(find(key, name)) if field.limits]
-    return [(field, value) for field, value in found if value is not None]
-
-
-def data_choice(config: Config) -> DataChoice:
-    """All that decides which examples the run's clients have."""
-    return DataChoice(config.data, settings_under(config, "data.name", "data.partition"))
-
-
-def traced_settings(config: Config) -> dict[str, float]:
-    """The settings that are data for a compiled program: numbers marked `Traced`, of what is built inside the trace."""
-    inside = [factory for factory in factories(config) if factory.key in BUILT_INSIDE]
-    marked = {field.name for factory in inside for field in settings_of(factory) if field.is_traced}
-    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
-    return {name: value for name, value in config.settings if name in marked and is_number(value)}

@@ -1,86 +1,30 @@
-"""Experiments from TOML files, dicts and the command line: one configuration, and `[[sweep]]` grids over any keys."""
+"""Experiments from TOML files and tables, with overrides."""
 
-import copy
-import dataclasses
-import hashlib
-import itertools
 import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedsim.config import bundled
-from fedsim.config.fields import DEFAULTS, FIXED, toml
+from fedsim.config.experiment import Experiment
+from fedsim.config.fields import FIXED
+from fedsim.config.kinds import KINDS
 from fedsim.config.reader import PAPER, Block, Reader
-from fedsim.config.registry import Factory, beside, did_you_mean, find, lookup, nearest
-from fedsim.config.resolve import Schema, schema
-from fedsim.config.schema import NAME_KEYS, Config, named
+from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path
+from fedsim.config.resolve import schema
+from fedsim.config.values import Sweep, parse_words, to_plain
 from fedsim.errors import ConfigError, OverrideError
 
 MAX_RUNS = 100_000
-DEFAULT = "default"  # on a command line: the key at its default
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A configuration and its sweep: each block is a grid, all blocks together are the runs."""
-
-    values: dict[str, Any]  # by dotted key; keys that are not here are at their defaults
-    sweep: tuple[Block, ...]
-    schema: Schema
-    commanded: frozenset[str] = dataclasses.field(
-        default=frozenset(), compare=False
-    )  # keys that the file was overridden by
-    serves: frozenset[str] = dataclasses.field(
-        default=frozenset(), compare=False
-    )  # sections of all that the file names anywhere
-
-    @property
-    def name(self) -> str:
-        """Of the run folder."""
-        return str(self.values.get("name", "fedsim"))
-
-    def points(self) -> Iterator[dict[str, Any]]:
-        """The points of all grids in the order of the blocks, the first key of a block outermost."""
-        for block in self.sweep or ({},):
-            for point in itertools.product(*block.values()):
-                yield self.values | dict(zip(block, point, strict=True))
-
-    def runs(self) -> list[Config]:
-        """The runs: `points` without keys that have no effect, equal ones once. `ConfigError` where one is wrong."""
-        return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
-
-    def dump(self) -> str:
-        """The experiment as TOML with every key resolved; `parse` of it is the same experiment."""
-        named_anywhere = dict.fromkeys(one for values in self.points() for one in named(DEFAULTS | values))
-        sections = {find(key, name).section for key, name in named_anywhere}
-        kept = {n: field for n, field in self.schema.fields.items() if n in FIXED or field.section in sections}
-        values = {name: self.values.get(name, field.default) for name, field in kept.items()}
-        lines, section = [], ""
-        for name, field in self.schema.fields.items():
-            if values.get(name) is None:
-                continue
-            if field.section != section:
-                section = field.section
-                lines.append(f"\n[{section}]")
-            lines.append(f"{name.rpartition('.')[2]} = {toml(values[name])}")
-        for block in self.sweep:
-            lines.append("\n[[sweep]]")
-            lines += [f"{name} = {toml(values)}" for name, values in block.items()]
-        return "\n".join(lines) + "\n"
-
-    def digest(self) -> str:
-        """Eight hexadecimal digits that change with any key."""
-        return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
+DEFAULT = "default"  # as an override: the default of the key
 
 
 def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
-    """The experiment in the file `path`, or in fedsim's own of that name; `overrides` and `budget` as in `parse`.
+    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `from_tables`.
 
-    A `ConfigError` names the file; it is an `OverrideError`, which does not, for the value of one of `overrides`.
+    A `ConfigError` names the file. For the value of an override it is an `OverrideError`, which does not.
     """
     path = bundled.located(path)
     try:
@@ -97,9 +41,8 @@ def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | N
     try:
         return parse(text, overrides, name or "fedsim", budget, path.parent)
     except ConfigError as error:
-        key = str(error).partition(": ")[0]
-        is_given = key in {given.removeprefix("sweep.") for given in overrides or {}}
-        raise (OverrideError(str(error)) if is_given else ConfigError(f"{path}: {error}")) from None
+        is_override = str(error).partition(": ")[0] in (overrides or {})
+        raise (OverrideError(str(error)) if is_override else ConfigError(f"{path}: {error}")) from None
 
 
 def parse(
@@ -124,86 +67,79 @@ def from_tables(
     budget: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
-    """The experiment in nested `tables`. Of `overrides`, "key" fixes a key (in the sweep too), "sweep.key" sweeps it.
+    """The experiment in nested `tables`, in which a `Sweep` in place of a value is swept.
 
-    Values of overrides are strings as on a command line, or lists of them for "sweep.key" and for a key that takes a
-    list; the string "default" takes a key back. A `budget` is a table
-    [budget.NAME]: its keys win over the others, its [[budget.NAME.sweep]] replaces the sweep, and the experiment's name
-    gets "-NAME" at its end. "paper", and None, are the tables without them. A user's own files are looked for in the
-    working directory, then in `folder`. Raises `ConfigError` where anything is wrong.
+    `overrides` by dotted key win over values, sweep and budget: a value fixes its key, a `Sweep` sweeps it, and
+    "default" restores its default. A `budget` is a table [budget.NAME]: its keys win over the others, its
+    [[budget.NAME.sweep]] replaces the sweep, and "-NAME" is appended to the experiment's name; "paper" and None are the
+    tables without any budget. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
+    `ConfigError` for an unknown key or a wrong value.
     """
-    document = copy.deepcopy(dict(tables))
-    given = dict(overrides or {})
-    reader = Reader(schema(_own_factories(document, given, folder)), folder)
+    document, changes = to_plain(tables), to_plain(overrides or {})
+    changes = {key: parse_words(value, FIXED[key].type) if key in FIXED else value for key, value in changes.items()}
+    named = list(_component_names(document))
+    named_plugins = [
+        (key, resolve_path(word, folder)) for key, word in (*named, *_component_names(changes)) if ":" in word
+    ]
+    reader = Reader(schema(tuple(find(key, word) for key, word in dict.fromkeys(named_plugins))), folder)
 
     budgets = reader.budgets(document.pop("budget", {}))
     blocks = reader.blocks(document.pop("sweep", []), "sweep") or []
-    values = {"name": name} | dict(reader.walk(document))
+    values, axes = _split({"name": name} | dict(reader.walk(document)))
+    blocks = _with_axes(blocks, axes)
     if budget not in (None, PAPER):
-        fixed, own_blocks = lookup("--budget", budget, budgets)
+        table, replacing_blocks = lookup("--budget", budget, budgets)
+        fixed, axes = _split(table)
         values |= {"name": f"{values['name']}-{budget}"} | fixed
-        blocks = [_without(block, fixed) for block in blocks] if own_blocks is None else own_blocks
-    for key, text in given.items():
-        target = key.removeprefix("sweep.")
-        reader.schema.check(target)
-        if target == key:
-            values.pop(key, None)
-            if text != DEFAULT:
-                values[key] = reader.value(key, text)
-            blocks = [_without(block, [key]) for block in blocks]
-        else:
-            axis = [reader.value(target, one) for one in text]
-            blocks = [block | {target: axis} for block in blocks or [{}]]
+        blocks = [_without(block, fixed) for block in blocks] if replacing_blocks is None else replacing_blocks
+        blocks = _with_axes(blocks, axes)
+    for key in changes:
+        reader.schema.check_key(key)
+    fixed, axes = _split({key: reader.value(key, value) for key, value in changes.items()})
+    values = {key: value for key, value in (values | fixed).items() if fixed.get(key) != DEFAULT}
+    blocks = _with_axes([_without(block, fixed) for block in blocks], axes)
 
-    num_points = sum(math.prod(len(values) for values in block.values()) for block in blocks)
+    for key, swept in ((key, swept) for block in blocks for key, swept in block.items()):
+        if not swept:
+            raise ConfigError(f"{key}: must have at least one value in a sweep, got []")
+    num_points = sum(math.prod(map(len, block.values())) for block in blocks)
     if num_points > MAX_RUNS:
-        raise ConfigError(f"sweep: {num_points} runs are more than {MAX_RUNS}")
-    commanded = frozenset(key.removeprefix("sweep.") for key in given)
-    experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, commanded, _served(tables))
-    experiment.schema.resolve(next(experiment.points()))  # the others are checked when the runs are made
+        raise ConfigError(f"sweep: must have at most {MAX_RUNS} runs, got {num_points}")
+    sections = frozenset(word.rpartition(":")[2] for _, word in named)
+    experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
+    experiment.schema.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment
 
 
-def _served(value: Any, key: str = "") -> frozenset[str]:
-    """The sections of all that tables name, in any sweep or budget."""
+def _component_names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """(key, name) of every component that nested tables name, in any sweep or budget."""
     if isinstance(value, Mapping):
-        return frozenset().union(*(_served(inner, f"{key}.{name}") for name, inner in value.items()))
-    if isinstance(value, list | tuple):
-        return frozenset().union(*(_served(inner, key) for inner in value))
-    is_name = isinstance(value, str) and ".".join(key.split(".")[-2:]) in NAME_KEYS
-    return frozenset([value.rpartition(":")[2]] if is_name else [])
+        for name, inner in value.items():
+            yield from _component_names(inner, f"{key}.{name}")
+    elif isinstance(value, list | Sweep):
+        for inner in value.values if isinstance(value, Sweep) else value:
+            yield from _component_names(inner, key)
+    elif isinstance(value, str) and (target := ".".join(key.split(".")[-2:])) in KINDS:
+        yield target, value
 
 
-def _own_factories(document: Any, overrides: Mapping[str, Any], folder: Path) -> tuple[Factory, ...]:
-    """Every factory of the user's own that is named anywhere."""
-    texts: dict[tuple[str, str], None] = {}
-
-    def collect(value: Any, key: str) -> None:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                collect(inner, f"{key}.{name}")
-        elif isinstance(value, list | tuple):
-            for inner in value:
-                collect(inner, key)
-        elif isinstance(value, str) and ":" in value:
-            target = ".".join(key.split(".")[-2:])
-            is_list = value.lstrip().startswith("[")  # on a command line
-            for name in re.split(r"[\s,\[\]\"']+", value) if is_list else [value]:
-                if target in NAME_KEYS and ":" in name:
-                    texts[target, beside(name, folder)] = None
-
-    collect(document, "")
-    collect(dict(overrides), "")
-    return tuple(find(key, name) for key, name in texts)
+def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], Block]:
+    """Values of keys, and the values of those that are swept."""
+    fixed = {key: value for key, value in values.items() if not isinstance(value, Sweep)}
+    return fixed, {key: list(value.values) for key, value in values.items() if isinstance(value, Sweep)}
 
 
-def _by_section(block: Block) -> Block:
-    """The block with the keys of a section one behind the other, as TOML has them: so runs keep their order in it."""
-    groups: dict[str, Block] = {}
-    for key, values in block.items():
-        groups.setdefault(key.rpartition(".")[0] or key, {})[key] = values
-    return {key: values for group in groups.values() for key, values in group.items()}
+def _with_axes(blocks: list[Block], axes: Block) -> list[Block]:
+    return [block | axes for block in blocks or [{}]] if axes else blocks
 
 
 def _without(block: Block, keys: Iterable[str]) -> Block:
     return {key: values for key, values in block.items() if key not in keys}
+
+
+def _by_section(block: Block) -> Block:
+    """The block with the keys of each section together, as TOML writes them, so that a dump keeps the order of runs."""
+    groups: dict[str, Block] = {}
+    for key, values in block.items():
+        groups.setdefault(key.rpartition(".")[0] or key, {})[key] = values
+    return {key: values for group in groups.values() for key, values in group.items()}

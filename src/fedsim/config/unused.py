@@ -1,67 +1,66 @@
-"""Keys that were given and do nothing in any run: what is told of them."""
+"""Keys that a configuration sets although they have no effect on any run."""
 
 from collections.abc import Sequence
 from typing import Any
 
+from fedsim.config.components import flatten
+from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
-from fedsim.config.resolve import flatten
 from fedsim.config.schema import Config
-from fedsim.config.toml import Experiment
 
-NOBODY = "there is no corruption or attack, or nobody is corrupted (corruption.fraction, corruption.clients)"
-WHY = {
-    "corruption.kind": "nobody is corrupted: set corruption.fraction",
-    "attack.kind": "nobody is corrupted: set corruption.fraction",
-    "client.epochs": "client.steps stands in its place",
+NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+REASONS = {
+    "corruption.kind": NOT_CORRUPTED,
+    "attack.kind": NOT_CORRUPTED,
+    "client.epochs": "client.steps replaces it",
     "server.num_byzantine": "no rule or pre-aggregator takes it",
 }
+NO_CORRUPTION = "there is no corruption or attack, or corruption.fraction and corruption.clients are not set"
 
 
-def unused(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
-    """A line for each key that was given, in the file, on the command line or in the sweep, and does nothing."""
+def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
+    """A message for each key that the file, an override or the sweep sets without effect on any of the runs."""
     given: dict[str, list[Any]] = {key: [value] for key, value in experiment.values.items()}
     for block in experiment.sweep:
         for key, values in block.items():
             given.setdefault(key, []).extend(values)
     resolved = [flatten(config) for config in runs]
-    lines = [f"{key}: has no effect: {why}" for key in given if (why := _why(experiment, key, given, runs, resolved))]
+    reasons = {key: _reason(experiment, key, values, runs, resolved) for key, values in given.items()}
+    lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
     for block in experiment.sweep:
-        lines += [f"sweep: {key} has a value twice" for key, values in block.items() if _repeats(values)]
-        lines += ["sweep: name says nothing of a run; the folder has one name"] if "name" in block else []
+        lines += [f"sweep: {key} has a value twice" for key, values in block.items() if _has_duplicates(values)]
+        lines += ["sweep: name cannot be swept: it names the run folder"] if "name" in block else []
     return lines
 
 
-def _repeats(values: Sequence[Any]) -> bool:
+def _has_duplicates(values: Sequence[Any]) -> bool:
     return len({repr(value) for value in values}) < len(values)
 
 
-def _why(
+def _reason(
     experiment: Experiment,
     key: str,
-    given: dict[str, list[Any]],
+    values: Sequence[Any],
     runs: Sequence[Config],
     resolved: Sequence[dict[str, Any]],
 ) -> str:
-    """Why the key does nothing; "" where it does something."""
+    """Why the key has no effect; "" if it has one."""
     if key not in FIXED:
         section = key.rpartition(".")[0]
-        of_others = section in experiment.serves and key not in experiment.commanded  # the file has runs for more rules
-        return "" if of_others or any(key in run for run in resolved) else f"no run uses {section}"
+        is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other budgets
+        return "" if is_named or any(key in run for run in resolved) else f"no run uses {section}"
     if key == "data.num_clients":
         return "the data set has its own clients" if all(run.data.partition == "natural" for run in runs) else ""
     if key == "engine.micro_batch":
-        sizes = [value for value in given[key] if isinstance(value, int)]
+        sizes = [value for value in values if isinstance(value, int)]
         largest = max(run.client.batch_size for run in runs)
-        return f"a batch is only {largest}" if sizes and min(sizes) > largest else ""
-    different = [value for value in map(_plain, given[key]) if value != FIXED[key].default]
-    if key.partition(".")[0] not in ("corruption", "attack") and key not in WHY:
+        return f"the largest batch has {largest} examples" if sizes and min(sizes) > largest else ""
+    if key.partition(".")[0] not in ("corruption", "attack") and key not in REASONS:
         return ""
-    if not different or any(run[key] != FIXED[key].default for run in resolved):
+    default = FIXED[key].default
+    changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != default]
+    if not changed or any(run[key] != default for run in resolved):
         return ""
     if key in ("corruption.fraction", "corruption.rounding") and any(run["corruption.clients"] for run in resolved):
-        return "corruption.clients says who is corrupted"
-    return WHY.get(key, NOBODY)
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+        return "corruption.clients replaces it"
+    return REASONS.get(key, NO_CORRUPTION)

@@ -1,4 +1,4 @@
-"""What one client computes of its examples. There is no client axis in this file: batching is the caller's `vmap`."""
+"""Losses and gradients of one client. There is no client axis in this file: batching is the caller's `vmap`."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from fedsim.core.types import Array, Client, ClientData, PyTree, Task, Variables
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, ClientData, ClientSlice, PyTree, Variables
 
-Count = TypeVar("Count", int, Array)
+Integer = TypeVar("Integer", int, Array)
 
 
 @custom_vmap
 def lockstep_max(steps: Array) -> Array:
-    """`steps`; under `vmap`, at any nesting, the largest of the clients that run in lockstep, unbatched.
+    """Returns `steps` []; under `vmap`, at any nesting, the maximum over the clients in lockstep, unbatched.
 
-    A loop whose bound is batched becomes a select over its whole carry, at every step; this keeps it a plain loop.
+    A loop with a batched bound becomes a select over its whole carry at every step; this keeps it a plain loop.
     """
     return steps
 
@@ -27,23 +28,23 @@ def _lockstep_max_rule(axis_size: int, in_batched: list[bool], steps: Array) -> 
     return lockstep_max(jnp.max(steps) if in_batched[0] else steps), False
 
 
-def num_batches(count: Count, batch_size: int) -> Count:
-    """Batches in which `count` examples go through, the last one possibly partial."""
-    return (count + batch_size - 1) // batch_size
+def num_batches(num_examples: Integer, batch_size: int) -> Integer:
+    """Number of batches that hold `num_examples` examples; the last one may be partial."""
+    return (num_examples + batch_size - 1) // batch_size
 
 
-def take_batch(data: ClientData, client: Client, positions: Array) -> tuple[Array, Array, Array]:
+def take_batch(data: ClientData, client: ClientSlice, positions: Array) -> tuple[Array, Array, Array]:
     """The client's examples at `positions` [B] as (x, y, mask); the mask is False past the client's last example.
 
-    What is masked is the client's own first example, so that nobody computes with somebody else's NaN.
+    Padding repeats the client's first example, so that it never reads another client's NaN.
     """
     mask = positions < client.num_examples
     index = client.offset + jnp.where(mask, positions, 0)
     return data.x[index], data.y[index], mask
 
 
-def client_loss(task: Task, variables: Variables, data: ClientData, client: Client, batch_size: int) -> Array:
-    """Mean training loss of the model over the client's m_i examples: the paper's empirical risk. 0 without any."""
+def client_loss(task: Task, variables: Variables, data: ClientData, client: ClientSlice, batch_size: int) -> Array:
+    """Mean training loss [] over the client's m_i examples, the paper's empirical risk; 0 without examples."""
 
     def step(i: Array, loss_sum: Array) -> Array:
         batch = take_batch(data, client, i * batch_size + jnp.arange(batch_size))
@@ -54,8 +55,11 @@ def client_loss(task: Task, variables: Variables, data: ClientData, client: Clie
     return loss_sum / jnp.maximum(client.num_examples, 1)
 
 
-def gradient_of(task: Task) -> Callable[..., tuple[PyTree, PyTree]]:
-    """params, statistics, x [B, ...], y [B, ...], mask [B], key -> gradient of the training loss, new statistics."""
+Gradient = Callable[[PyTree, PyTree, Array, Array, Array, Array], tuple[PyTree, PyTree]]
+
+
+def loss_gradient(task: Task) -> Gradient:
+    """`(params, statistics, x [B, ...], y [B, ...], mask [B], key) -> (gradient of the loss, statistics)`."""
 
     def loss(params: PyTree, statistics: PyTree, x: Array, y: Array, mask: Array, key: Array) -> tuple[Array, PyTree]:
         return task.loss(Variables(params, statistics), x, y, mask, key)
@@ -67,19 +71,18 @@ def batch_gradient(
     task: Task,
     variables: Variables,
     data: ClientData,
-    client: Client,
+    client: ClientSlice,
     positions: Array,
     key: Array,
     micro_batch: int = 0,
 ) -> tuple[PyTree, PyTree]:
-    """The gradient of the mean training loss over the client's examples at `positions` [B], and the new statistics.
+    """Gradient of the mean training loss over the client's examples at `positions` [B], and the new statistics.
 
-    `micro_batch` examples at a time, if it is neither 0 nor B or more: what stays in a processor's cache is faster, it
-    needs less memory, and a partial batch costs no more than its own micro-batches. The sum of their gradients,
-    weighted by their examples, is the batch's; but each draws its own dropout and augmentation, and moves the
-    statistics by itself.
+    With 0 < `micro_batch` < B, that many examples at a time: they stay in the processor's cache, need less memory, and
+    a partial batch costs no more than its own micro-batches. The batch's gradient is the mean of theirs, weighted by
+    examples; but each micro-batch draws its own dropout and augmentation and updates the statistics by itself.
     """
-    batch_size, gradient = positions.shape[0], gradient_of(task)
+    batch_size, gradient = positions.shape[0], loss_gradient(task)
     if not 0 < micro_batch < batch_size:
         return gradient(*variables, *take_batch(data, client, positions), key)
     padded = jnp.pad(positions, (0, -batch_size % micro_batch), constant_values=jnp.iinfo(positions.dtype).max)
@@ -88,12 +91,12 @@ def batch_gradient(
     def add(j: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         total, statistics = carry
         x, y, mask = take_batch(data, client, jax.lax.dynamic_slice(padded, (j * micro_batch,), (micro_batch,)))
-        grads, moved = gradient(variables.params, statistics, x, y, mask, jax.random.fold_in(key, j))
+        grads, new_statistics = gradient(variables.params, statistics, x, y, mask, jax.random.fold_in(key, j))
         share = jnp.sum(mask) / jnp.maximum(in_batch, 1)
-        added = jax.tree.map(lambda t, g: t + share.astype(g.dtype) * g, total, grads), moved
+        added = jax.tree.map(lambda t, g: t + share.astype(g.dtype) * g, total, grads), new_statistics
         if not jax.tree.leaves(statistics):
             return added
-        # A client that is through this batch waits; what statistics make of no example at all may be NaN.
+        # A client without examples left waits; statistics of no examples may be NaN.
         return jax.tree.map(lambda new, old: jnp.where(share > 0, new, old), added, carry)
 
     num_micro = lockstep_max(num_batches(in_batch, micro_batch))

@@ -1,16 +1,17 @@
-"""Which clients are corrupted, and what belongs to whom. The corruptions themselves are in `fedsim.corruption`."""
+"""Choosing corrupted clients and corrupting their data. The corruptions themselves are in `fedsim.corruption`."""
 
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.trees import per_client
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.contracts import Corruption
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> Array:
-    """Who is corrupted, [N] bool: the first `num_corrupted` of a random permutation of the clients.
+    """Which clients are corrupted, [N] bool: the first `num_corrupted` of a random permutation.
 
     So under one key a larger fraction corrupts the clients of a smaller one and some more.
     """
@@ -18,19 +19,20 @@ def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> 
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
-def owners(data: ClientData) -> Array:
-    """The client [M] that each training example belongs to."""
+def example_owners(data: ClientData) -> Array:
+    """The client [M] that owns each training example."""
     return jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
 
 
-def some_labels(key: Array, data: ClientData, rates: Array) -> Array:
-    """Which labels are meant, bool like `data.y`: each with its client's probability out of `rates` [N]."""
-    return jax.random.uniform(key, data.y.shape) < per_client(rates[owners(data)], data.y)
+def draw_labels(key: Array, data: ClientData, rates: Array) -> Array:
+    """A random selection of labels, bool like `data.y`: each with the probability of its client in `rates` [N]."""
+    return jax.random.uniform(key, data.y.shape) < expand_like(rates[example_owners(data)], data.y)
 
 
-def wants_classes(spec: DataSpec) -> str | None:
-    """The `Corruption.problem` of one that makes labels: why it is not for such data."""
-    return None if spec.targets == "classes" else "is for classes, and the targets are numbers"
+def require_classes(spec: DataSpec) -> None:
+    """The `Corruption.validate` of label noise: raises `ValueError` if the targets are not classes."""
+    if spec.targets != "classes":
+        raise ValueError(f"targets must be classes, got {spec.targets}")
 
 
 def corrupt(
@@ -41,15 +43,24 @@ def corrupt(
     num_corrupted: Array | int,
     client_ids: Sequence[int] = (),
 ) -> ClientData:
-    """`data` after `corruption` of `num_corrupted` clients drawn from `key`, or of exactly `client_ids` if given.
+    """Corrupts `num_corrupted` clients drawn from `key`, or exactly `client_ids` if given, and marks them as such.
 
-    Marks them in the result's `corrupted`.
+    Raises `ValueError` if `num_corrupted` is not a number of clients.
+
+    >>> import jax, numpy as np, fedsim
+    >>> y = np.repeat(np.arange(3), 4)
+    >>> data = fedsim.from_arrays(np.zeros((12, 2), np.float32), y, y, np.zeros((3, 2), np.float32), np.arange(3))
+    >>> flipping = fedsim.corruption.flipping()
+    >>> fedsim.corrupt(flipping, jax.random.key(0), data.train, data.spec, num_corrupted=2).corrupted.sum().item()
+    2
     """
-    num_clients = data.counts.shape[0]
+    num_clients = data.num_examples.shape[0]
     if not isinstance(num_corrupted, jax.core.Tracer):
         number = float(num_corrupted)
         if not number.is_integer() or not 0 <= number <= num_clients:
-            raise ValueError(f"num_corrupted: a number of the {num_clients} clients, not {number:g} (no fraction)")
+            raise ValueError(
+                f"num_corrupted: must be an integer from 0 to {num_clients}, the number of clients, got {number:g}"
+            )
     data = jax.tree.map(jnp.asarray, data)
     clients_key, data_key = jax.random.split(key)
     if client_ids:

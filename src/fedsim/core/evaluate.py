@@ -5,50 +5,60 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.core.client import lockstep_max, num_batches, take_batch
-from fedsim.core.types import Array, Client, ClientData, Metrics, Task, Variables
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 
 PERCENTILES = (10, 50, 90)  # over clients
 
 
 def evaluate(task: Task, variables: Variables, x: Array, y: Array, batch_size: int = 1000) -> Metrics:
-    """Metrics of the model summed over the examples `x` [T, *feature], `y` [T], `batch_size` at a time."""
+    """Metrics of the model summed over the examples `x` [T, *feature], `y` [T], `batch_size` at a time.
+
+    >>> import flax.linen as nn, jax, numpy as np, fedsim
+    >>> x, y = np.eye(3, dtype=np.float32), np.arange(3)
+    >>> task = fedsim.classification(nn.Dense(3), x[0])
+    >>> int(fedsim.evaluate(task, task.init(jax.random.key(0)), x, y).num_examples)
+    3
+    """
     x, y = jnp.asarray(x), jnp.asarray(y)
     num_examples = x.shape[0]
     batch_size = min(batch_size, num_examples)
 
-    def batch(start: Array) -> Metrics:
+    def batch_metrics(start: Array) -> Metrics:
         index = start + jnp.arange(batch_size)
         clipped = jnp.minimum(index, num_examples - 1)
         return task.metrics(variables, x[clipped], y[clipped], index < num_examples)
 
-    parts = jax.lax.map(batch, jnp.arange(0, num_examples, batch_size))
-    return jax.tree.map(jnp.sum, parts)
+    batches = jax.lax.map(batch_metrics, jnp.arange(0, num_examples, batch_size))
+    return jax.tree.map(jnp.sum, batches)
 
 
 def evaluate_clients(
     task: Task, variables: Variables, x: Array, y: Array, clients: Array, num_clients: int, batch_size: int = 1000
 ) -> Metrics:
-    """Metrics [num_clients] of the model, summed over each client's examples; `clients` [T] says whose they are."""
+    """Metrics [num_clients] of the model, summed over each client's examples; `clients` [T] are the owners."""
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
 
-    def one(example: tuple[Array, Array]) -> Metrics:
+    def example_metrics(example: tuple[Array, Array]) -> Metrics:
         return task.metrics(variables, example[0][None], example[1][None], jnp.ones(1, bool))
 
-    each = jax.lax.map(one, (x, y), batch_size=min(batch_size, x.shape[0]))
-    return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), each)
+    metrics = jax.lax.map(example_metrics, (x, y), batch_size=min(batch_size, x.shape[0]))
+    return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), metrics)
 
 
-def evaluate_part(task: Task, variables: Variables, data: ClientData, part: Array, batch_size: int = 1000) -> Metrics:
-    """Metrics of the model summed over the examples of client `part` in `data`, `batch_size` at a time."""
-    client = Client(part, data.offsets[part], data.counts[part])
+def evaluate_client(
+    task: Task, variables: Variables, data: ClientData, client_id: Array, batch_size: int = 1000
+) -> Metrics:
+    """Metrics of the model summed over the examples of client `client_id` [] in `data`, `batch_size` at a time."""
+    client = ClientSlice(client_id, data.offsets[client_id], data.num_examples[client_id])
     batch_size = min(batch_size, data.y.shape[0])
 
-    def batch(i: Array) -> Metrics:
+    def batch_metrics(i: Array) -> Metrics:
         return task.metrics(variables, *take_batch(data, client, i * batch_size + jnp.arange(batch_size)))
 
-    none = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(batch, jnp.int32(0)))
+    zeros = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(batch_metrics, jnp.int32(0)))
     steps = lockstep_max(num_batches(client.num_examples, batch_size))
-    return jax.lax.fori_loop(0, steps, lambda i, total: jax.tree.map(jnp.add, total, batch(i)), none)
+    return jax.lax.fori_loop(0, steps, lambda i, total: jax.tree.map(jnp.add, total, batch_metrics(i)), zeros)
 
 
 def accuracy_percentiles(num_correct: np.ndarray, num_examples: np.ndarray) -> np.ndarray:

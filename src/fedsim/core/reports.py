@@ -1,49 +1,80 @@
-"""What becomes of a cohort's report on its way to the server: what liars say, and what is made safe."""
+"""Forged reports and updates, and masking of non-finite values, on a report's way to the server."""
+
+from collections.abc import Callable
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.trees import per_client, squared_norms
-from fedsim.core.types import Array, Attack, ClientData, CohortReport, PyTree
+from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.trees import expand_like, select_clients, squared_norms
+from fedsim.core.types import Aggregate, Array, ClientData, CohortReport, PyTree, Variables
 
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
-def said(attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array) -> CohortReport:
-    """The report with the losses and counts that the corrupted clients say."""
-    if attack.say is None:
+def apply_report_attack(
+    attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array
+) -> CohortReport:
+    """The report with the losses and numbers of examples that corrupted clients forge."""
+    if attack.forge_report is None:
         return report
     corrupted = data.corrupted[report.client_ids]
-    counts, losses = attack.say(state, report._replace(updates=()), corrupted, key)
-    chex.assert_equal_shape([counts, losses, corrupted])
+    num_examples, losses = attack.forge_report(state, report._replace(updates=()), corrupted, key)
+    chex.assert_equal_shape([num_examples, losses, corrupted])
     return report._replace(
-        counts=jnp.where(corrupted, counts.astype(report.counts.dtype), report.counts),
+        num_examples=jnp.where(corrupted, num_examples.astype(report.num_examples.dtype), report.num_examples),
         losses=jnp.where(corrupted, losses, report.losses),
     )
 
 
-def safe(report: CohortReport, judges_losses: bool) -> CohortReport:
-    """Marks what is not finite as invalid, and zeroes invalid updates: 0 x NaN is NaN, a zero weight is not enough.
+def apply_update_attack(
+    attack: Attack,
+    state: PyTree,
+    report: CohortReport,
+    data: ClientData,
+    variables: Variables,
+    aggregate: Callable[[CohortReport], Aggregate],
+    key: Array,
+) -> tuple[CohortReport, PyTree]:
+    """The report with the updates that corrupted clients forge, and the attack's next state.
 
-    An update so large that its inner products would overflow counts as not finite. A server that does not record losses
-    does not judge clients by them either (`judges_losses`); rules that use them see inf.
+    The attack knows the broadcast `variables` and may try reports out on the server's `aggregate`.
+    """
+    if attack.forge_updates is None:
+        return report, state
+    corrupted = data.corrupted[report.client_ids]
+    context = AttackContext(
+        report, corrupted, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))
+    )
+    forged, next_state = attack.forge_updates(state, context, key)
+    chex.assert_trees_all_equal_shapes_and_dtypes(forged, report.updates)
+    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+    updates = select_clients(corrupted & report.valid, forged, report.updates)
+    return mask_nonfinite_updates(report._replace(updates=updates)), next_state
+
+
+def mask_nonfinite(report: CohortReport, require_finite_losses: bool) -> CohortReport:
+    """Marks clients with non-finite values as invalid and zeroes their updates: 0 x NaN is NaN, so weights do not.
+
+    An update whose inner products would overflow counts as non-finite. Losses become inf where they are not finite, and
+    NaN for invalid clients; with `require_finite_losses` they make a client invalid, too.
     """
     losses = jnp.where(jnp.isfinite(report.losses), report.losses, jnp.inf)
     losses = jnp.where(report.valid, losses, jnp.nan)
-    judged = report.valid & jnp.isfinite(report.losses) if judges_losses else report.valid
-    return safe_updates(report._replace(losses=losses, valid=judged))
+    valid = report.valid & jnp.isfinite(report.losses) if require_finite_losses else report.valid
+    return mask_nonfinite_updates(report._replace(losses=losses, valid=valid))
 
 
-def untold(report: CohortReport) -> CohortReport:
-    """`safe` for a report whose losses are yet to be measured: all NaN, and nobody is judged by them."""
-    return safe_updates(report._replace(losses=jnp.full_like(report.losses, jnp.nan)))
+def without_losses(report: CohortReport) -> CohortReport:
+    """`mask_nonfinite` for a report whose losses are measured later: all are NaN and make no client invalid."""
+    return mask_nonfinite_updates(report._replace(losses=jnp.full_like(report.losses, jnp.nan)))
 
 
-def safe_updates(report: CohortReport) -> CohortReport:
-    """`safe` for a report whose losses are so already, and whose updates are new."""
+def mask_nonfinite_updates(report: CohortReport) -> CohortReport:
+    """`mask_nonfinite` for a report whose losses are masked already."""
     finite = report.valid
     if jax.tree.leaves(report.updates):
         finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
-    zero = lambda u: jnp.where(per_client(finite, u), u, 0)
+    zero = lambda u: jnp.where(expand_like(finite, u), u, 0)
     return report._replace(updates=jax.tree.map(zero, report.updates), valid=finite)

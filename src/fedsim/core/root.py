@@ -1,23 +1,28 @@
-"""What a server measures by clean examples of its own, its root data, which no client trains on."""
+"""What a server computes from its root data: clean examples of its own, on which no client trains."""
 
 import jax
 import jax.numpy as jnp
 
 from fedsim.core.client import client_loss
+from fedsim.core.contracts import RootEvaluator
 from fedsim.core.local import LocalSGD
-from fedsim.core.types import Array, Client, ClientData, Examples, PyTree, Root, Variables
+from fedsim.core.types import Array, ClientData, ClientSlice, Examples, PyTree, Variables
 
 
-def as_client(examples: Examples) -> tuple[ClientData, Client]:
-    """The examples as those of one client."""
-    number = examples.y.shape[0]
+def as_client(examples: Examples) -> tuple[ClientData, ClientSlice]:
+    """The examples as the data of a single client."""
+    num_examples = examples.y.shape[0]
     zero = jnp.zeros(1, jnp.int32)
-    data = ClientData(examples.x, examples.y, offsets=zero, counts=zero + number, corrupted=zero.astype(bool))
-    return data, Client(jnp.int32(0), jnp.int32(0), jnp.int32(number))
+    data = ClientData(
+        examples.x, examples.y, offsets=zero, num_examples=zero + num_examples, corrupted=zero.astype(bool)
+    )
+    return data, ClientSlice(jnp.int32(0), jnp.int32(0), jnp.int32(num_examples))
 
 
-def measuring(examples: Examples, sgd: LocalSGD, variables: Variables, key: Array, loss_batch: int, width: int) -> Root:
-    """What can be measured on `examples` around the broadcast `variables`; `width` models at a time."""
+def root_evaluator(
+    examples: Examples, sgd: LocalSGD, variables: Variables, key: Array, loss_batch: int, width: int
+) -> RootEvaluator:
+    """Evaluates updates of the broadcast `variables` on `examples`, `width` models at a time."""
     data, client = as_client(examples)
 
     def loss(update: PyTree) -> Array:
@@ -27,4 +32,4 @@ def measuring(examples: Examples, sgd: LocalSGD, variables: Variables, key: Arra
     def train() -> PyTree:
         return jax.tree.map(jnp.subtract, sgd.train(variables, data, client, key), variables)
 
-    return Root(lambda updates: jax.lax.map(loss, updates, batch_size=width), train)
+    return RootEvaluator(lambda updates: jax.lax.map(loss, updates, batch_size=width), train)

@@ -1,4 +1,4 @@
-"""What the server does with a round's reports: pre-aggregators, the rule, and the optimiser's step."""
+"""The server's part of a round: pre-aggregators, the rule, and the optimizer's step."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,89 +7,79 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedsim.core.contracts import Aggregator, Algorithm, PreAggregator, RootEvaluator
 from fedsim.core.trees import select_clients
-from fedsim.core.types import (
-    Aggregate,
-    Aggregator,
-    Algorithm,
-    Array,
-    CohortReport,
-    PreAggregator,
-    PyTree,
-    Root,
-    Variables,
-)
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 
-def aggregated(
+def aggregate(
     rule: Aggregator,
     pre_aggregators: Sequence[PreAggregator],
     report: CohortReport,
     state: PyTree,
     keys: tuple[Array, Array],
-    root: Callable[[], Root],
+    evaluate_root: Callable[[], RootEvaluator],
 ) -> tuple[Aggregate, PyTree]:
-    """What pre-aggregators and rule make of the report, and the rule's next state.
+    """Applies pre-aggregators and rule to the report; returns the aggregate and the rule's next state.
 
-    The weights [K] are the clients' own, whatever was mixed. `keys` are of the pre-aggregators and of the rule; `root`
-    is asked where the rule measures something.
+    The weights [K] are those of the clients, whatever was mixed. `keys` are for the pre-aggregators and the rule;
+    `evaluate_root` is called only if the rule has `measure`.
     """
     mixed, mixing = report, None
-    mix_key, rule_key = keys
-    for number, pre_aggregate in enumerate(pre_aggregators):
+    pre_aggregators_key, rule_key = keys
+    for position, pre_aggregate in enumerate(pre_aggregators):
         num_rows = mixed.valid.size
-        mixed = pre_aggregate(mixed._replace(mixing=None), jax.random.fold_in(mix_key, number))
+        mixed = pre_aggregate(mixed._replace(mixing=None), jax.random.fold_in(pre_aggregators_key, position))
         if mixed.mixing is not None:
             chex.assert_shape(mixed.mixing, (mixed.valid.size, num_rows))
             mixing = mixed.mixing if mixing is None else jnp.matmul(mixed.mixing, mixing, precision="highest")
-    seen = mixed._replace(mixing=None)
+    mixed = mixed._replace(mixing=None)
     if rule.measure is not None:
-        seen = seen._replace(measured=rule.measure(root(), seen))
-    aggregate, next_state = rule.aggregate(state, seen, rule_key)
-    one = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
-    chex.assert_trees_all_equal_shapes_and_dtypes(aggregate.update, one)
-    chex.assert_equal_shape([aggregate.weights, mixed.valid])
+        mixed = mixed._replace(measurements=rule.measure(evaluate_root(), mixed))
+    result, next_state = rule.aggregate(state, mixed, rule_key)
+    update_shapes = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
+    chex.assert_trees_all_equal_shapes_and_dtypes(result.update, update_shapes)
+    chex.assert_equal_shape([result.weights, mixed.valid])
     chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
-    chex.assert_shape(list(aggregate.info.values()), ())
-    weights = aggregate.weights
+    chex.assert_shape(list(result.info.values()), ())
     if mixing is not None:
-        weights = jnp.matmul(weights, mixing, precision="highest")
-    return aggregate._replace(weights=weights), next_state
+        result = result._replace(weights=jnp.matmul(result.weights, mixing, precision="highest"))
+    return result, next_state
 
 
-def heard(rule: Aggregator, report: CohortReport, state: PyTree) -> PyTree:
-    """The rule's state once it knows losses that were measured after the server's step."""
-    if rule.hear is None:
+def observe_losses(rule: Aggregator, report: CohortReport, state: PyTree) -> PyTree:
+    """The rule's state after losses that were measured after the server step."""
+    if rule.observe_losses is None:
         return state
-    next_state = rule.hear(state, report)
+    next_state = rule.observe_losses(state, report)
     chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
     return next_state
 
 
-def scaled(algorithm: Algorithm, aggregate: Aggregate, messages: PyTree, valid: Array) -> Aggregate:
-    """The aggregate with the length that the algorithm gives it."""
+def rescale(algorithm: Algorithm, aggregate: Aggregate, messages: PyTree, valid: Array) -> Aggregate:
+    """Multiplies the aggregated parameters by the algorithm's `scale`, if it has one."""
     if algorithm.scale is None:
         return aggregate
-    factor = algorithm.scale(of_valid(messages, valid), aggregate.weights)
+    factor = algorithm.scale(mask_invalid(messages, valid), aggregate.weights)
     chex.assert_shape(factor, ())
     params = jax.tree.map(lambda u: factor.astype(u.dtype) * u, aggregate.update.params)
     return aggregate._replace(update=aggregate.update._replace(params=params))
 
 
-def stepped(
+def server_step(
     optimizer: optax.GradientTransformation, aggregate: Aggregate, variables: Variables, state: PyTree
 ) -> tuple[Variables, PyTree]:
-    """The model and the optimiser's state after its step on the aggregate; as they were where the round is void."""
+    """The model and the optimizer's state after a step on the aggregate; unchanged if the round is skipped."""
     params, statistics = variables
-    descent = jax.tree.map(jnp.negative, aggregate.update.params)
-    steps, next_state = optimizer.update(descent, state, params)
-    moved = jax.tree.map(jnp.add, statistics, aggregate.update.statistics)  # no optimiser: they are averages
-    void = jnp.sum(aggregate.weights) == 0
-    new, old = (Variables(optax.apply_updates(params, steps), moved), next_state), (variables, state)
-    variables, next_state = jax.tree.map(lambda new, old: jnp.where(void, old, new), new, old)
+    gradient = jax.tree.map(jnp.negative, aggregate.update.params)
+    steps, next_state = optimizer.update(gradient, state, params)
+    next_statistics = jax.tree.map(jnp.add, statistics, aggregate.update.statistics)  # averages, not optimized
+    skipped = jnp.sum(aggregate.weights) == 0
+    new, old = (Variables(optax.apply_updates(params, steps), next_statistics), next_state), (variables, state)
+    variables, next_state = jax.tree.map(lambda new, old: jnp.where(skipped, old, new), new, old)
     return variables, next_state
 
 
-def of_valid(messages: PyTree, valid: Array) -> PyTree:
-    """`messages` [K, ...], zeros where not `valid` [K]."""
+def mask_invalid(messages: PyTree, valid: Array) -> PyTree:
+    """`messages` [K, ...] with zeros for clients that are not `valid` [K]."""
     return select_clients(valid, messages, jax.tree.map(jnp.zeros_like, messages))

@@ -1,11 +1,11 @@
-"""What a factory says of its settings: bounds, and whether a sweep over one compiles once.
+"""Annotations of a factory's settings: bounds, and whether a sweep over one compiles once.
 
-A factory is a function that makes a rule, an attack, a model and so on. Its annotated keyword parameters are its
+A factory is a function that builds a rule, an attack, a model and so on. Its annotated keyword parameters are its
 settings, and the keys of its section in a configuration:
 
     def my_rule(*, tau: Annotated[Scalar, Traced(gt=0), "clipping radius"] = 1.0) -> Aggregator: ...
 
-A setting of a rule that is a number of clients may say by a `Limit` how many of a cohort it can be.
+A rule's setting that counts clients may have a `Limit`, the largest count that a cohort allows.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,22 @@ from typing import Any, TypeAlias
 
 import jax
 
-Scalar: TypeAlias = jax.Array | float  # a number, or the traced array [] that stands for it in a compiled program
+Scalar: TypeAlias = jax.Array | float
+"""A number, or the traced array [] that stands for it in a compiled program."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers that a setting may be: at least `ge`, more than `gt`, at most `le`, less than `lt`."""
+    """Bounds of a numeric setting."""
 
     ge: float | None = None
+    """At least this."""
     gt: float | None = None
+    """More than this."""
     le: float | None = None
+    """At most this."""
     lt: float | None = None
+    """Less than this."""
 
 
 @dataclass(frozen=True)
@@ -34,30 +39,32 @@ class Traced(Bounds):
 
 @dataclass(frozen=True)
 class Limit:
-    """How large a setting of a rule may be that is a number of clients, in a cohort of K; 0 is always allowed.
+    """The largest value of a rule's setting that counts clients, in a cohort of K; 0 is always allowed.
 
-    A larger one is refused. Where the limit is not `is_needed`, the rule can be computed beyond it, but its authors
-    promise nothing there: then the user is told.
+    >>> Limit("2 f < K", lambda k: (k - 1) // 2).check("num_byzantine", 5, num_rows=10)
+    Traceback (most recent call last):
+    ...
+    ValueError: num_byzantine: must be at most 4 for a cohort of 10 (2 f < K), got 5
     """
 
-    condition: str  # such as "2 f < K", for messages
-    largest: Callable[[Any], Any]  # K, a number or a traced array -> the largest; 0 where that is negative
-    is_needed: bool = True
+    condition: str
+    """For messages, such as "2 f < K"."""
+    largest: Callable[[Any], Any]
+    """`(K) -> largest value`, for an integer or a traced array K; a negative value means 0."""
+    is_required: bool = True
+    """Whether a larger value is refused; otherwise the rule runs, but its authors guarantee nothing."""
 
-    def problem(self, value: float, num_rows: int, cohort: str = "") -> str | None:
-        """Why `value` is too large where K = `num_rows`; None where it is not. `cohort` is what messages call the K."""
-        at_most = max(self.largest(num_rows), 0)
-        if value <= at_most:
-            return None
-        means = "the rule needs" if self.is_needed else "its authors promise nothing beyond"
-        return f"{value:g} of {cohort or f'a cohort of {num_rows}'}; {means} {self.condition}, so at most {at_most}"
+    def check(self, name: str, value: Scalar | None, num_rows: int, rows: str = "") -> None:
+        """Raises `ValueError` if `value` exceeds the limit for K = `num_rows`; None and traced values pass.
 
-    def require(self, name: str, value: Scalar | None, num_rows: int) -> None:
-        """Raises `ValueError` where the setting called `name` is too large; None and a traced value pass."""
-        if value is None or isinstance(value, jax.core.Tracer):
+        Messages call the setting `name` and the K rows `rows` ("a cohort of K" by default).
+        """
+        largest = max(self.largest(num_rows), 0)
+        if value is None or isinstance(value, jax.core.Tracer) or float(value) <= largest:
             return
-        if problem := self.problem(float(value), num_rows):
-            raise ValueError(f"{name}: {problem}")
+        rows = rows or f"a cohort of {num_rows}"
+        verb, remark = ("must", "") if self.is_required else ("should", "; the authors guarantee nothing beyond")
+        raise ValueError(f"{name}: {verb} be at most {largest} for {rows} ({self.condition}), got {value:g}{remark}")
 
 
 POSITIVE = {"ge": 1e-30, "le": 1e30}  # as float32 neither 0 nor infinite

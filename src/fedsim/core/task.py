@@ -1,4 +1,4 @@
-"""Tasks from simpler things: a flax module that classifies or predicts numbers, or three functions."""
+"""Builds tasks from flax modules (classification, regression) or from three functions."""
 
 import inspect
 from collections.abc import Callable
@@ -13,43 +13,44 @@ import optax
 from jax.typing import DTypeLike
 
 from fedsim.core.backend import tracing_for
-from fedsim.core.types import Array, Metrics, PyTree, Task, Variables
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, Metrics, PyTree, Variables
 
 Augmentation = Callable[[Array, Array], Array]  # key, x [B, *feature] -> x
 
-MAX_SHIFT = 0.1  # share of an image's height and width
+MAX_SHIFT = 0.1  # fraction of an image's height and width
 
 
 def shift_flip(key: Array, x: Array) -> Array:
-    """Images [B, H, W, C], each shifted by up to a tenth (its border repeated) and flipped left to right or not.
+    """Randomly shifts each image of `x` [B, H, W, C] by up to a tenth, repeating its border, and mirrors it.
 
-    The paper's augmentation of CIFAR-10 (section "Experimental Setup"). Whole pixels, so images of less than 10 are
-    only flipped; the draws differ by image.
+    The paper's augmentation of CIFAR-10 (section "Experimental Setup"). Shifts are whole pixels, so images of less than
+    10 pixels are only flipped.
     """
 
-    def one(key: Array, image: Array) -> Array:
+    def augment(key: Array, image: Array) -> Array:
         height, width, _ = image.shape
         row_key, column_key, flip_key = jax.random.split(key, 3)
-        rows = jnp.arange(height) + _shift(row_key, height)
-        columns = jnp.arange(width) + _shift(column_key, width)
+        rows = jnp.arange(height) + _draw_shift(row_key, height)
+        columns = jnp.arange(width) + _draw_shift(column_key, width)
         columns = jnp.where(jax.random.bernoulli(flip_key), width - 1 - columns, columns)
         return image[jnp.clip(rows, 0, height - 1)][:, jnp.clip(columns, 0, width - 1)]
 
-    return jax.vmap(one)(jax.random.split(key, x.shape[0]), x)
+    return jax.vmap(augment)(jax.random.split(key, x.shape[0]), x)
 
 
-def _shift(key: Array, size: int) -> Array:
-    most = int(MAX_SHIFT * size)
-    return jax.random.randint(key, (), -most, most + 1)
+def _draw_shift(key: Array, size: int) -> Array:
+    largest = int(MAX_SHIFT * size)
+    return jax.random.randint(key, (), -largest, largest + 1)
 
 
 AUGMENTATIONS: dict[str, Augmentation | None] = {"none": None, "shift_flip": shift_flip}
 
 
 def stateless(init: Callable[[Array], PyTree], loss: Callable[..., Array], metrics: Callable[..., Metrics]) -> Task:
-    """A task whose model is all parameters.
+    """A task whose model has parameters only.
 
-    `init(key)` gives params, `loss(params, x, y, mask, key)` a number, `metrics(params, x, y, mask)` are `Metrics`.
+    `init(key)` returns params, `loss(params, x, y, mask, key)` a mean loss [], `metrics(params, x, y, mask)` `Metrics`.
     """
     return Task(
         init=lambda key: Variables(init(key)),
@@ -61,7 +62,7 @@ def stateless(init: Callable[[Array], PyTree], loss: Callable[..., Array], metri
 def with_frozen(make: Callable[[PyTree], Task], frozen: PyTree) -> Task:
     """The task `make(frozen)`, which reads the arrays `frozen` and never trains them.
 
-    Compiled programs get them as arguments: an array that a function closes over becomes a constant of the program.
+    They become arguments of compiled programs: an array that a function closes over is a constant of the program.
     """
     return make(frozen)._replace(frozen=frozen, bind=make)
 
@@ -73,29 +74,34 @@ def classification(
     dtype: DTypeLike = jnp.float32,
     backend: str | None = None,
 ) -> Task:
-    """Softmax classification by cross-entropy with `module`, whose output is logits [B, *target, num_classes].
+    """Softmax classification with cross-entropy loss by `module`, whose output is logits [B, *target, num_classes].
 
-    `example` [*feature] is any one input; only its shape and type count. uint8 inputs reach the module as float32 in
-    [0, 1], all others as they are. Where the module's `__call__` takes `train`, it gets True in the training loss
-    (together with a "dropout" key) and False elsewhere; where it takes `mask`, the examples [B] that are real. Batch
-    statistics are kept and averaged over clients like parameters. `augmentation` changes the inputs of the training
-    loss. The module computes in `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32.
-    fedsim's layers take the form for `backend` ("cpu", "gpu" or "tpu"), by default that of JAX's own devices. An
-    example with several targets (a text, say) counts as correct by the share of them that is.
+    `example` [*feature] is any input; only its shape and type matter. uint8 inputs reach the module as float32 in
+    [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with a key
+    "dropout") and False elsewhere; if it takes `mask` [B], that marks the real examples. Batch statistics are averaged
+    over clients like parameters. `augmentation` changes the inputs of the training loss. The module computes in
+    `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32. fedsim's layers take the form
+    for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own). An example with several targets (a text) counts as
+    correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module.
+
+    >>> import flax.linen as nn, jax, numpy as np, fedsim
+    >>> task = fedsim.classification(nn.Dense(3), np.zeros(5, np.float32))
+    >>> task.num_classes()
+    3
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
     task = _from_module(module, example, score, augmentation, dtype, backend)
-    return task._replace(num_classes=lambda: _outputs(module, example, task))
+    return task._replace(num_classes=lambda: _num_outputs(module, example, task))
 
 
-def _outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
-    """The length of the model's last axis."""
+def _num_outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
+    """Length of the last axis of the model's output."""
 
     def apply(key: Array) -> Any:
-        variables, x = task.init(key), jnp.zeros((1, *example.shape), _input_type(example))
+        variables, x = task.init(key), jnp.zeros((1, *example.shape), _input_dtype(example))
         return module.apply(
             {"params": variables.params, **(variables.statistics or {})}, x, **_options(module, mask=jnp.ones(1, bool))
         )
@@ -104,15 +110,15 @@ def _outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
     return shape[-1]
 
 
-def _input_type(example: Array | np.ndarray) -> DTypeLike:
-    """Of what the module gets."""
+def _input_dtype(example: Array | np.ndarray) -> DTypeLike:
+    """Type of the inputs that the module sees."""
     return jnp.float32 if example.dtype == np.uint8 else example.dtype
 
 
 def _options(module: nn.Module, train: bool = False, mask: Array | None = None) -> dict[str, Any]:
-    """Those of the options that its `__call__` takes."""
-    given = {"train": train, "mask": mask}
-    return {name: value for name, value in given.items() if name in inspect.signature(type(module).__call__).parameters}
+    """The arguments `train` and `mask`, as far as the module's `__call__` takes them."""
+    parameters = inspect.signature(type(module).__call__).parameters
+    return {name: value for name, value in {"train": train, "mask": mask}.items() if name in parameters}
 
 
 def regression(
@@ -122,10 +128,10 @@ def regression(
     dtype: DTypeLike = jnp.float32,
     backend: str | None = None,
 ) -> Task:
-    """Half the squared error, mean over an example's targets, with `module`, whose output is [B, num_outputs].
+    """Regression with half the squared error, averaged over an example's targets; `module` returns [B, num_outputs].
 
-    Targets are [B] or [B, T] with T = num_outputs. Nothing is ever correct: the accuracy is NaN. The rest is as in
-    `classification`.
+    Targets are [B] or [B, T] with T = num_outputs. There are no correct predictions: the accuracy is NaN. Everything
+    else is as in `classification`.
     """
 
     def score(outputs: Array, y: Array) -> tuple[Array, Array]:
@@ -145,13 +151,13 @@ def _from_module(
 ) -> Task:
     if not isinstance(module, nn.Module):
         raise TypeError(
-            f"module: expected a flax.linen module, got {type(module).__name__}; an nnx one becomes linen by "
+            f"module: must be a flax.linen module, got {type(module).__name__}; convert an nnx module with "
             "flax.nnx.bridge.to_linen(Class, arguments)"
         )
     options = partial(_options, module)
 
     def init(key: Array) -> Variables:
-        x = jnp.zeros((1, *example.shape), _input_type(example))
+        x = jnp.zeros((1, *example.shape), _input_dtype(example))
         variables = dict(module.init(key, x, **options(train=False, mask=jnp.ones(1, bool))))
         return Variables(variables.pop("params", {}), variables or ())
 
@@ -171,8 +177,8 @@ def _from_module(
         outputs: Any = module.apply(
             collections, x, rngs={"dropout": key}, mutable=names, **options(train=True, mask=mask)
         )
-        outputs, moved = outputs if names else (outputs, ())
-        statistics = jax.tree.map(lambda new, old: new.astype(old.dtype), moved, variables.statistics)
+        outputs, new_statistics = outputs if names else (outputs, ())
+        statistics = jax.tree.map(lambda new, old: new.astype(old.dtype), new_statistics, variables.statistics)
         losses, _ = score(outputs.astype(jnp.float32), y)
         return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1), statistics
 
@@ -191,15 +197,15 @@ def _from_module(
 
 
 def for_backend(task: Task, backend: str | None) -> Task:
-    """The same task, in which fedsim's layers take the form for `backend`; None: as it is."""
+    """The task with fedsim's layers in the form for `backend`; None returns it unchanged."""
 
     def traced(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def inside(*args: Any, **options: Any) -> Any:
+        def for_this_backend(*args: Any, **options: Any) -> Any:
             with tracing_for(backend):
                 return function(*args, **options)
 
-        return inside
+        return for_this_backend
 
     if backend is None:
         return task
@@ -210,13 +216,13 @@ def for_backend(task: Task, backend: str | None) -> Task:
 
 
 def _over_targets(values: Array) -> Array:
-    """The mean [B] over the targets of each example, of values [B] or [B, T]."""
+    """Averages `values` [B] or [B, *target] over each example's targets; returns [B]."""
     return values if values.ndim == 1 else jnp.mean(values.reshape(values.shape[0], -1), axis=1)
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Cross-entropy [B, *target] of `logits` [B, *target, C] with `labels` [B, *target].
 
-    By a one-hot product, whose gradient is no scatter.
+    Uses a one-hot product, whose gradient needs no scatter.
     """
     return optax.softmax_cross_entropy(logits, jax.nn.one_hot(labels, logits.shape[-1]))

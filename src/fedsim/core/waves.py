@@ -1,8 +1,8 @@
-"""Runs the functions of `client.py` over many clients, in waves.
+"""Samples cohorts, and maps functions of one client over them in waves.
 
-Clients differ in size, and `vmap` over all of them runs everybody for as long as the largest. So clients come sorted by
-size, are cut into waves of `width`, and a wave runs only as long as its own largest: `lax.map` over the waves, `vmap`
-inside one. Width 1 is a plain loop, width K one `vmap`: one knob from CPU to accelerator. Several devices share
+Clients differ in size, and `vmap` over all of them runs each for as long as the largest. So clients come sorted by size
+and are cut into waves of `width`; a wave runs only as long as its own largest client: `lax.map` over waves, `vmap`
+inside one. Width 1 is a plain loop, width K a single `vmap`: one knob from CPU to accelerator. Several devices share
 the waves of a cohort.
 """
 
@@ -12,64 +12,73 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.types import Array, Client, ClientData, PyTree
+from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
 
 
-def sample_cohort(key: Array, data: ClientData, cohort_size: int) -> Client:
-    """`cohort_size` clients [K], uniform without replacement among those with examples, largest first.
+def sample_cohort(key: Array, data: ClientData, cohort_size: int) -> ClientSlice:
+    """Draws `cohort_size` clients [K] uniformly without replacement from those with examples, largest first.
 
-    Where fewer have examples, clients with count 0 fill the cohort. A `top_k` of uniforms: a permutation of a million
+    If fewer have examples, clients without any fill the cohort. Uses `top_k` of uniforms: a permutation of a million
     clients costs a hundred times more.
     """
-    draws = jax.random.uniform(key, data.counts.shape)
-    _, client_ids = jax.lax.top_k(jnp.where(data.counts > 0, draws, -1.0), cohort_size)
+    draws = jax.random.uniform(key, data.num_examples.shape)
+    _, client_ids = jax.lax.top_k(jnp.where(data.num_examples > 0, draws, -1.0), cohort_size)
     return by_size(data, client_ids)
 
 
-def by_size(data: ClientData, client_ids: Array) -> Client:
-    """The clients named by `client_ids` [K], largest first."""
-    client_ids = client_ids[jnp.argsort(-data.counts[client_ids])]
-    return Client(client_ids, data.offsets[client_ids], data.counts[client_ids])
+def by_size(data: ClientData, client_ids: Array) -> ClientSlice:
+    """The clients `client_ids` [K], largest first."""
+    client_ids = client_ids[jnp.argsort(-data.num_examples[client_ids])]
+    return ClientSlice(client_ids, data.offsets[client_ids], data.num_examples[client_ids])
+
+
+def drop_out(clients: ClientSlice, dropout_rate: float, key: Array) -> Array:
+    """Which `clients` [K] have examples and answer, [K] bool: each drops out with probability `dropout_rate`."""
+    valid = clients.num_examples > 0
+    if dropout_rate == 0:
+        return valid
+    client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(clients.client_id)
+    return valid & (jax.vmap(jax.random.uniform)(client_keys) >= dropout_rate)
 
 
 def map_clients(client_fn: Callable[..., PyTree], clients: PyTree, width: int, axis: str | None = None) -> PyTree:
-    """`client_fn(*clients)`, one client at a time, over the leading axis [K] of `clients`, in waves of `width`.
+    """Maps `client_fn(*clients)` of one client over the leading axis [K] of `clients`, in waves of `width`.
 
-    `clients` is a tuple whose first part is a `Client` [K], largest first. The results are stacked [K, ...]. `axis`
-    names the devices of a mesh (inside `shard_map`) that share the waves; all of them get all results.
+    `clients` is a tuple that begins with a `ClientSlice` [K], largest first. Results are stacked [K, ...]. `axis` names
+    the devices of a mesh (inside `shard_map`) that share the waves; all of them get all results.
     """
     num_clients = jax.tree.leaves(clients)[0].shape[0]
-    wave = jax.vmap(lambda args: client_fn(*args))
+    run_wave = jax.vmap(lambda args: client_fn(*args))
     if axis is None:
         width = min(width, num_clients)
         if width == num_clients:
-            return wave(clients)
+            return run_wave(clients)
         waves = _cut(clients, (-(-num_clients // width), width))
-        return _join(jax.lax.map(wave, waves), num_clients, num_axes=2)
+        return _join(jax.lax.map(run_wave, waves), num_clients, num_axes=2)
     num_devices = jax.lax.axis_size(axis)
     width = min(width, -(-num_clients // num_devices))
     if width == num_clients:
-        return wave(clients)
-    own = _deal(_cut(clients, (-(-num_clients // (width * num_devices)), num_devices, width)), axis)
-    return _join(_collect(jax.lax.map(wave, own), axis), num_clients, num_axes=3)
+        return run_wave(clients)
+    waves = _deal(_cut(clients, (-(-num_clients // (width * num_devices)), num_devices, width)), axis)
+    return _join(_collect(jax.lax.map(run_wave, waves), axis), num_clients, num_axes=3)
 
 
 def _cut(clients: PyTree, shape: tuple[int, ...]) -> PyTree:
-    """`clients` [K, ...] as [*shape, ...], filled up in the wave of the smallest with clients of count 0."""
+    """`clients` [K, ...] as [*shape, ...]; the wave of the smallest is padded with clients without examples."""
     pad = lambda a: jnp.pad(a, [(0, math.prod(shape) - a.shape[0]), *[(0, 0)] * (a.ndim - 1)])
     return jax.tree.map(lambda a: pad(a).reshape(*shape, *a.shape[1:]), clients)
 
 
 def _join(results: PyTree, num_clients: int, num_axes: int) -> PyTree:
-    """The reverse of `_cut`: the first `num_axes` axes as one, without what was filled up."""
+    """The inverse of `_cut`: merges the first `num_axes` axes and drops the padding."""
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[num_axes:])[:num_clients], results)
 
 
 def _deal(waves: PyTree, axis: str) -> PyTree:
-    """Of `waves` [turns, devices, width, ...] those of this device, [turns, width, ...].
+    """This device's waves [turns, width, ...] out of [turns, devices, width, ...].
 
-    Turns go to and fro, as captains pick teams: in every second one the last device gets the largest wave, so that each
-    has as much to do.
+    Waves are dealt in serpentine order, so that every device gets about the same work: in every second turn the last
+    device gets the largest wave.
     """
     turns = jnp.arange(jax.tree.leaves(waves)[0].shape[0])
     device, last = jax.lax.axis_index(axis), jax.lax.axis_size(axis) - 1
@@ -78,6 +87,6 @@ def _deal(waves: PyTree, axis: str) -> PyTree:
 
 
 def _collect(results: PyTree, axis: str) -> PyTree:
-    """The reverse of `_deal`: the results [turns, width, ...] of all devices as [turns, devices, width, ...]."""
+    """The inverse of `_deal`: the results [turns, width, ...] of all devices as [turns, devices, width, ...]."""
     results = jax.lax.all_gather(results, axis, axis=1)
     return jax.tree.map(lambda a: a.at[1::2].set(a[1::2, ::-1]), results)

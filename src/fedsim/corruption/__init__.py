@@ -1,10 +1,9 @@
-"""What happens to corrupted clients' training data, one corruption a file: the paper's ("Experimental
-Setup"), and the label noise and backdoor of others.
+"""Corruptions of clients' training data, one per file: the paper's ("Experimental Setup"), label noise and backdoors.
 
-A `fedsim.core.types.Corruption` is a pure function `apply(key, data, corrupted[N], spec) -> data`, called on device
-once a run before its first round, the names of the fields of `ClientData` that it changes, and a check of whether it is
-for such data. The test set is never touched; a backdoor says what its trigger makes of it, to be measured.
-`fedsim.testing.check_corruption` puts any through it.
+A `fedsim.core.contracts.Corruption` is a pure function `apply(key, data, corrupted [N], spec) -> data`, called on the
+device once per run, before its first round. It declares the fields of `ClientData` that it changes, and validates
+whether it applies to a kind of data. Test sets are never changed; a backdoor has a `trigger` that is applied to test
+examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
 from fedsim.corruption.backdoor import backdoor

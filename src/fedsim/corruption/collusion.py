@@ -3,17 +3,18 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.corrupt import owners, wants_classes
-from fedsim.core.trees import per_client
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def collusion() -> Corruption:
-    """All labels of all corrupted clients become the same class."""
+    """All labels of all corrupted clients become one class, drawn at random."""
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
         del spec
-        the_class = jax.random.randint(key, (), 0, jnp.max(data.y) + 1, data.y.dtype)
-        return data._replace(y=jnp.where(per_client(corrupted[owners(data)], data.y), the_class, data.y))
+        new_label = jax.random.randint(key, (), 0, jnp.max(data.y) + 1, data.y.dtype)
+        return data._replace(y=jnp.where(expand_like(corrupted[example_owners(data)], data.y), new_label, data.y))
 
-    return Corruption(apply, frozenset({"y"}), wants_classes)
+    return Corruption(apply, frozenset({"y"}), require_classes)

@@ -2,14 +2,15 @@
 
 import jax.numpy as jnp
 
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.contracts import Corruption
+from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def exclude() -> Corruption:
-    """Corrupted clients are out of the game."""
+    """Corrupted clients are excluded: they have no examples."""
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
         del key, spec
-        return data._replace(counts=jnp.where(corrupted, 0, data.counts))
+        return data._replace(num_examples=jnp.where(corrupted, 0, data.num_examples))
 
-    return Corruption(apply, frozenset({"counts"}))
+    return Corruption(apply, frozenset({"num_examples"}))

@@ -3,19 +3,28 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.corrupt import owners, wants_classes
-from fedsim.core.trees import per_client
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def flipping() -> Corruption:
-    """All labels of a corrupted client become one class, drawn for each client."""
+    """All labels of a corrupted client become one class, drawn at random for each client.
+
+    >>> import jax, numpy as np, fedsim
+    >>> y, owner = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
+    >>> data = fedsim.from_arrays(np.eye(6, dtype=np.float32), y, owner, np.eye(6, dtype=np.float32), y)
+    >>> corruption = fedsim.corruption.flipping()
+    >>> fedsim.corrupt(corruption, jax.random.key(0), data.train, data.spec, 1, client_ids=[1]).y.tolist()
+    [0, 1, 2, 1, 1, 1]
+    """
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
         del spec
-        owner = owners(data)
+        owner = example_owners(data)
         classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
-        chosen, labels = (per_client(values[owner], data.y) for values in (corrupted, classes))
-        return data._replace(y=jnp.where(chosen, labels, data.y))
+        is_corrupted, new_labels = (expand_like(values[owner], data.y) for values in (corrupted, classes))
+        return data._replace(y=jnp.where(is_corrupted, new_labels, data.y))
 
-    return Corruption(apply, frozenset({"y"}), wants_classes)
+    return Corruption(apply, frozenset({"y"}), require_classes)

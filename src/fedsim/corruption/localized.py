@@ -1,4 +1,4 @@
-"""Label noise of another rate in each client, as in FedCorr.
+"""Label noise whose rate differs between clients, as in FedCorr.
 
 Xu, Chen, Quek, Chong: "FedCorr: Multi-Stage Federated Learning for Label Noise Correction", CVPR 2022,
 https://arxiv.org/abs/2204.04677
@@ -9,30 +9,31 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.corrupt import wants_classes
+from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import require_classes
 from fedsim.core.settings import Bounds
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
-from fedsim.corruption.symmetric import TO, To, drawn_anew
+from fedsim.core.types import Array, ClientData, DataSpec
+from fedsim.corruption.symmetric import MEANING, NewLabel, resample_labels
 
 
 def localized(
     *,
-    tau: Annotated[float, Bounds(ge=0, le=1), "the least rate: a corrupted client's is uniform from here to 1"] = 0.5,
-    to: Annotated[To, TO] = "any",
+    tau: Annotated[float, Bounds(ge=0, le=1), "smallest rate: a corrupted client's is uniform from here to 1"] = 0.5,
+    new_label: Annotated[NewLabel, MEANING] = "any",
 ) -> Corruption:
     """Symmetric label noise whose rate each corrupted client draws from U(tau, 1).
 
-    FedCorr's (rho, tau): rho is `corruption.fraction`, exactly that share of the clients here, each client with
-    probability rho there. Labels are drawn one by one, from all classes ("any").
+    FedCorr's (rho, tau): rho is `corruption.fraction`, exactly that fraction of the clients here, each client with
+    probability rho there. Labels are drawn independently, from all classes ("any").
 
-    At tau = 1 all labels of a corrupted client are drawn uniformly. `shuffling` is close to that, but it keeps the
-    client's own class shares: with C equal shares as many labels are wrong, 1 - 1 / C of them; with unequal ones fewer
-    are, 1 - sum_c p_c^2, and none where a client has one class.
+    At tau = 1 all labels of a corrupted client are uniform. `shuffling` is similar, but keeps the client's class
+    distribution: with C equally frequent classes as many labels are wrong, a fraction of 1 - 1 / C; with class
+    frequencies p_c fewer are, 1 - sum_c p_c^2, and none if a client has a single class.
     """
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
         rate_key, label_key = jax.random.split(key)
-        rates = jax.random.uniform(rate_key, corrupted.shape, minval=tau)
-        return data._replace(y=drawn_anew(label_key, data, jnp.where(corrupted, rates, 0.0), spec, to))
+        rates = jnp.where(corrupted, jax.random.uniform(rate_key, corrupted.shape, minval=tau), 0.0)
+        return data._replace(y=resample_labels(label_key, data, rates, spec, new_label))
 
-    return Corruption(apply, frozenset({"y"}), wants_classes)
+    return Corruption(apply, frozenset({"y"}), require_classes)

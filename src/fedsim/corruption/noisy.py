@@ -5,10 +5,13 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.corrupt import owners
+from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import example_owners
 from fedsim.core.settings import Bounds
-from fedsim.core.trees import per_client
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, ClientData, DataSpec
+
+TextNoise = Literal["permute", "replace"]
 
 
 def noisy(
@@ -16,32 +19,35 @@ def noisy(
     std: Annotated[
         float, Bounds(ge=0, le=1e6), "standard deviation of the noise on pixels in [0, 1]; no effect on texts"
     ] = 0.7,
-    letters: Annotated[
-        Literal["shuffled", "random"],
-        "texts: what becomes of a random half of each, permuted or drawn anew (authors' program); no effect on images",
-    ] = "shuffled",
+    text_noise: Annotated[
+        TextNoise,
+        "permute a random half of each text's characters, or replace them by random ones (authors' code); no effect on "
+        "images",
+    ] = "permute",
 ) -> Corruption:
-    """Noise on corrupted clients' inputs: `noisy_texts` for texts, `noisy_images` for all others."""
+    """Noise on corrupted clients' inputs: `add_text_noise` for texts, `add_image_noise` for all others."""
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
-        owner, num_clients = owners(data), corrupted.size
-        is_text = spec.inputs == "text"
-        noise = noisy_texts(key, data.x, letters) if is_text else noisy_images(key, data.x, owner, num_clients, std)
-        return data._replace(x=jnp.where(per_client(corrupted[owner], data.x), noise, data.x))
+        owner = example_owners(data)
+        if spec.inputs == "text":
+            x = add_text_noise(key, data.x, text_noise)
+        else:
+            x = add_image_noise(key, data.x, owner, corrupted.size, std)
+        return data._replace(x=jnp.where(expand_like(corrupted[owner], data.x), x, data.x))
 
-    return Corruption(apply, frozenset({"x"}), _problem)
-
-
-def _problem(spec: DataSpec) -> str | None:
-    if spec.inputs == "text" or spec.dtype in ("uint8", "float32"):
-        return None
-    return f"is for images, texts and float32 vectors, and the inputs are {spec.dtype}"
+    return Corruption(apply, frozenset({"x"}), _validate)
 
 
-def noisy_images(key: Array, x: Array, owner: Array, num_clients: int, std: float) -> Array:
-    """Images [M, ...], in [0, 1], with N(0, `std`^2) on each pixel, then scaled client by client to [0, 1].
+def _validate(spec: DataSpec) -> None:
+    if spec.inputs != "text" and spec.dtype not in ("uint8", "float32"):
+        raise ValueError(f"inputs must be text, uint8 or float32, got {spec.dtype}")
 
-    uint8 images stay uint8; float images are taken to lie in [0, 1]. A client whose pixels are all alike is not scaled.
+
+def add_image_noise(key: Array, x: Array, owner: Array, num_clients: int, std: float) -> Array:
+    """Images `x` [M, ...] in [0, 1] plus N(0, `std`^2) on each pixel, then rescaled to [0, 1] client by client.
+
+    `owner` [M] is the client of each image. uint8 images stay uint8; float images must lie in [0, 1]. A client whose
+    pixels are all equal is not rescaled.
     """
     is_uint8 = x.dtype == jnp.uint8
     noise = std * jax.random.normal(key, x.shape)
@@ -53,19 +59,19 @@ def noisy_images(key: Array, x: Array, owner: Array, num_clients: int, std: floa
     return jnp.round(255 * scaled).astype(jnp.uint8) if is_uint8 else scaled
 
 
-def noisy_texts(key: Array, x: Array, letters: Literal["shuffled", "random"] = "shuffled") -> Array:
-    """Texts [M, T]: in each, the characters at a random half of the positions are permuted among themselves.
+def add_text_noise(key: Array, x: Array, text_noise: TextNoise = "permute") -> Array:
+    """Texts `x` [M, T] with the characters at a random half of the positions of each permuted among themselves.
 
-    Or they become `random` ones, uniform from 0 to the largest of all.
+    With "replace" they are drawn uniformly from 0 to the largest character of all texts.
     """
     num_characters = jnp.max(x).astype(jnp.int32) + 1
 
-    def one(args: tuple[Array, Array]) -> Array:
+    def add_noise(args: tuple[Array, Array]) -> Array:
         key, text = args
         half = jax.random.permutation(key, text.shape[0])[: text.shape[0] // 2]
-        if letters == "random":
-            drawn = jax.random.randint(jax.random.fold_in(key, 1), half.shape, 0, num_characters)
-            return text.at[half].set(drawn.astype(text.dtype))
+        if text_noise == "replace":
+            new = jax.random.randint(jax.random.fold_in(key, 1), half.shape, 0, num_characters)
+            return text.at[half].set(new.astype(text.dtype))
         return text.at[jnp.sort(half)].set(text[half])
 
-    return jax.lax.map(one, (jax.random.split(key, x.shape[0]), x), batch_size=4096)
+    return jax.lax.map(add_noise, (jax.random.split(key, x.shape[0]), x), batch_size=4096)

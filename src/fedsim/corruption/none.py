@@ -1,8 +1,8 @@
-"""No corruption; who is corrupted is marked all the same, for attacks."""
+"""No corruption."""
 
-from fedsim.core.types import Corruption
+from fedsim.core.contracts import Corruption
 
 
 def none() -> Corruption:
-    """Leaves every example as it is."""
+    """Leaves the data clean; corrupted clients are marked nevertheless, for attacks."""
     return Corruption(lambda key, data, corrupted, spec: data)

@@ -5,28 +5,32 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.corrupt import owners
+from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import example_owners
 from fedsim.core.settings import POSITIVE, Bounds
-from fedsim.core.trees import per_client
-from fedsim.core.types import Array, ClientData, Corruption, DataSpec
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def shift(
     *,
-    scale: Annotated[float, Bounds(**POSITIVE), "standard deviation of a shift, in those of the inputs"] = 2.0,
+    scale: Annotated[
+        float, Bounds(**POSITIVE), "standard deviation of the shifts, relative to that of the inputs"
+    ] = 2.0,
 ) -> Corruption:
-    """All inputs of a corrupted client are moved by one vector, drawn for each client.
+    """Shifts all inputs of a corrupted client by one vector, drawn for each client.
 
-    Its elements are normal, with `scale` times the standard deviation of the inputs.
+    Its coordinates are normal, with `scale` times the standard deviation of the inputs.
     """
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
-        moves = scale * jnp.std(data.x) * jax.random.normal(key, (corrupted.size, *spec.shape))
-        moves = jnp.where(per_client(corrupted, moves), moves, 0)
-        return data._replace(x=(data.x + moves[owners(data)]).astype(data.x.dtype))
+        shifts = scale * jnp.std(data.x) * jax.random.normal(key, (corrupted.size, *spec.shape))
+        shifts = jnp.where(expand_like(corrupted, shifts), shifts, 0)
+        return data._replace(x=(data.x + shifts[example_owners(data)]).astype(data.x.dtype))
 
-    return Corruption(apply, frozenset({"x"}), _problem)
+    return Corruption(apply, frozenset({"x"}), _validate)
 
 
-def _problem(spec: DataSpec) -> str | None:
-    return None if spec.dtype == "float32" else f"is for float32 inputs, and these are {spec.dtype}"
+def _validate(spec: DataSpec) -> None:
+    if spec.dtype != "float32":
+        raise ValueError(f"inputs must be float32, got {spec.dtype}")

@@ -1,14 +1,15 @@
-"""Data sets: one file each, loaded as a `RawDataset`, then divided among clients into a `FederatedDataset`."""
+"""Data sets, one file each, loaded as a `RawDataset` and then partitioned into a `FederatedDataset`."""
 
 from fedsim.datasets.arrays import from_arrays
 from fedsim.datasets.feature_noise import feature_noise
 from fedsim.datasets.label_skew import extreme, label_quantity, shards
-from fedsim.datasets.partition import dirichlet, iid
-from fedsim.datasets.quantity import quantity
-from fedsim.datasets.raw import Divided, RawDataset
+from fedsim.datasets.partition import dirichlet, iid, quantity
+from fedsim.datasets.raw import DatasetFactory, Partition, PartitionFunction, RawDataset
 
 __all__ = [
-    "Divided",
+    "DatasetFactory",
+    "Partition",
+    "PartitionFunction",
     "RawDataset",
     "dirichlet",
     "extreme",

@@ -1,60 +1,75 @@
-"""Files of a data set as they come: in an archive, in a folder that has one, or unpacked there."""
+"""Files of a data set: in an archive, in a folder with one, or unpacked."""
 
 import gzip
+import hashlib
 import lzma
+import pickle
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from fedsim.errors import DataError
 
-Read = Callable[[], bytes]
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError, OSError, zlib.error, NotImplementedError)
-UNPACK = {".gz": gzip.decompress, ".xz": lzma.decompress}
+Files: TypeAlias = Mapping[str, Callable[[], bytes]]
+"""Functions that read files, by file name."""
+ERRORS = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, EOFError, OSError, zlib.error, NotImplementedError)
+DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
-def files(source: Path, archives: str, folders: str) -> dict[str, Read]:
-    """All files of `source` by name, as functions that read them.
+def list_files(source: Path, archives: str, folders: str) -> Files:
+    """All files of `source`.
 
-    `source` is an archive (.zip, or anything that is a tar), or a folder that has some named like `archives`, or the
-    files themselves, or folders of them named like `folders`. Raises `DataError` where an archive is broken.
+    `source` is an archive (.zip or any tar), or a folder with archives that match the pattern `archives`, or with the
+    files themselves, or with folders of them that match `folders`. Raises `DataError` if an archive is broken.
     """
-    found = [source] if source.is_file() else sorted(source.glob(archives))
-    places = [] if source.is_file() else [source, *source.glob(folders)]
-    by_name: dict[str, Read] = {path.name: path.read_bytes for at in places for path in at.iterdir() if path.is_file()}
-    for archive in found:
-        by_name |= dict((_zipped if archive.suffix == ".zip" else _tarred)(archive))
-    return by_name
+    paths = [source] if source.is_file() else sorted(source.glob(archives))
+    directories = [] if source.is_file() else [source, *source.glob(folders)]
+    files = {path.name: path.read_bytes for folder in directories for path in folder.iterdir() if path.is_file()}
+    for archive in paths:
+        try:
+            files |= dict((_list_zip if archive.suffix == ".zip" else _list_tar)(archive))
+        except ERRORS as error:
+            raise DataError(f"{archive}: broken: {error}") from None
+    return files
 
 
-def unpacked(source: Path, name: str, content: Read) -> bytes:
-    """What the file `name` of `source` has, without its compression."""
+def read_file(source: Path, files: Files, names: Sequence[str], needed: str) -> tuple[str, bytes]:
+    """The first of `names` among the `files` of `source`, and its decompressed content.
+
+    Raises `DataError` if there is none, with what is `needed`, or if it is broken.
+    """
+    name = next((name for name in names if name in files), None)
+    if name is None:
+        raise DataError(f"{source}: no {names[0]}; needs {needed}")
     try:
-        return UNPACK.get(Path(name).suffix, bytes)(content())
-    except BROKEN as error:
+        return name, DECOMPRESS.get(Path(name).suffix, bytes)(files[name]())
+    except ERRORS as error:
         raise DataError(f"{source}: {name} is broken: {error}") from None
 
 
-def _tarred(archive: Path) -> Iterator[tuple[str, Read]]:
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if (content := tar.extractfile(member)) is not None:
-                    yield Path(member.name).name, partial(bytes, content.read())
-    except BROKEN as error:
-        raise DataError(f"{archive}: broken: {error}") from None
+def unpickle(source: Path, name: str, content: bytes, md5: str) -> dict[bytes, Any]:
+    """The unpickled `content` of the file `name`. Raises `DataError` unless it has that MD5: pickles can run code."""
+    if hashlib.md5(content).hexdigest() != md5:
+        raise DataError(f"{source}: {name} is not the official file: its MD5 differs")
+    batch: dict[bytes, Any] = pickle.loads(content, encoding="bytes")
+    return batch
 
 
-def _zipped(archive: Path) -> Iterator[tuple[str, Read]]:
+def _list_tar(archive: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if (content := tar.extractfile(member)) is not None:
+                yield Path(member.name).name, partial(bytes, content.read())
+
+
+def _list_zip(archive: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     def read(name: str) -> bytes:
         with zipfile.ZipFile(archive) as opened:
             return opened.read(name)
 
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            yield from ((Path(name).name, partial(read, name)) for name in opened.namelist() if not name.endswith("/"))
-    except BROKEN as error:
-        raise DataError(f"{archive}: broken: {error}") from None
+    with zipfile.ZipFile(archive) as opened:
+        yield from ((Path(name).name, partial(read, name)) for name in opened.namelist() if not name.endswith("/"))

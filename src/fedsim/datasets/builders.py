@@ -1,9 +1,9 @@
-"""TFDS builders of fedsim's data sets, from files on this machine to prepared sets in array_record; and running them.
+"""TFDS builders of fedsim's data sets, from files on this machine to array_record, and running them.
 
-Where clients are natural, a record is a client: `client_id`, its inputs `x` [m, ...] and labels `y` [m]. Sets of
-labelled images are in `image_builders`.
+With natural clients, a record is a client: `client_id`, its inputs `x` [m, ...] and labels `y` [m]. Labeled image sets
+are in `image_builders`.
 
-This module needs the extra `data`: import it inside functions, after `prepared.need_tfds`.
+This module needs the extra `data`: import it inside functions, after `prepared.require_tfds`.
 """
 
 import contextlib
@@ -20,29 +20,24 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from fedsim.config.registry import did_you_mean, nearest
+from fedsim.core.types import InputKind
 from fedsim.datasets import image_builders, leaf, shakespeare
+from fedsim.datasets.download import Progress
 from fedsim.datasets.natural import ClientExamples
-from fedsim.datasets.raw import Inputs
-from fedsim.datasets.text import LETTERS
+from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
 
-Tick = image_builders.Tick
 
-
-class _Clients(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A set with natural clients; description, labels, and what an input is, its shape and type are the class's."""
+class _ClientBuilder(image_builders.FileBuilder, tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """A data set with natural clients; subclasses say what its inputs and labels are."""
 
     VERSION = tfds.core.Version("1.0.0")
     DESCRIPTION: str
     HOMEPAGE = "https://leaf.cmu.edu"
-    INPUTS: Inputs
+    INPUTS: InputKind
     SHAPE: tuple[int, ...]
     DTYPE: type
     LABELS: Sequence[str]
-
-    def __init__(self, source: Path, tick: Tick, **kwargs: Any) -> None:
-        self.source, self.tick = source, tick
-        super().__init__(**kwargs)
 
     def _info(self) -> Any:
         features = {
@@ -58,28 +53,26 @@ class _Clients(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type
             metadata=tfds.core.MetadataDict(inputs=self.INPUTS, label_names=list(self.LABELS), num_examples={}),
         )
 
-    def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        return {
-            split: self._generate_examples(split, clients) for split, clients in self.splits_of(self.source).items()
-        }
-
-    def _generate_examples(self, split: str, clients: Iterator[ClientExamples]) -> Iterator[tuple[str, Any]]:
-        examples = 0
-        for i, (client, x, y) in enumerate(clients):
+    def _generate_examples(self, split: str, examples: Iterator[ClientExamples]) -> Iterator[tuple[str, Any]]:
+        num_examples = 0
+        for i, (client, x, y) in enumerate(examples):
             if x.shape[1:] != self.SHAPE or x.dtype != self.DTYPE or not np.all((y >= 0) & (y < len(self.LABELS))):
-                raise DataError(f"{self.source}: {client} is no client of {self.name}: {x.dtype} of shape {x.shape}")
+                raise DataError(
+                    f"{self.source}: inputs of client {client} of {self.name} must be {np.dtype(self.DTYPE)} "
+                    f"{self.SHAPE} with labels 0 to {len(self.LABELS) - 1}, got {x.dtype} {x.shape[1:]}"
+                )
             yield client, {"client_id": client, "x": x, "y": y.astype(np.int32)}
-            examples += len(y)
-            self.info.metadata["num_examples"][split] = examples
-            self.tick(split, i + 1)
+            num_examples += len(y)
+            self.info.metadata["num_examples"][split] = num_examples
+            self.progress(f"{split} records", i + 1, 0)
 
-    def splits_of(self, source: Path) -> dict[str, Iterator[ClientExamples]]:
-        """The clients of each split."""
-        return {split: leaf.read(source / split) for split in ("train", "test")}
+    def read(self) -> dict[str, Any]:
+        """The clients by split, from a folder in LEAF's format."""
+        return {split: leaf.read(self.source / split) for split in ("train", "test")}
 
 
-class Femnist(_Clients, skip_registration=True):  # type: ignore[call-arg]
-    """FEMNIST from a folder that LEAF made."""
+class Femnist(_ClientBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """FEMNIST from the output folder of LEAF."""
 
     name = "femnist"
     DESCRIPTION = "FEMNIST (LEAF): handwritten digits and letters, each writer a client."
@@ -87,19 +80,17 @@ class Femnist(_Clients, skip_registration=True):  # type: ignore[call-arg]
     LABELS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
-class Shakespeare(_Clients, skip_registration=True):  # type: ignore[call-arg]
-    """Shakespeare from the raw text, or from a folder that LEAF made."""
+class Shakespeare(_ClientBuilder, skip_registration=True):  # type: ignore[call-arg]
+    """Shakespeare from the raw text, or from the output folder of LEAF."""
 
     name = "shakespeare"
     DESCRIPTION = "Shakespeare (LEAF): windows of 80 characters and the next one, each speaking role a client."
     INPUTS, SHAPE, DTYPE = "text", (shakespeare.WINDOW,), np.int8
-    LABELS = LETTERS
+    LABELS = ALPHABET
 
-    def splits_of(self, source: Path) -> dict[str, Iterator[ClientExamples]]:
-        """The raw text comes without a test set."""
-        if (source / "train").exists():
-            return super().splits_of(source)
-        return {"train": shakespeare.read(source)}
+    def read(self) -> dict[str, Any]:
+        """The raw text has no test set."""
+        return super().read() if (self.source / "train").exists() else {"train": shakespeare.read(self.source)}
 
 
 BUILDERS: dict[str, Callable[..., Any]] = image_builders.BUILDERS | {
@@ -107,42 +98,41 @@ BUILDERS: dict[str, Callable[..., Any]] = image_builders.BUILDERS | {
 }
 
 
-def prepare(name: str, source: Path, data_dir: Path, tick: Tick) -> Path:
+def prepare(name: str, source: Path, data_dir: Path, progress: Progress) -> Path:
     """Prepares `name`, one of `BUILDERS`, from the files at `source` into `data_dir`; returns the folder.
 
-    `tick(split, records)` is called for each record. What was there before stays where it fails.
+    Raises `DataError` on failure, which keeps what was prepared before.
     """
-    make = partial(BUILDERS[name], source=source, tick=tick, file_format="array_record")
-    return _run(name, make, data_dir)
+    return _run(name, partial(BUILDERS[name], source=source, progress=progress), data_dir)
 
 
-def prepare_other(name: str, data_dir: Path) -> Path:
-    """Prepares TFDS's own set `name` into `data_dir`; returns the folder. Raises `DataError` where it cannot."""
-    return _run(name, partial(tfds.builder, name, file_format="array_record"), data_dir)
+def prepare_tfds(name: str, data_dir: Path) -> Path:
+    """Prepares the TFDS data set `name` into `data_dir`; returns the folder. Raises `DataError` on failure."""
+    return _run(name, partial(tfds.builder, name), data_dir)
 
 
-def _run(name: str, make: Callable[..., Any], data_dir: Path) -> Path:
-    """Prepares in a folder of its own, and then moves the result to its place."""
+def _run(name: str, make_builder: Callable[..., Any], data_dir: Path) -> Path:
+    """Prepares in a temporary folder, and then moves the result to its place."""
     tfds.disable_progress_bar()
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(dir=data_dir, prefix=f".{name.replace('/', '-')}-") as temporary:
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # it prints what fedsim says itself
-                builder = make(data_dir=temporary)
+            with contextlib.redirect_stdout(io.StringIO()):  # its messages repeat ours
+                builder = make_builder(data_dir=temporary, file_format="array_record")
                 builder.download_and_prepare(download_dir=data_dir / "downloads")
         except DataError:
             raise
         except tfds.core.DatasetNotFoundError:
-            near = did_you_mean(nearest(name, BUILDERS))
-            raise DataError(f"{name}: neither fedsim nor tensorflow-datasets has such a data set{near}") from None
-        except Exception as error:  # TFDS and its builders have many
+            hint = did_you_mean(nearest(name, BUILDERS))
+            raise DataError(f"{name}: no such data set in fedsim or tensorflow-datasets{hint}") from None
+        except Exception as error:  # TFDS and its builders raise many types
             reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
-            more = "; with tensorflow installed it can" if isinstance(error, ImportError) else ""
-            raise DataError(f"{name}: tensorflow-datasets cannot prepare it here ({reason}){more}") from None
-        made = Path(builder.data_path)
-        folder = data_dir / made.relative_to(temporary)
+            remedy = "; install tensorflow" if isinstance(error, ImportError) else ""
+            raise DataError(f"{name}: tensorflow-datasets cannot prepare it here ({reason}){remedy}") from None
+        prepared = Path(builder.data_path)
+        folder = data_dir / prepared.relative_to(temporary)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
             folder.rename(Path(temporary) / "old")
-        made.rename(folder)
+        prepared.rename(folder)
     return folder

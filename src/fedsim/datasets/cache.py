@@ -1,7 +1,7 @@
-"""Decoded data sets on disk: arrays that are mapped into memory, not read.
+"""Cache of decoded data sets on disk, as memory-mapped arrays.
 
-A folder with an .npy file for each array and index.json with their CRC-32s; its name tells the files that it was made
-from. It is written under another name and then moved; what does not match its index is made again.
+An entry is a folder with an .npy file per array and index.json with their CRC-32s; its name is a digest of the source
+files. It is written under a temporary name and then moved. An entry that does not match its index is written again.
 """
 
 import contextlib
@@ -10,6 +10,8 @@ import json
 import os
 import shutil
 import tempfile
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -18,22 +20,27 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.datasets.raw import BROKEN, RawDataset
+from fedsim.datasets.raw import RawDataset
 
-VERSION = 2  # of what is cached
+VERSION = 2  # of the format
 SCALARS = ("name", "num_classes", "inputs")
+LOAD_ERRORS = (
+    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What NumPy raises for a broken .npy or .npz file."""
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in SCALARS)
 
 
 def directory() -> Path:
-    """Where decoded data sets are kept: `FEDSIM_CACHE_DIR`, by default below the user's cache folder."""
+    """The cache folder: `FEDSIM_CACHE_DIR`, or fedsim's folder in the user's cache folder."""
     from platformdirs import user_cache_path
 
     return Path(os.environ.get("FEDSIM_CACHE_DIR") or user_cache_path("fedsim")).expanduser()
 
 
 def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:
-    """`decode()`, kept for as long as no file of the folder `source` changes; arrays are memory-mapped, read-only."""
+    """`decode()`, cached until a file of the folder `source` changes; arrays are memory-mapped and read-only."""
     source = source.resolve()
     stamp = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(source.iterdir())]
     name = f"{source.parent.name}-{_digest(str(source))}"
@@ -49,7 +56,7 @@ def cached(source: Path, decode: Callable[[], RawDataset]) -> RawDataset:
 
 
 def _read(folder: Path) -> RawDataset | None:
-    """What `folder` has, or None where it is missing or not whole."""
+    """The data set in `folder`, or None if it is missing or damaged."""
     try:
         index = json.loads((folder / "index.json").read_text())
         values: dict[str, Any] = {name: index[name] for name in SCALARS}
@@ -59,12 +66,12 @@ def _read(folder: Path) -> RawDataset | None:
                 return None
             values[name] = array
         return RawDataset(**values)
-    except (*BROKEN, LookupError):
+    except (*LOAD_ERRORS, LookupError):
         return None
 
 
 def _write(folder: Path, raw: RawDataset) -> None:
-    """Puts `raw` there, unless another process just did."""
+    """Writes `raw` to `folder`, unless another process just did."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
         part = Path(temporary) / "part"
@@ -76,7 +83,7 @@ def _write(folder: Path, raw: RawDataset) -> None:
         (part / "index.json").write_text(json.dumps(index | {"arrays": {k: _crc(a) for k, a in arrays.items()}}))
         if _read(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # it is there after all
+            with contextlib.suppress(OSError):  # another process was faster
                 part.rename(folder)
 
 

@@ -5,16 +5,15 @@ https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf
 """
 
 import hashlib
-import pickle
 from pathlib import Path
 
 import numpy as np
 
 from fedsim.datasets import archives
+from fedsim.datasets.download import Download
 from fedsim.errors import DataError
 
-URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-MD5 = "c58f30108f718f92721af3b95e74349a"
+ARCHIVE = Download("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "md5", "c58f30108f718f92721af3b95e74349a")
 
 LABELS = "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
 BATCHES = {
@@ -36,40 +35,38 @@ CONTENT = {
 
 
 def read(source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Images [50,000 and 10,000, 32, 32, 3] uint8 and labels, by split, in the official order.
+    """Images [50,000 or 10,000, 32, 32, 3] uint8 and labels, by split, in the official order.
 
-    `source` is the archive, python or binary, or a folder that has it, its unpacked files or these as `.xz`.
-    Raises `DataError` that names the file where one is missing or is not the official one.
+    `source` is the archive, python or binary, or a folder with it, with its unpacked files or with these as `.xz`.
+    Raises `DataError` if a file is missing or is not the official one.
     """
-    files = _files(source)
+    files = list_files(source)
     splits = {}
     for split, batches in BATCHES.items():
-        parts = [_batch(source, files, name, md5) for name, md5 in batches.items()]
-        records = np.concatenate(parts)  # [., 1 + 3072]
+        parts = [read_batch(source, files, name, md5) for name, md5 in batches.items()]
+        records = np.concatenate(parts)  # [M, 1 + 3072]
         digests = sorted(hashlib.md5(record.tobytes()).digest() for record in records)
         if hashlib.sha256(b"".join(digests)).hexdigest() != CONTENT[split]:
-            raise DataError(f"{source}: the {split} images are not those of CIFAR-10; a file was altered")
+            raise DataError(f"{source}: not the official {split} images of CIFAR-10; a file was altered")
         images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         splits[split] = np.ascontiguousarray(images), records[:, 0].astype(np.int32)
     return splits
 
 
-def _files(source: Path) -> dict[str, archives.Read]:
-    return archives.files(source, "cifar-10-*.tar.gz", "cifar-10-batches-*")
+def list_files(source: Path) -> archives.Files:
+    """The files of `source`."""
+    return archives.list_files(source, "cifar-10-*.tar.gz", "cifar-10-batches-*")
 
 
-def _batch(source: Path, files: dict[str, archives.Read], name: str, md5: str) -> np.ndarray:
-    """Label and pixels of a batch, [10,000, 3073] uint8, whatever its form."""
-    found = next((file for file in (name, f"{name}.xz", f"{name}.bin", f"{name}.bin.xz") if file in files), None)
-    if found is None:
-        raise DataError(f"{source}: no {name}; needed are CIFAR-10's archive or its unpacked batches ({URL})")
-    content = archives.unpacked(source, found, files[found])
-    if ".bin" in found:
+def read_batch(source: Path, files: archives.Files, name: str, md5: str) -> np.ndarray:
+    """Label and pixels of each image of a batch in any form, [10,000, 3073] uint8. Raises `DataError` as `read`."""
+    names = (name, f"{name}.xz", f"{name}.bin", f"{name}.bin.xz")
+    needed = f"CIFAR-10's archive or its unpacked batches ({ARCHIVE.url})"
+    name, content = archives.read_file(source, files, names, needed)
+    if ".bin" in name:
         if len(content) != BATCH_SIZE * (1 + PIXELS):
-            raise DataError(f"{source}: {found} has {len(content)} bytes, not {BATCH_SIZE * (1 + PIXELS)}")
+            raise DataError(f"{source}: {name} must have {BATCH_SIZE * (1 + PIXELS)} bytes, got {len(content)}")
         return np.frombuffer(content, np.uint8).reshape(BATCH_SIZE, 1 + PIXELS)
-    if hashlib.md5(content).hexdigest() != md5:
-        raise DataError(f"{source}: {found} is not the official file: its MD5 differs")
-    batch = pickle.loads(content, encoding="bytes")
+    batch = archives.unpickle(source, name, content, md5)
     labels = np.asarray(batch[b"labels"], np.uint8)
     return np.concatenate([labels[:, None], batch[b"data"]], axis=1)

@@ -1,4 +1,4 @@
-"""Handwritten digits: the 1,797 8x8 images that scikit-learn carries, so that a first run needs no download.
+"""Handwritten digits: the 1,797 8x8 images that come with scikit-learn, so that a first run needs no download.
 
 E. Alpaydin, C. Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
 https://doi.org/10.24432/C50P49
@@ -8,11 +8,11 @@ import numpy as np
 
 from fedsim.datasets.raw import RawDataset
 
-TEST_SHARE = 0.2
+TEST_FRACTION = 0.2
 
 
 def digits(seed: int) -> RawDataset:
-    """x [M, 8, 8, 1] uint8; of each class a fifth, drawn by `seed`, is the test set."""
+    """x [M, 8, 8, 1] uint8; the test set is a fifth of each class, drawn by `seed`."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -22,5 +22,5 @@ def digits(seed: int) -> RawDataset:
     test = np.zeros(len(y), bool)
     for k in range(10):
         members = rng.permutation(np.flatnonzero(y == k))
-        test[members[: round(TEST_SHARE * len(members))]] = True
+        test[members[: round(TEST_FRACTION * len(members))]] = True
     return RawDataset("digits", x[~test], y[~test], x[test], y[test], 10, "image")

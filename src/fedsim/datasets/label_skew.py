@@ -1,4 +1,4 @@
-"""Partitions that give a client few classes."""
+"""Partitions in which each client has few classes."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsim.core.settings import Bounds
-from fedsim.datasets.partition import need_classes, need_examples
+from fedsim.datasets.partition import require_examples, require_single_label
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -16,23 +16,24 @@ def shards(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    num_shards: Annotated[int, Bounds(ge=1), "shards of a client"] = 2,
+    num_shards: Annotated[int, Bounds(ge=1), "shards per client"] = 2,
 ) -> np.ndarray:
-    """Examples sorted by class are cut into N x `num_shards` equal shards; each client is dealt `num_shards` of them.
+    """Client [M] of each training example: each client gets `num_shards` equal shards of the examples sorted by class.
 
     McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from
-    Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629, Section 3, with two shards a client. Sizes of
-    shards differ by one at most.
+    Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629, Section 3, with two shards per client. Sizes of
+    the N x `num_shards` shards differ by at most one. Raises `DataError` if examples do not have a single class each,
+    or are fewer than the shards.
     """
-    need_classes(raw, "shards")
-    need_examples(raw, num_clients, num_shards, "data.num_clients or shards.num_shards")
+    require_single_label(raw, "shards")
+    require_examples(raw, num_clients, num_shards, "data.num_clients or shards.num_shards")
     order = rng.permutation(len(raw.y))
     order = order[np.argsort(raw.y[order], kind="stable")]
-    dealt = rng.permutation(num_clients * num_shards) % num_clients  # the client of each shard
-    owner = np.empty(len(raw.y), np.int64)
-    for client, members in zip(dealt, np.array_split(order, len(dealt)), strict=True):
-        owner[members] = client
-    return owner
+    client_of_shard = rng.permutation(num_clients * num_shards) % num_clients
+    client_ids = np.empty(len(raw.y), np.int64)
+    for client, members in zip(client_of_shard, np.array_split(order, len(client_of_shard)), strict=True):
+        client_ids[members] = client
+    return client_ids
 
 
 def label_quantity(
@@ -40,57 +41,64 @@ def label_quantity(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    num_classes: Annotated[int, Bounds(ge=1), "classes of a client"] = 2,
+    num_classes: Annotated[int, Bounds(ge=1), "classes per client"] = 2,
 ) -> np.ndarray:
-    """Each client has `num_classes` classes; the examples of a class are shared equally by the clients that have it.
+    """Client [M] of each training example: a client has `num_classes` classes, split equally among a class's clients.
 
     "#C = k" of Li, Diao, Chen, He: "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022,
-    https://arxiv.org/abs/2102.02079. As in their program, client i has class i mod C, and others drawn for each client;
-    with fewer clients than classes it has i + N, i + 2N and so on, too, so that every class has its clients.
+    https://arxiv.org/abs/2102.02079. As in the authors' program, client i has class i mod C and random others. With
+    fewer clients than classes it also has i + N, i + 2N and so on, so that no class is left out. Raises `DataError` if
+    there are too few classes, clients or examples for that.
     """
-    need_classes(raw, "label_quantity")
+    require_single_label(raw, "label_quantity")
     classes = np.unique(raw.y)
     if num_classes > len(classes):
-        raise DataError(f"{raw.name} has {len(classes)} classes; lower label_quantity.num_classes to that or less")
+        raise DataError(
+            f"label_quantity.num_classes: must be at most the {len(classes)} classes of {raw.name}, got {num_classes}"
+        )
     if num_clients * num_classes < len(classes):
         raise DataError(
-            f"{raw.name} has {len(classes)} classes, more than {num_clients} clients have with {num_classes} each; "
-            "raise label_quantity.num_classes or data.num_clients"
+            f"label_quantity.num_classes: must be large enough for {num_clients} clients to cover the {len(classes)} "
+            f"classes of {raw.name}, got {num_classes}; raise it or data.num_clients"
         )
-    has = []
-    for own in _dealt(len(classes), num_clients):
-        others = np.setdiff1d(np.arange(len(classes)), own)
-        has.append(np.concatenate([own, rng.choice(others, num_classes - len(own), replace=False)]))
-    return _shared(raw, classes, has, rng, "label_quantity.num_classes or data.num_clients")
+    classes_of = []
+    for first in _assign_classes(len(classes), num_clients):
+        rest = np.setdiff1d(np.arange(len(classes)), first)
+        classes_of.append(np.concatenate([first, rng.choice(rest, num_classes - len(first), replace=False)]))
+    return _split_classes(raw, classes, classes_of, rng, "label_quantity.num_classes or data.num_clients")
 
 
 def extreme(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Client i has class i mod C alone, and shares it equally with the other clients of that class.
+    """Client [M] of each training example: client i has only class i mod C, split equally among a class's clients.
 
-    With fewer clients than classes it has the classes i, i + N, i + 2N and so on, each of them whole.
+    With fewer clients than classes it has all examples of the classes i, i + N, i + 2N and so on. Raises `DataError` if
+    examples do not have a single class each, or a class has fewer examples than clients.
     """
-    need_classes(raw, "extreme")
+    require_single_label(raw, "extreme")
     classes = np.unique(raw.y)
-    return _shared(raw, classes, _dealt(len(classes), num_clients), rng, "data.num_clients")
+    return _split_classes(raw, classes, _assign_classes(len(classes), num_clients), rng, "data.num_clients")
 
 
-def _dealt(num_classes: int, num_clients: int) -> list[np.ndarray]:
-    """The classes of each client, dealt like cards; where there are more clients, from the first class on again."""
+def _assign_classes(num_classes: int, num_clients: int) -> list[np.ndarray]:
+    """The classes of each client, round-robin; surplus clients start again from the first class."""
     return [np.arange(client % num_classes, num_classes, num_clients) for client in range(num_clients)]
 
 
-def _shared(
-    raw: RawDataset, classes: np.ndarray, has: Sequence[np.ndarray], rng: np.random.Generator, keys: str
+def _split_classes(
+    raw: RawDataset, classes: np.ndarray, classes_of: Sequence[np.ndarray], rng: np.random.Generator, keys: str
 ) -> np.ndarray:
-    """The owner [M], where client i has the classes at the positions `has[i]`; `keys` are what to lower."""
-    owner = np.empty(len(raw.y), np.int64)
+    """Client [M] of each training example, if client i has the classes at the positions `classes_of[i]`.
+
+    Raises `DataError`, with advice to lower `keys`, if a class has fewer examples than clients.
+    """
+    client_ids = np.empty(len(raw.y), np.int64)
     for position, k in enumerate(classes):
         members = rng.permutation(np.flatnonzero(raw.y == k))
-        clients = np.asarray([client for client, own in enumerate(has) if position in own])
+        clients = np.asarray([client for client, positions in enumerate(classes_of) if position in positions])
         if len(members) < len(clients):
             raise DataError(
-                f"{raw.name} has {len(members)} examples of class {k}, too few for its {len(clients)} clients; "
-                f"lower {keys}"
+                f"{keys}: must be lower for the {len(members)} examples of class {k} of {raw.name}, got {len(clients)} "
+                "clients with that class"
             )
-        owner[members] = clients[np.arange(len(members)) % len(clients)]
-    return owner
+        client_ids[members] = clients[np.arange(len(members)) % len(clients)]
+    return client_ids

@@ -2,8 +2,8 @@
 
 S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxiv.org/abs/1812.01097
 
-A file is {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}. The lengths of the
-arrays are what counts. `num_samples` must agree; for texts LEAF writes it before it drops windows, so it may be more.
+A file is {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}. `num_samples` must be
+the lengths of the arrays; for texts it may be larger, because LEAF writes it before it drops windows.
 """
 
 import gzip
@@ -15,51 +15,50 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fedsim.datasets.natural import ClientExamples, gather
-from fedsim.datasets.raw import Inputs, RawDataset
+from fedsim.core.types import InputKind
+from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
 from fedsim.errors import ConfigError, DataError
 
 
 def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
-    """The examples of the folder at `path`, as by `read_folder`."""
+    """The examples in the folder at `path`, see `read_folder`. Raises `ConfigError` if `path` is empty."""
     del seed
     if not path:
-        raise ConfigError("leaf.path: which folder? One in LEAF's format, with train/ and test/")
+        raise ConfigError('leaf.path: must name a folder in LEAF\'s format, with train/ and test/, got ""')
     return read_folder(Path(path).expanduser())
 
 
 def read_folder(folder: Path) -> RawDataset:
-    """The examples under `folder`, each with its user as client; the clients are in order of their names.
+    """The examples in `folder`; users are clients, in the order of their names.
 
-    x is an image [M, s, s, 1] where inputs are vectors of s * s numbers (uint8 if they are all multiples of 1/255), a
-    vector where they are others, and characters [M, T] (int8, positions in LEAF's alphabet) where they are texts.
-    Raises `DataError` that names the file where one is missing, broken or cut short.
+    Vectors of s * s numbers become images [M, s, s, 1] (uint8 if all are multiples of 1/255), other vectors stay, and
+    texts become characters [M, T] (int8, positions in LEAF's alphabet). Raises `DataError` if a file is missing, broken
+    or truncated.
     """
     train, test = (list(read(folder / part)) for part in ("train", "test"))
     first, *others = {_kind(x) for _, x, _ in (*train, *test)}
     if others:
-        raise DataError(f"{folder}: some inputs are of kind {first}, others {others[0]}; they must be alike")
-    return gather("leaf", train, test, inputs=first)
+        raise DataError(f"{folder}: inputs must be of one kind, got {first} and {others[0]}")
+    return concatenate_clients("leaf", train, test, inputs=first)
 
 
-def _kind(x: np.ndarray) -> Inputs:
-    """What the inputs that `_inputs` made are; only texts become int8."""
+def _kind(x: np.ndarray) -> InputKind:
+    """Kind of the inputs `x` from `_convert_inputs`; only texts are int8."""
     return "text" if x.dtype == np.int8 else "image" if x.ndim == 4 else "vector"
 
 
 def read(folder: Path) -> Iterator[ClientExamples]:
-    """Every user with examples, of all files in `folder`, in order of the files' names."""
+    """Each user with examples, of all files in `folder`, in the order of file names. Raises as `read_folder`."""
     paths = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not paths:
-        raise DataError(
-            f"{folder}: no .json or .json.gz file; a folder in LEAF's format has train/ and test/ with them"
-        )
+        raise DataError(f"{folder}: no .json or .json.gz file; LEAF's format has them in train/ and test/")
     seen: dict[str, Path] = {}
     for path in paths:
         for user, x, y in _read_file(path):
             if user in seen:
-                raise DataError(f"{path}: has user {user} again, who is in {seen[user].name} already")
+                raise DataError(f"{path}: repeats user {user} of {seen[user].name}")
             seen[user] = path
             yield user, x, y
     if not seen:
@@ -67,24 +66,24 @@ def read(folder: Path) -> Iterator[ClientExamples]:
 
 
 def _read_file(path: Path) -> list[ClientExamples]:
-    """Every user of a file who has examples."""
+    """Each user with examples in the file."""
     import msgspec
 
     try:
         raw = path.read_bytes()
         content = msgspec.json.decode(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         users, user_data = content["users"], content["user_data"]
-        numbers = content.get("num_samples", [len(user_data[user]["y"]) for user in users])
-        if sorted(users) != sorted(user_data) or len(users) != len(numbers):
-            raise ValueError("users, num_samples and user_data are not of the same users")
+        sizes = content.get("num_samples", [len(user_data[user]["y"]) for user in users])
+        if sorted(users) != sorted(user_data) or len(users) != len(sizes):
+            raise ValueError("users, num_samples and user_data must have the same users")
         examples = []
-        for user, number in zip(users, numbers, strict=True):
+        for user, num_samples in zip(users, sizes, strict=True):
             x, y = user_data[user]["x"], user_data[user]["y"]
             is_text = bool(x) and isinstance(x[0], str)
-            if len(x) != len(y) or not (len(y) == number or (is_text and len(y) < number)):
-                raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {number}")
+            if len(x) != len(y) or not (len(y) == num_samples or (is_text and len(y) < num_samples)):
+                raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
-                examples.append((user, _inputs(x), _labels(y)))
+                examples.append((user, _convert_inputs(x), _convert_labels(y)))
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise DataError(f"{path}: broken: {error}") from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -93,7 +92,7 @@ def _read_file(path: Path) -> list[ClientExamples]:
     return examples
 
 
-def _inputs(values: list[Any]) -> np.ndarray:
+def _convert_inputs(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], str):
         return np.stack([encode(text) for text in values])
     x = np.asarray(values, np.float32)
@@ -104,15 +103,15 @@ def _inputs(values: list[Any]) -> np.ndarray:
     return x.reshape(-1, side, side, 1) if side and side * side == x.shape[1] else x
 
 
-def _labels(values: Sequence[Any]) -> np.ndarray:
-    return np.asarray([_label(value) for value in values], np.int32)
+def _convert_labels(values: Sequence[Any]) -> np.ndarray:
+    return np.asarray([_convert_label(value) for value in values], np.int32)
 
 
-def _label(value: Any) -> int:
+def _convert_label(value: Any) -> int:
     if isinstance(value, str):
         if len(value) != 1:
-            raise ValueError(f"the label {value!r} is no single character")
+            raise ValueError(f"labels must be single characters, got {value!r}")
         return int(encode(value)[0])
     if value != int(value):
-        raise ValueError(f"the label {value} is no class; labels are whole numbers or characters")
+        raise ValueError(f"labels must be integers or characters, got {value}")
     return int(value)

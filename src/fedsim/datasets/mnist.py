@@ -1,8 +1,8 @@
-"""The official files of MNIST and of Fashion-MNIST: 60,000 + 10,000 grey images of 28x28 in ten classes each.
+"""The official files of MNIST and of Fashion-MNIST: 60,000 + 10,000 gray images of 28x28 in ten classes each.
 
 Y. LeCun, C. Cortes, C. Burges: "The MNIST database of handwritten digits", http://yann.lecun.com/exdb/mnist/.
 H. Xiao, K. Rasul, R. Vollgraf: "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
-2017, https://arxiv.org/abs/1708.07747. Addresses and digests are those of tensorflow-datasets.
+2017, https://arxiv.org/abs/1708.07747. URLs and digests are those of tensorflow-datasets.
 """
 
 from pathlib import Path
@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.datasets import archives, idx
-from fedsim.datasets.prepared import decoded
+from fedsim.datasets.download import Download
+from fedsim.datasets.prepared import load
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -36,7 +37,7 @@ SHA256 = {  # of the gzipped files, in the order of FILES
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
 }
-COUNTS = {  # of each class: unpacked files have no published digest, and those of both sets the same names
+CLASS_SIZES = {  # to check unpacked files, which have no published digest and the same names in both data sets
     "mnist": {
         "train": (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
         "test": (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
@@ -48,31 +49,35 @@ COUNTS = {  # of each class: unpacked files have no published digest, and those 
 def mnist(seed: int) -> RawDataset:
     """MNIST, prepared."""
     del seed
-    return decoded("mnist")
+    return load("mnist")
 
 
 def fashion_mnist(seed: int) -> RawDataset:
     """Fashion-MNIST, prepared."""
     del seed
-    return decoded("fashion_mnist")
+    return load("fashion_mnist")
 
 
-def downloads(name: str) -> list[tuple[str, str, str]]:
-    """(address, "sha256", digest) of each file of the set `name`."""
+def list_downloads(name: str) -> list[Download]:
+    """The files of the data set `name`."""
     files = [file for pair in FILES.values() for file in pair]
-    return [(f"{URLS[name]}{file}.gz", "sha256", digest) for file, digest in zip(files, SHA256[name], strict=True)]
+    return [
+        Download(f"{URLS[name]}{file}.gz", "sha256", digest) for file, digest in zip(files, SHA256[name], strict=True)
+    ]
 
 
 def read(name: str, source: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Images [60,000 and 10,000, 28, 28, 1] uint8 and labels of the set `name`, by split, in the official order.
+    """Images [60,000 or 10,000, 28, 28, 1] uint8 and labels of the data set `name`, by split, in the official order.
 
-    `source` is a folder with the four files, gzipped or not, or an archive of them. Raises `DataError` that names the
-    file where one is missing or broken, and where the classes have other numbers of images than the official ones.
+    `source` is a folder with the four files, gzipped or not, or an archive of them. Raises `DataError` if a file is
+    missing or broken, or the class sizes are not the official ones.
     """
-    files = archives.files(source, "*.zip", "raw")
-    splits = {split: idx.labelled_images(source, files, *names) for split, names in FILES.items()}
+    files = archives.list_files(source, "*.zip", "raw")
+    splits = {split: idx.read_labeled_images(source, files, *names) for split, names in FILES.items()}
     for split, (_, labels) in splits.items():
-        counts = np.bincount(labels, minlength=10)
-        if tuple(counts.tolist()) != COUNTS[name][split]:
-            raise DataError(f"{source}: not {name}: its {split} images of each class number {counts.tolist()}")
+        sizes = tuple(np.bincount(labels, minlength=10).tolist())
+        if sizes != CLASS_SIZES[name][split]:
+            raise DataError(
+                f"{source}: not {name}: must have {CLASS_SIZES[name][split]} {split} images by class, got {sizes}"
+            )
     return splits

@@ -1,9 +1,9 @@
-"""Who gets which training example: class for class, by a Dirichlet distribution, or as the data set itself names.
+"""Partitions of training examples among clients: IID, by a Dirichlet distribution, or natural.
 
-A partition returns the owner [M] of each example, or a `Divided` with inputs of its own; it runs on the host. Others
-are in `label_skew`, `quantity` and `feature_noise`.
+All are `PartitionFunction`s and run on the host. Others are in `label_skew` and `feature_noise`.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
@@ -16,17 +16,25 @@ MAX_DRAWS = 1000
 
 
 def iid(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Each client gets the same number of examples of each class, and of examples in all, but for one at most.
+    """Client [M] of each training example: equal shares of every class, up to one example.
 
-    Where an example has no class of its own, examples are just shuffled and dealt.
+    Client sizes also differ by at most one. Examples without a single class each are just shuffled and dealt. Raises
+    `DataError` if there are fewer examples than clients.
+
+    >>> import numpy as np
+    >>> y = np.asarray([0, 1, 0, 1])
+    >>> raw = RawDataset("example", np.zeros((4, 2)), y, np.zeros((1, 2)), y[:1], num_classes=2, inputs="vector")
+    >>> client_ids = iid(raw, 2, np.random.default_rng(0))
+    >>> sorted(zip(client_ids.tolist(), y.tolist()))
+    [(0, 0), (0, 1), (1, 0), (1, 1)]
     """
-    need_examples(raw, num_clients, 1, "data.num_clients")
+    require_examples(raw, num_clients, 1, "data.num_clients")
     order = rng.permutation(len(raw.y))
-    if has_classes(raw):
+    if is_single_label(raw):
         order = order[np.argsort(raw.y[order], kind="stable")]
-    owner = np.empty(len(raw.y), np.int64)
-    owner[order] = np.arange(len(raw.y)) % num_clients  # dealt like cards, class after class
-    return owner
+    client_ids = np.empty(len(raw.y), np.int64)
+    client_ids[order] = np.arange(len(raw.y)) % num_clients
+    return client_ids
 
 
 def dirichlet(
@@ -34,75 +42,132 @@ def dirichlet(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    alpha: Annotated[float, Bounds(**POSITIVE), "concentration; smaller is less even"] = 0.5,
-    min_examples: Annotated[int, Bounds(ge=1), "the least number of examples of a client"] = 10,
+    alpha: Annotated[float, Bounds(**POSITIVE), "concentration; smaller is more heterogeneous"] = 0.5,
+    min_examples: Annotated[int, Bounds(ge=1), "smallest number of examples per client"] = 10,
 ) -> np.ndarray:
-    """Class k is divided in proportions drawn from Dir_N(alpha) (the paper, "Impact of Data Heterogeneity").
+    """Client [M] of each training example: class k is split in proportions from Dir_N(alpha).
 
-    Drawn again until every client has `min_examples`; raises `DataError` after 1,000 draws, or where an example has no
-    class of its own.
+    The ARFL paper, "Impact of Data Heterogeneity". Drawn again until every client has `min_examples`. Raises
+    `DataError` after 1,000 draws, or if examples do not have a single class each.
+
+    >>> import numpy as np
+    >>> y = np.repeat([0, 1], 50)
+    >>> raw = RawDataset("example", np.zeros((100, 2)), y, np.zeros((1, 2)), y[:1], num_classes=2, inputs="vector")
+    >>> client_ids = dirichlet(raw, 3, np.random.default_rng(0), alpha=0.5, min_examples=20)
+    >>> bool(np.bincount(client_ids).min() >= 20)
+    True
     """
-    need_classes(raw, "dirichlet")
-    need_examples(raw, num_clients, min_examples, "data.num_clients or dirichlet.min_examples")
-    for _ in range(MAX_DRAWS):
-        owner = np.empty(len(raw.y), np.int64)
+    require_single_label(raw, "dirichlet")
+    require_examples(raw, num_clients, min_examples, "data.num_clients or dirichlet.min_examples")
+
+    def draw() -> np.ndarray:
+        client_ids = np.empty(len(raw.y), np.int64)
         for k in range(raw.num_classes):
             members = rng.permutation(np.flatnonzero(raw.y == k))
-            bounds = np.cumsum(rng.dirichlet(np.full(num_clients, alpha)))[:-1] * len(members)
-            owner[members] = np.searchsorted(np.round(bounds), np.arange(len(members)), side="right")
-        if np.min(np.bincount(owner, minlength=num_clients)) >= min_examples:
-            return owner
+            client_ids[members] = _draw_clients(len(members), num_clients, alpha, rng)
+        return client_ids
+
+    return _draw_until(draw, raw, num_clients, alpha, min_examples, "dirichlet")
+
+
+def quantity(
+    raw: RawDataset,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: Annotated[float, Bounds(**POSITIVE), "concentration of the sizes; smaller is less even"] = 0.5,
+    min_examples: Annotated[int, Bounds(ge=1), "smallest number of examples per client"] = 10,
+) -> np.ndarray:
+    """Client [M] of each training example: shuffled examples are split in proportions from Dir_N(alpha).
+
+    Li, Diao, Chen, He: "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022,
+    https://arxiv.org/abs/2102.02079 (quantity skew). Drawn again until every client has `min_examples`. Raises
+    `DataError` after 1,000 draws.
+    """
+    require_examples(raw, num_clients, min_examples, "data.num_clients or quantity.min_examples")
+    order = rng.permutation(len(raw.y))
+
+    def draw() -> np.ndarray:
+        client_ids = np.empty(len(raw.y), np.int64)
+        client_ids[order] = _draw_clients(len(order), num_clients, alpha, rng)
+        return client_ids
+
+    return _draw_until(draw, raw, num_clients, alpha, min_examples, "quantity")
+
+
+def _draw_clients(num_examples: int, num_clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    """The client [num_examples] of each example, sorted, in proportions from Dir_N(alpha)."""
+    bounds = np.round(np.cumsum(rng.dirichlet(np.full(num_clients, alpha)))[:-1] * num_examples)
+    return np.searchsorted(bounds, np.arange(num_examples), side="right")
+
+
+def _draw_until(
+    draw: Callable[[], np.ndarray], raw: RawDataset, num_clients: int, alpha: float, min_examples: int, section: str
+) -> np.ndarray:
+    """The first draw in which every client has `min_examples`. Raises `DataError` after `MAX_DRAWS`."""
+    for _ in range(MAX_DRAWS):
+        client_ids = draw()
+        if np.min(np.bincount(client_ids, minlength=num_clients)) >= min_examples:
+            return client_ids
     raise DataError(
-        f"no Dirichlet({alpha:g}) partition of {raw.name} in {MAX_DRAWS} draws gave each of {num_clients} clients "
-        f"{min_examples} examples; raise dirichlet.alpha or lower dirichlet.min_examples or data.num_clients"
+        f"{section}.alpha: must be large enough to give each of {num_clients} clients {min_examples} examples of "
+        f"{raw.name} in one of {MAX_DRAWS} draws, got {alpha:g}; raise it, or lower {section}.min_examples or "
+        "data.num_clients"
     )
 
 
 def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """The clients that the data set itself names, in order of their ids. Raises `DataError` where it names none."""
+    """Client [M] of each training example: the natural clients of the data set, numbered in order of their ids.
+
+    Raises `DataError` if the data set has none.
+    """
     del num_clients, rng
-    return natural_train(raw)
+    return number_clients(raw)
 
 
-def natural_train(raw: RawDataset) -> np.ndarray:
-    """The client [M] of each training example, numbered in order of the ids. Raises `DataError` if there are none."""
+def number_clients(raw: RawDataset) -> np.ndarray:
+    """The natural client [M] of each training example, numbered in order of the ids. Raises `DataError` if none."""
     if raw.client_ids is None:
-        raise DataError(f'{raw.name} has no natural clients; use data.partition = "iid" or "dirichlet"')
+        raise DataError(
+            f'data.partition: must not be "natural" for {raw.name}, which has no natural clients; use "iid" or '
+            '"dirichlet"'
+        )
     return np.unique(raw.client_ids, return_inverse=True)[1]
 
 
-def natural_test(raw: RawDataset) -> np.ndarray | None:
-    """The client [T] of each test example, numbered as by `natural_train`; None where they belong to nobody.
+def number_test_clients(raw: RawDataset) -> np.ndarray | None:
+    """The natural client [T] of each test example, numbered as by `number_clients`; None if there are none.
 
-    Clients without training data come behind the others.
+    Clients without training data follow the others.
     """
     if raw.client_ids is None or raw.test_client_ids is None:
         return None
-    trained = np.unique(raw.client_ids)
-    others = np.setdiff1d(raw.test_client_ids, trained)
-    position = {client: i for i, client in enumerate([*trained.tolist(), *others.tolist()])}
-    clients, inverse = np.unique(raw.test_client_ids, return_inverse=True)
-    return np.asarray([position[client] for client in clients.tolist()], np.int32)[inverse]
+    training_ids = np.unique(raw.client_ids)
+    test_only_ids = np.setdiff1d(raw.test_client_ids, training_ids)
+    number = {client_id: i for i, client_id in enumerate([*training_ids.tolist(), *test_only_ids.tolist()])}
+    ids, inverse = np.unique(raw.test_client_ids, return_inverse=True)
+    return np.asarray([number[client_id] for client_id in ids.tolist()], np.int32)[inverse]
 
 
-def has_classes(raw: RawDataset) -> bool:
+def is_single_label(raw: RawDataset) -> bool:
     """Whether each example has one class."""
     return raw.num_classes > 0 and raw.y.ndim == 1
 
 
-def need_classes(raw: RawDataset, partition: str) -> None:
-    """Raises `DataError` where an example has no class of its own."""
-    if not has_classes(raw):
-        labels = "several labels" if raw.num_classes else "numbers for labels"
+def require_single_label(raw: RawDataset, partition: str) -> None:
+    """Raises `DataError` if examples do not have a single class each."""
+    if not is_single_label(raw):
+        labels = "several labels" if raw.num_classes else "numbers as labels"
         raise DataError(
-            f'data.partition: "{partition}" is for examples of one class; {raw.name} has {labels}; use "iid"'
+            f'data.partition: must be "iid" or "quantity" for {raw.name}, whose examples have {labels}, got '
+            f'"{partition}"'
         )
 
 
-def need_examples(raw: RawDataset, num_clients: int, min_examples: int, keys: str) -> None:
-    """Raises `DataError` where there are fewer than `min_examples` for each client; `keys` are what to lower."""
+def require_examples(raw: RawDataset, num_clients: int, min_examples: int, keys: str) -> None:
+    """Raises `DataError` if there are fewer than `min_examples` per client; its message says to lower `keys`."""
     if num_clients * min_examples > len(raw.y):
         raise DataError(
-            f"{raw.name} has {len(raw.y)} training examples, too few for {min_examples} or more at each of "
-            f"{num_clients} clients; lower {keys}"
+            f"{keys}: must be lower for the {len(raw.y)} training examples of {raw.name}, got {num_clients} clients "
+            f"with at least {min_examples} each"
         )

@@ -1,20 +1,20 @@
-"""Characters as numbers: LEAF's alphabet for Shakespeare."""
+"""Characters as integers: LEAF's alphabet for Shakespeare."""
 
 import numpy as np
 
-# The 80 characters, in LEAF's order.
-LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-_POSITION = {letter: i for i, letter in enumerate(LETTERS)}
+# In LEAF's order.
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+_INDEX = {character: i for i, character in enumerate(ALPHABET)}
 
 
 def encode(text: str) -> np.ndarray:
-    """The characters of `text` as int8 positions in `LETTERS`; `ValueError` where one is not among them."""
+    """Positions [T] int8 of the characters of `text` in `ALPHABET`. Raises `ValueError` if it lacks one."""
     try:
-        return np.asarray([_POSITION[letter] for letter in text], np.int8)
+        return np.asarray([_INDEX[character] for character in text], np.int8)
     except KeyError as error:
-        raise ValueError(f"the character {error} is not one of LEAF's 80") from None
+        raise ValueError(f"characters must be among LEAF's 80, got {error}") from None
 
 
 def decode(characters: np.ndarray) -> str:
-    """The text that `encode` made `characters` [T] of."""
-    return "".join(LETTERS[i] for i in characters)
+    """The text of `characters` [T], the inverse of `encode`."""
+    return "".join(ALPHABET[i] for i in characters)

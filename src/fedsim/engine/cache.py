@@ -1,4 +1,4 @@
-"""What compiling has told is kept between starts: programs in JAX's own cache, forecasts beside them."""
+"""What is kept between starts to compile less: programs in JAX's cache, and forecasts."""
 
 import contextlib
 import hashlib
@@ -15,20 +15,19 @@ from fedsim.engine import devices
 
 Value = TypeVar("Value")
 
-MOST_BYTES = 2**30  # what has not been used for longest goes
-LEAST_SECONDS = 0.1  # that compiling took
+MAX_BYTES = 2**30  # then JAX deletes the programs that were not used for longest
+MIN_SECONDS = 0.1  # of compiling, below which a program is not kept
 
 
-def keep_programs(wanted: bool = True) -> None:
-    """Makes JAX keep what it compiles, where nobody has chosen another place by JAX_COMPILATION_CACHE_DIR.
+def enable_program_cache(enabled: bool = True) -> None:
+    """Makes JAX keep compiled programs in `folder`, unless JAX_COMPILATION_CACHE_DIR names another one.
 
-    A folder a device: what is compiled for one CPU may not run on another. JAX_ENABLE_COMPILATION_CACHE=false keeps
-    nothing, and neither does this where it is not `wanted`, wherever programs may have been kept.
+    With `enabled` false, or JAX_ENABLE_COMPILATION_CACHE=false, JAX keeps none and reads none.
     """
-    if not wanted:
+    if not enabled:
         jax.config.update("jax_enable_compilation_cache", False)
-    chosen = jax.config.values
-    if chosen["jax_compilation_cache_dir"] is not None or not chosen["jax_enable_compilation_cache"]:
+    options = jax.config.values
+    if options["jax_compilation_cache_dir"] is not None or not options["jax_enable_compilation_cache"]:
         return
     try:
         folder().mkdir(parents=True, exist_ok=True)
@@ -36,28 +35,28 @@ def keep_programs(wanted: bool = True) -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(folder()))
     if "JAX_COMPILATION_CACHE_MAX_SIZE" not in os.environ:
-        jax.config.update("jax_compilation_cache_max_size", MOST_BYTES)
+        jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
 
 
 def folder() -> Path:
-    """Of the programs for the devices at hand."""
+    """The folder of programs for the devices of this machine; another CPU may not run them."""
     kind = {name: value for name, value in devices.describe().items() if name != "count"}
     digest = hashlib.blake2b(json.dumps(kind, sort_keys=True).encode(), digest_size=4).hexdigest()
     return cache.directory() / "programs" / f"{jax.default_backend()}-{digest}"
 
 
-def remembered(key: str, make: Callable[[], Value]) -> Value:
-    """`make()`, a value of JSON, or what it was when it was last asked for with this `key`."""
+def memoize(key: str, compute: Callable[[], Value]) -> Value:
+    """`compute()`, a JSON value, or its result from an earlier start with the same `key`."""
     digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     path = cache.directory() / "programs" / "forecasts" / f"{digest}.json"
     try:
-        found: Value = json.loads(path.read_text())
-        return found
+        stored: Value = json.loads(path.read_text())
+        return stored
     except (OSError, ValueError):
-        value = make()
-        with contextlib.suppress(OSError):  # a folder that cannot be written costs time alone
+        value = compute()
+        with contextlib.suppress(OSError):  # a folder that cannot be written costs only time
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(f".{os.getpid()}")
             partial.write_text(json.dumps(value))

@@ -1,10 +1,10 @@
-"""A group's programs on the devices of its layout: compiled from shapes alone, so also ahead of time or for others."""
+"""Compiles a group's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,49 +12,44 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
-from fedsim.core.types import ClientData, Examples, FederatedDataset, PyTree, ServerState
+from fedsim.core.types import ClientData, FederatedDataset, PyTree, SimulationState
 from fedsim.engine import build, memory
 from fedsim.engine.devices import compiler_options
-from fedsim.engine.inputs import RunInputs, Shared, prepare
+from fedsim.engine.inputs import (
+    BackdoorTests,
+    EvaluationData,
+    RunInputs,
+    SharedInputs,
+    make_backdoor_tests,
+    make_run_inputs,
+)
 from fedsim.engine.layout import RUNS, Layout
-from fedsim.engine.programs import Programs, make_mesh
-from fedsim.engine.triggers import Triggered, triggered
+from fedsim.engine.programs import RunFunctions, make_mesh
 
 
-class TestSet(NamedTuple):
-    """The test examples, on device."""
-
-    x: Any  # [T, *feature]
-    y: Any  # [T]
-    clients: Any  # [T] where they belong to clients, else None
-    validation: Examples | None = None  # clean examples that no client trains on, where there are some
-
-
-class Placed(NamedTuple):
+class DeviceInputs(NamedTuple):
     """A group's arrays on its devices, or their shapes."""
 
-    shared: Shared
-    test: TestSet
-    inputs: RunInputs  # [S], filled up so that each device has as many runs
-    triggered: Triggered | None  # None: no run has a backdoor
+    shared: SharedInputs
+    evaluation: EvaluationData
+    runs: RunInputs
+    """[S], padded so that each device has as many runs."""
+    backdoors: BackdoorTests | None
+    """None if no run has a backdoor."""
 
 
-class Compiled(NamedTuple):
-    """A group's programs (see `Programs`)."""
+class Executables(NamedTuple):
+    """A group's compiled programs (see `RunFunctions`)."""
 
     init: jax.stages.Compiled
     chunk: jax.stages.Compiled
     measure: jax.stages.Compiled
-    success: jax.stages.Compiled | None = None  # of backdoors, where there are some
-
-    @property
-    def all(self) -> list[jax.stages.Compiled]:
-        """Those that there are."""
-        return [one for one in self if one is not None]
+    success: jax.stages.Compiled | None = None
+    """Measures backdoors; None if no run has one."""
 
 
-class GroupPrograms:
-    """The programs of the runs `configs` with `layout`, on the first of `devices` (default: JAX's own)."""
+class GroupCompiler:
+    """Compiles the programs of the runs `configs` with `layout` for the first of `devices` (default: JAX's)."""
 
     def __init__(
         self,
@@ -75,145 +70,141 @@ class GroupPrograms:
         self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
         simulation = build.simulation(config, dataset, layout)
         self._frozen = simulation.task.frozen
-        self._programs = Programs(simulation, layout.run_width, self.max_rounds, dataset.num_test_clients, mesh)
-        self._begun: Future[tuple[Compiled, float]] | None = None
+        self.functions = RunFunctions(simulation, layout.run_width, self.max_rounds, dataset.num_test_clients, mesh)
+        self._future: Future[tuple[Executables, float]] | None = None
 
-    def place(self) -> Placed:
+    def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run."""
-        shared, test = jax.device_put(self._host(), self._everywhere)
-        inputs = prepare(self._configs, shared.train, self._dataset.spec)
-        inputs = jax.device_put(inputs, self._by_run)
-        return Placed(shared, test, inputs, self._on_devices(jax.device_put))
+        shared, evaluation = jax.device_put(self._host_data(), self._everywhere)
+        runs = make_run_inputs(self._configs, shared.train, self._dataset.spec)
+        return DeviceInputs(
+            shared, evaluation, jax.device_put(runs, self._by_run), self._place_backdoors(jax.device_put)
+        )
 
-    def _host(self) -> tuple[Shared, TestSet]:
+    @cached_property
+    def shapes(self) -> DeviceInputs:
+        """The shapes of what `place` returns."""
+        shared, evaluation = _shapes(self._host_data(), self._everywhere)
+        runs = jax.eval_shape(lambda train: make_run_inputs(self._configs, train, self._dataset.spec), shared.train)
+        return DeviceInputs(shared, evaluation, _shapes(runs, self._by_run), self._place_backdoors(_shapes))
+
+    def _host_data(self) -> tuple[SharedInputs, EvaluationData]:
         data = self._dataset
-        shared = Shared(ClientData(*data.train), self._frozen, data.root)
-        return shared, TestSet(data.x_test, data.y_test, data.test_clients, data.validation)
+        shared = SharedInputs(ClientData(*data.train), self._frozen, data.root)
+        arrays = data.x_test, data.y_test, data.test_clients
+        return shared, EvaluationData(*arrays, data.validation)  # type: ignore[arg-type]
 
     @cached_property
-    def shapes(self) -> Placed:
-        """What `place` gives, without its values."""
-        shared, test = _shapes(self._host(), self._everywhere)
-        inputs = jax.eval_shape(lambda train: prepare(self._configs, train, self._dataset.spec), shared.train)
-        return Placed(shared, test, _shapes(inputs, self._by_run), self._on_devices(_shapes))
+    def _backdoors(self) -> BackdoorTests | None:
+        return make_backdoor_tests(self._configs, self._dataset)
 
-    @cached_property
-    def _triggered(self) -> Triggered | None:
-        return triggered(self._configs, self._dataset)
-
-    def _on_devices(self, put: Callable[[PyTree, Sharding], PyTree]) -> Triggered | None:
-        if (found := self._triggered) is None:
+    def _place_backdoors(self, put: Callable[[PyTree, Sharding], PyTree]) -> BackdoorTests | None:
+        if self._backdoors is None:
             return None
-        return Triggered(put(found.examples, self._everywhere), put(found.which, self._by_run))
+        examples, trigger_ids = self._backdoors
+        return BackdoorTests(put(examples, self._everywhere), put(trigger_ids, self._by_run))
 
     @cached_property
-    def states(self) -> ServerState:
+    def states(self) -> SimulationState:
         """The shapes [S] of the states, with their shardings."""
-        return _shapes(jax.eval_shape(self._programs.init, self.shapes.shared, self.shapes.inputs), self._by_run)
+        return _shapes(jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs), self._by_run)
 
-    def number_of_rounds(self, number: int) -> jax.Array:
-        """An argument of the chunk."""
+    def place_number(self, number: int) -> jax.Array:
+        """Puts a number of rounds on all devices, for `Executables.chunk`."""
         return jax.device_put(np.int32(number), self._everywhere)
 
-    def needs(self) -> int | None:
-        """Bytes of a device that the programs need, data included; None: the compiler refused for want of memory."""
-        beside = self.beside()
-        if beside is None:
-            return None
-        return beside + memory.hungriest(map(memory.needs, self.compiled()[0].all)).arguments
-
-    def beside(self) -> int | None:
-        """The same without the data and all else that is given to them."""
-        try:
-            return memory.needed(self.compiled()[0].all)
-        except jax.errors.JaxRuntimeError as error:
-            if not refused(error):
-                raise
-            return None
-
-    def start(self, executor: Executor) -> None:
-        """Traces now, in this thread with its settings of JAX, and compiles in the background, for `compiled`."""
-        if self._begun is None:
-            self._begun = executor.submit(_compile, *self._traced(), self._options)
-
-    def compiled(self) -> tuple[Compiled, float]:
-        """The programs, and the seconds that it took to make them; what failed in the background is tried again."""
-        if self._begun is None or self._begun.exception() is not None:
-            found = _compile(*self._traced(), self._options)
-            self._begun = Future()
-            self._begun.set_result(found)
-        return self._begun.result()
-
-    def cancel(self) -> None:
-        """Nobody wants what was started."""
-        if self._begun is not None:
-            self._begun.cancel()
-
-    def _traced(self) -> tuple[list[jax.stages.Lowered], float]:
-        """The programs' intermediate code, and the seconds that it took."""
-        started = time.perf_counter()
-        return self.lowered(), time.perf_counter() - started
-
-    def lowered(self) -> list[jax.stages.Lowered]:
-        """The programs' intermediate code, in the order of `Compiled`."""
-        programs, (shared, test, inputs, backdoors) = self._programs, self.shapes
+    def lower(self) -> list[jax.stages.Lowered]:
+        """Traces the programs; returns their intermediate code in the order of `Executables`."""
+        functions, (shared, evaluation, runs, backdoors) = self.functions, self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self._everywhere)
-        init = jax.jit(programs.init, out_shardings=self._by_run)
-        chunk = jax.jit(programs.chunk, donate_argnums=0, out_shardings=self._by_run)
-        measure = jax.jit(programs.measure)
+        init = jax.jit(functions.init, out_shardings=self._by_run)
+        chunk = jax.jit(functions.chunk, donate_argnums=0, out_shardings=self._by_run)
+        measure = jax.jit(functions.measure)
         lowered = [
-            init.lower(shared, inputs),
-            chunk.lower(self.states, shared, inputs, number),
-            measure.lower(self.states, inputs.hparams, shared.frozen, *test),
+            init.lower(shared, runs),
+            chunk.lower(self.states, shared, runs, number),
+            measure.lower(self.states, runs.hparams, shared.frozen, evaluation),
         ]
         if backdoors is not None:
-            lowered.append(jax.jit(programs.success).lower(self.states, shared.frozen, *backdoors))
+            lowered.append(jax.jit(functions.success).lower(self.states, shared.frozen, backdoors))
         return lowered
+
+    def submit(self, executor: Executor) -> None:
+        """Traces now, in this thread with its settings of JAX, and compiles in the background."""
+        self._future = executor.submit(_compile, *self._timed_lower(), self._options)
+
+    def compile(self) -> tuple[Executables, float]:
+        """The programs and the seconds of tracing and compiling; tries again what failed in the background."""
+        if self._future is None or self._future.exception() is not None:
+            executables = _compile(*self._timed_lower(), self._options)
+            self._future = Future()
+            self._future.set_result(executables)
+        return self._future.result()
+
+    def _timed_lower(self) -> tuple[list[jax.stages.Lowered], float]:
+        started = time.perf_counter()
+        return self.lower(), time.perf_counter() - started
+
+    def cancel(self) -> None:
+        """Cancels background compilation that has not started."""
+        if self._future is not None:
+            self._future.cancel()
+
+    def peak_memory(self) -> memory.ProgramMemory | None:
+        """The memory of a device that the programs need; None if the compiler runs out of memory."""
+        try:
+            executables, _ = self.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+        return memory.peak(memory.program_memory(program) for program in executables if program is not None)
 
 
 def _compile(
-    lowered: Sequence[jax.stages.Lowered], tracing: float, options: dict[str, str | bool]
-) -> tuple[Compiled, float]:
+    lowered: Sequence[jax.stages.Lowered], tracing_seconds: float, options: dict[str, str | bool]
+) -> tuple[Executables, float]:
     started = time.perf_counter()
-    return Compiled(*(one.compile(options) for one in lowered)), tracing + time.perf_counter() - started
+    executables = Executables(*(program.compile(options) for program in lowered))
+    return executables, tracing_seconds + time.perf_counter() - started
 
 
-def refused(error: jax.errors.JaxRuntimeError) -> bool:
-    """Whether a compiler found a program too large for the device's memory."""
+def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
+    """Whether a program is too large for the memory of its device."""
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
-    """The shapes of arrays, on the host or not, as JAX would hold them on the devices of `sharding`."""
+    """The shapes of a tree of arrays as JAX would hold them on the devices of `sharding`."""
     shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
     return jax.tree.map(lambda a: shape(a.shape, a.dtype), jax.eval_shape(lambda tree: tree, tree))
 
 
-class Ahead:
-    """Compiles in a thread of its own, so that the next group is ready when this one has run."""
+class BackgroundCompiler:
+    """Compiles the next group in a thread while this group runs; a context that stops the thread at its end."""
 
-    def __init__(self, make: Callable[[int], GroupPrograms]) -> None:
-        self._make, self._executor = make, ThreadPoolExecutor(1)
-        self._begun: dict[int, GroupPrograms] = {}
+    def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
+        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
+        self._started: dict[int, GroupCompiler] = {}
 
-    def __enter__(self) -> "Ahead":
+    def __enter__(self) -> "BackgroundCompiler":
         return self
 
     def __exit__(self, *error: object) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def take(self, number: int) -> GroupPrograms:
-        """The programs of a group, which are being compiled or have been; all others that were begun are let go."""
-        self.start(number)
-        programs = self._begun.pop(number)
-        for other in self._begun.values():
-            other.cancel()
-        self._begun.clear()
-        return programs
-
     def start(self, number: int) -> None:
-        """Begins with a group, once all that was begun before is compiled."""
-        if number not in self._begun:
-            programs = self._make(number)
-            programs.start(self._executor)
-            self._begun[number] = programs
+        """Starts to compile group `number`, after all groups that were started before."""
+        if number not in self._started:
+            compiler = self._make_compiler(number)
+            compiler.submit(self._executor)
+            self._started[number] = compiler
+
+    def take(self, number: int) -> GroupCompiler:
+        """The compiler of group `number`; cancels all other groups that were started."""
+        self.start(number)
+        compiler = self._started.pop(number)
+        for other in self._started.values():
+            other.cancel()
+        self._started.clear()
+        return compiler

@@ -1,4 +1,4 @@
-"""The devices that JAX runs on: a CPU's cores, and what is written down of them."""
+"""The devices that JAX runs on: a CPU's cores, and a description of them for the manifest."""
 
 import os
 import re
@@ -9,65 +9,63 @@ import jax
 
 from fedsim.errors import ConfigError
 
-MOST = 8  # each device has a copy of the data
-CHOSEN_BY = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
+MAX_DEVICES = 8  # each device has a copy of the data
+DEVICE_OPTIONS = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
 LLVM_LEVEL = "xla_backend_optimization_level"
 VECTORS = re.compile("avx|fma|amx|asimd|sve")  # instructions that XLA chooses by
 
 
-def one_per_core() -> None:
-    """Makes each core of the CPU a device, up to 8, where JAX has not started and nobody has chosen a number.
+def use_one_per_core() -> None:
+    """Makes each core of the CPU a device, up to 8, unless JAX has started or the user has set the number of devices.
 
-    One device spreads each operation over all cores; small operations, and what runs between large ones, leave all but
-    one idle. With a device a core, each trains clients or runs of its own. JAX_NUM_CPU_DEVICES chooses another number.
+    A single device spreads each operation over all cores, and small operations leave all but one core idle. With a
+    device for each core, each trains other clients or runs. JAX_NUM_CPU_DEVICES sets another number.
     """
-    if CHOSEN_BY[0] in os.environ or CHOSEN_BY[1] in os.environ.get("XLA_FLAGS", ""):
+    if DEVICE_OPTIONS[0] in os.environ or DEVICE_OPTIONS[1] in os.environ.get("XLA_FLAGS", ""):
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        jax.config.update("jax_num_cpu_devices", min(cores, MOST))
+        jax.config.update("jax_num_cpu_devices", min(cores, MAX_DEVICES))
     except RuntimeError:  # JAX has started
         return
 
 
 def backend() -> str:
-    """The kind of the devices; `ConfigError` where JAX finds none of the kind that it is told to use."""
+    """The kind of the devices. Raises `ConfigError` if JAX finds none of the kind in JAX_PLATFORMS."""
     try:
         return jax.default_backend()
-    except (RuntimeError, AssertionError) as error:  # JAX's own words differ by version
+    except (RuntimeError, AssertionError) as error:  # depends on JAX's version
         reason = f": {error}" if str(error) else ""
-        asked = os.environ.get("JAX_PLATFORMS") or "accelerators"
+        platforms = os.environ.get("JAX_PLATFORMS") or "accelerators"
         raise ConfigError(
-            f"JAX finds no {asked} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs, such as "
+            f"JAX finds no {platforms} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs, such as "
             "'fedsim[cuda]' for cuda"
         ) from None
 
 
 def compiler_options(device: jax.Device) -> dict[str, str | bool]:
-    """XLA's options for the programs of `device`; XLA_FLAGS may choose another level for LLVM.
+    """XLA's options for programs of `device`.
 
-    On a CPU level 1 compiles sooner than level 3, XLA's own, and the programs are as fast; those of level 0 are not.
+    On a CPU, LLVM's level 1 compiles faster than XLA's default, level 3, and the programs are as fast; those of level 0
+    are slower. XLA_FLAGS may set another level.
     """
     return {LLVM_LEVEL: "1"} if device.platform == "cpu" and LLVM_LEVEL not in os.environ.get("XLA_FLAGS", "") else {}
 
 
 def describe() -> dict[str, Any]:
-    """Platform, kind and number of the devices; of CPUs the model, and its vector instructions.
-
-    A run that goes on elsewhere says what differs: last digits may depend on it.
-    """
+    """Platform, kind and number of the devices; for a CPU also its vector instructions, if the system tells."""
     device = jax.devices()[0]
-    found = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
-    return found | _cpu() if device.platform == "cpu" else found
+    description = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
+    return description | (_describe_cpu() if device.platform == "cpu" else {})
 
 
-def _cpu() -> dict[str, str]:
-    """Where Linux tells."""
+def _describe_cpu() -> dict[str, str]:
+    """Model and vector instructions of the CPU, on which last digits may depend; empty if this is not Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return {}
     properties = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     features = (properties.get("flags") or properties.get("Features", "")).split()
-    found = {"kind": properties.get("model name"), "vectors": " ".join(sorted(filter(VECTORS.match, features)))}
-    return {key: value for key, value in found.items() if value}
+    vectors = " ".join(sorted(filter(VECTORS.match, features)))
+    return {key: value for key, value in (("kind", properties.get("model name")), ("vectors", vectors)) if value}

@@ -1,4 +1,4 @@
-"""What a group needs, before it runs: memory from shapes, time from a few steps, timed on the devices at hand."""
+"""Estimates of a group's memory, from shapes, and of its time, from a few steps that are timed on the device."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,104 +10,98 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.schema import Config
-from fedsim.core.client import gradient_of
-from fedsim.core.types import Array, FederatedDataset, PyTree, ServerState, Task, Variables
-from fedsim.engine import build, memory, triggers
-from fedsim.engine.layout import Layout, draw_cohorts, num_slots
+from fedsim.core.client import loss_gradient
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, FederatedDataset, PyTree, SimulationState, Variables
+from fedsim.engine import build, memory
+from fedsim.engine.inputs import find_trigger
+from fedsim.engine.layout import Layout
+from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
 
-COPIES = 3  # of a run's data and state, while they are stacked or replaced
-STEPS = 5  # that are timed
-FORWARD = 1 / 3  # of a gradient step's time
+NUM_COPIES = 3  # of a run's data and state, while they are stacked or replaced
+NUM_STEPS = 5  # that are timed at once
+FORWARD_SHARE = 1 / 3  # of a gradient step's time
 RECORD_BYTES = 13  # of a client in a round
 
 
-def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
-    """Raises `ConfigError` where the parameters and their gradient alone are more than a device's memory."""
-    needed = 2 * memory.tree_bytes(build.variables(config, dataset).params)
-    if needed > available:
-        raise ConfigError(
-            f"model.name: {config.model.name} has {build.num_params(config, dataset):,} parameters, "
-            f"{memory.gibibytes(needed)} with their gradient, and {memory.gibibytes(available)} are free; use a "
-            f"smaller model ({dataset.num_classes:,} classes)"
-        )
-
-
 def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]:
-    """Bytes that each run of a group holds: the data that its corruption changes, its state, a chunk's records."""
+    """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records."""
     config = configs[0]
-    held = memory.tree_bytes(_state(config, dataset))
-    chunk = min(config.server.eval_every, config.server.num_rounds)
-    records = RECORD_BYTES * chunk * config.server.cohort_size
-    size = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
-    changed = [sum(map(size, build.corruption(one).changes)) for one in configs]
-    return [COPIES * (of_data + held) + records for of_data in changed]
+    state_bytes = memory.tree_bytes(_state_shapes(config, dataset))
+    max_rounds = min(config.server.eval_every, config.server.num_rounds)
+    record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
+    field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
+    changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields)) for config in configs]
+    return [NUM_COPIES * (changed + state_bytes) + record_bytes for changed in changed_bytes]
 
 
-def _state(config: Config, dataset: FederatedDataset) -> ServerState:
-    """The shapes of all that a run carries from round to round, whatever its model, rule and optimisers are."""
+def _state_shapes(config: Config, dataset: FederatedDataset) -> SimulationState:
+    """The shapes of the state that a run carries from round to round."""
     simulation, hparams = build.simulation(config, dataset), build.hparams(config)
-    build.num_params(config, dataset)  # raises where the model does not take the data
+    build.num_params(config, dataset)  # raises if the model does not take the data
 
-    def begin(key: Array) -> ServerState:
+    def init(key: Array) -> SimulationState:
         variables, zeros = simulation.task.init(key), jnp.zeros(dataset.num_clients)
-        counts = zeros.astype(jnp.int32)
-        attack = simulation.attack(hparams).init(variables, counts)
-        return simulation.begin(key, variables, attack, counts, zeros, hparams)
+        num_examples = zeros.astype(jnp.int32)
+        attack_state = simulation.method(hparams, jnp.int32(0)).attack.init(variables, num_examples)
+        return simulation.init_from_reports(key, variables, attack_state, num_examples, zeros, hparams)
 
-    return jax.eval_shape(begin, jax.random.key(0))
+    return jax.eval_shape(init, jax.random.key(0))
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
     """Bytes that a group needs on all its devices together; an upper bound."""
-    config, devices = configs[0], layout.run_devices * layout.client_devices
+    config = configs[0]
     task = build.task(config, dataset)
-    tests = [dataset.x_test] * (1 + len({triggers.of_run(one) for one in configs} - {None}))
-    frozen = jax.tree.leaves(task.frozen)
-    kept_back = jax.tree.leaves((dataset.root, dataset.validation))
-    arrays = (*dataset.train, *tests, dataset.y_test, *kept_back, *frozen)
+    num_triggers = len({find_trigger(config) for config in configs} - {None})
+    tests = [*[dataset.x_test] * (1 + num_triggers), dataset.y_test]
+    arrays = jax.tree.leaves((dataset.train, tests, dataset.root, dataset.validation, task.frozen))
     examples = layout.micro_batch or config.client.batch_size
-    optimizer = build.client_optimizer(config)(build.hparams(config))
-    step = memory.step_bytes(task, dataset, examples, optimizer) * layout.client_width * layout.run_width
-    return devices * (sum(np.asarray(a).nbytes for a in arrays) + step) + sum(run_bytes(configs, dataset))
+    optimizer = build.client_optimizer(config, build.hparams(config)).transformation
+    steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
+    return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(run_bytes(configs, dataset))
 
 
-class Passes(NamedTuple):
+class ExampleCounts(NamedTuple):
     """Examples that a run computes."""
 
-    training: float  # of a round, forward and backward; slots without an example count
-    losses: float  # of a round, forward: the losses at the broadcast parameters
-    others: float  # forward, over all rounds: evaluation, and the losses before the first round
+    training: float
+    """Of a round, forward and backward, with empty slots."""
+    losses: float
+    """Of a round, forward only, for the losses that clients report."""
+    evaluation: float
+    """Of all rounds, forward only, for evaluation and the losses before the first round."""
 
 
-def passes(config: Config, dataset: FederatedDataset, layout: Layout) -> Passes:
-    """How much a run of the configuration computes, on the mean of random cohorts."""
-    counts, server, client = np.asarray(dataset.train.counts), config.server, config.client
-    cohorts = draw_cohorts(counts, server.cohort_size)
-    batch_size = min(client.batch_size, dataset.max_count)
+def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> ExampleCounts:
+    """Counts the examples that a run computes, on average over random cohorts."""
+    num_examples, server, client = np.asarray(dataset.train.num_examples), config.server, config.client
+    cohorts = draw_cohorts(num_examples, server.cohort_size)
+    batch_size = min(client.batch_size, dataset.max_num_examples)
     slots = num_slots(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
     epochs = client.epochs if client.steps is None else 1
     num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
-    evaluation = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
-    return Passes(epochs * slots, cohorts.sum(axis=1).mean(), float(evaluation + counts.sum()))
+    evaluated = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
+    return ExampleCounts(epochs * slots, cohorts.sum(axis=1).mean(), float(evaluated + num_examples.sum()))
 
 
 def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
-    """Seconds that a group runs, without compiling: the time of a step, times the steps of its rounds."""
+    """Seconds that a group runs, without compiling. Raises `ConfigError` if its steps do not fit into memory."""
     config = configs[0]
-    training, losses, others = passes(config, dataset, layout)
-    a_round = (training + FORWARD * losses) / layout.client_devices
-    examples = config.server.num_rounds * a_round + FORWARD * others
+    counts = count_examples(config, dataset, layout)
+    per_round = (counts.training + FORWARD_SHARE * counts.losses) / layout.client_devices
+    examples = config.server.num_rounds * per_round + FORWARD_SHARE * counts.evaluation
     return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 
 def sgd_step(task: Task) -> Callable[..., Variables]:
-    """A step of plain SGD: variables, x [B, ...], y [B, ...], mask [B], key -> variables."""
-    gradient = gradient_of(task)
+    """A step of plain SGD: `(variables, x [B, ...], y [B, ...], mask [B], key) -> variables`."""
+    loss_and_gradient = loss_gradient(task)
 
     def step(variables: Variables, *batch: Array) -> Variables:
-        slope, statistics = gradient(*variables, *batch)
-        return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, slope), statistics)
+        gradient, statistics = loss_and_gradient(*variables, *batch)
+        return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, gradient), statistics)
 
     return step
 
@@ -115,29 +109,28 @@ def sgd_step(task: Task) -> Callable[..., Variables]:
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = build.task(config, dataset, layout.backend)
-    models = layout.client_width * layout.run_width
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
     def steps(variables: Variables, key: Array, x: Array, y: Array) -> PyTree:
         mask, step = jnp.ones(batch, bool), sgd_step(task)
-        following = lambda i, variables: step(variables, x, y, mask, jax.random.fold_in(key, i))
-        return jax.lax.fori_loop(0, STEPS, following, variables)
+        body = lambda i, variables: step(variables, x, y, mask, jax.random.fold_in(key, i))
+        return jax.lax.fori_loop(0, NUM_STEPS, body, variables)
 
     run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
-    keys = jax.random.split(jax.random.key(0), models)
-    needs = memory.needs(run.lower(jax.eval_shape(jax.vmap(task.init), keys), keys).compile())
-    if (needed := needs.arguments + needs.beside) > (available := memory.available()):
+    keys = jax.random.split(jax.random.key(0), layout.num_models)
+    shapes = jax.eval_shape(jax.vmap(task.init), keys)
+    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), memory.available()
+    if needed > available:
         raise ConfigError(
-            f"engine.client_width: steps of {models} models in lockstep need {memory.gibibytes(needed)}, and "
-            f"{memory.gibibytes(available)} are free; lower the widths or client.batch_size, or use a smaller model"
+            f"engine.client_width: steps of {layout.num_models} models in lockstep need {memory.gibibytes(needed)}, "
+            f"and {memory.gibibytes(available)} are free; lower the widths or client.batch_size, or use a smaller model"
         )
     arguments = jax.vmap(task.init)(keys), keys
-    devices = jax.devices()[: layout.run_devices * layout.client_devices]
-    placed = [jax.device_put(arguments, device) for device in devices]
+    placed = [jax.device_put(arguments, device) for device in jax.devices()[: layout.num_devices]]
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        jax.block_until_ready([run(*one) for one in placed])
+        jax.block_until_ready([run(*arguments) for arguments in placed])
         times.append(time.perf_counter() - started)
-    return min(times) / (STEPS * models * batch)
+    return min(times) / (NUM_STEPS * layout.num_models * batch)

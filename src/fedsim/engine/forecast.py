@@ -1,8 +1,8 @@
-"""What a group would come to on a device that need not be there: compiled for it, and bounded by its peaks.
+"""Forecasts of a group's memory and time on devices that need not be here: compiled for them, bounded by their peaks.
 
-The time of a round is the best that can be: no device computes faster than its peak, or moves a step's arrays faster
-than its memory; what a cache keeps between two kernels is not known here, and can beat that. Forward passes are
-bounded by their products alone. Steps are counted on random cohorts, as in `engine.estimate`.
+The time of a round is a lower bound: no device computes faster than its peak, or moves a step's arrays faster than its
+memory. (What stays in a cache between two kernels is not known here, and can beat that.) Forward passes are bounded by
+their products only. Steps are counted on random cohorts, as in `engine.estimate`.
 """
 
 import os
@@ -18,142 +18,159 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from fedsim.config.resolve import settings_under
+from fedsim.config.components import settings_under
 from fedsim.config.schema import AttackConfig, Config
 from fedsim.core import flops
-from fedsim.core.types import FederatedDataset, PyTree, Task
+from fedsim.core.contracts import Task
+from fedsim.core.types import FederatedDataset, PyTree
 from fedsim.engine import build, cache, hlo, memory
-from fedsim.engine.compiling import GroupPrograms, refused
-from fedsim.engine.estimate import FORWARD, passes, sgd_step
-from fedsim.engine.fitting import models, widest
-from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan, narrower, program_of
+from fedsim.engine.compiling import GroupCompiler, is_out_of_memory
+from fedsim.engine.estimate import FORWARD_SHARE, count_examples, sgd_step
+from fedsim.engine.layout import Layout, widest_fitting
+from fedsim.engine.plan import Group, Plan, program_key
 from fedsim.engine.targets import Chip
 
 SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")
-COMPILERS = ("jax", "libtpu")  # and all whose names begin so
-READING = 1  # of what compilers say: another number where `engine.hlo` counts in another way
+COMPILERS = ("jax", "libtpu")  # and all packages whose names begin so
+CACHE_VERSION = 2  # of what is read from compiled programs; raise it if `engine.hlo` counts in another way
 
 
-class Step(NamedTuple):
+class StepCost(NamedTuple):
     """A gradient step of all models in lockstep, compiled for a device."""
 
-    flops: int  # of matrix products
-    work: hlo.Work
-    examples: int  # that it computes, over all models
+    flops: int
+    """FLOPs of matrix products; 0 if they are not known."""
+    bytes: int
+    """Bytes that its kernels move."""
+    num_examples: int
+    """Examples that it computes, over all models."""
 
 
 class Forecast(NamedTuple):
     """A group on a target."""
 
     layout: Layout
+    """The widest layout that fits, or the narrowest one."""
     fits: bool
-    needed: int | None  # bytes of a device beside the data; None: the compiler refused
+    """Whether it fits into the memory of each device."""
+    temp_bytes: int | None
+    """Bytes of a device in addition to the data; None if the compiler runs out of memory."""
     compile_seconds: float
-    flops: float  # of a round of a run; 0: not known
-    bytes: float  # that a run's training moves in a round
-    round_seconds: float  # at best, of a run
-    seconds: float  # at best, of all rounds of all runs
+    """Seconds of compiling, when it was first done."""
+    flops: float
+    """FLOPs of a round of a run; 0 if they are not known."""
+    bytes: float
+    """Bytes that a run's training moves in a round."""
+    round_seconds: float
+    """Lower bound for a round of a run."""
+    seconds: float
+    """Lower bound for all rounds of all runs."""
 
 
-def family(plan: Plan, group: Group) -> Hashable:
-    """Equal for groups that differ in nothing but the server's part: in memory and time, training outweighs that."""
-    config, changes_inputs = program_of(plan.configs(group)[0])
-    of_server = settings_under(config, *SERVER_KEYS)
-    training = [setting for setting in config.settings if setting not in of_server]
+def training_key(plan: Plan, group: Group) -> Hashable:
+    """Equal for groups that differ in the server's part only, and so hardly in memory and time."""
+    config, changes_inputs = program_key(plan.configs(group)[0])
+    server_settings = settings_under(config, *SERVER_KEYS)
+    settings = tuple(setting for setting in config.settings if setting not in server_settings)
     server = replace(config.server, aggregator="", pre_aggregators=(), optimizer="")
-    static = replace(config, server=server, attack=AttackConfig(), settings=tuple(training))
+    static = replace(config, server=server, attack=AttackConfig(), settings=settings)
     return static, changes_inputs, len(group.runs), group.layout
 
 
 def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip) -> Forecast:
-    """The widest layout of `group` that fits on `devices`, and what it would come to."""
-    configs, dataset, seconds = plan.configs(group), plan.dataset(group), 0.0
-    found: dict[Layout, memory.Needs | None] = {}
+    """Forecasts `group` on `devices` of the kind `chip`, with the widest layout that fits."""
+    configs, dataset, compile_seconds = plan.configs(group), plan.dataset(group), 0.0
+    peaks: dict[Layout, memory.ProgramMemory | None] = {}
 
-    def needs(layout: Layout) -> int | None:
-        nonlocal seconds
-        sizes = []
-        for lowered in GroupPrograms(configs, dataset, layout, devices).lowered():
-            size, taken = _sizes(lowered, devices)
-            seconds += taken
-            sizes.append(size)
-        known = [size for size in sizes if size is not None]
-        found[layout] = memory.hungriest(known) if len(known) == len(sizes) else None
-        return None if found[layout] is None else sum(found[layout] or ())
+    def peak_bytes(layout: Layout) -> int | None:
+        nonlocal compile_seconds
+        programs = []
+        for lowered in GroupCompiler(configs, dataset, layout, devices).lower():
+            program, seconds = _measure_program(lowered, devices)
+            compile_seconds += seconds
+            programs.append(program)
+        known = [program for program in programs if program is not None]
+        peak = peaks[layout] = memory.peak(known) if len(known) == len(programs) else None
+        return None if peak is None else sum(peak)
 
-    with build.own_errors(configs):
-        layout, in_all = widest(narrower(group.layout, configs[0]), needs, chip.memory)
-    needed = found[layout]
-    step = compile_step(configs[0], dataset, layout, devices[0])
-    training, losses, others = passes(configs[0], dataset, layout)
-    computing = step.flops / chip.peaks[configs[0].engine.precision] / step.examples  # seconds an example
-    moving = step.work.bytes / chip.bandwidth / step.examples
-    a_round = (training * max(computing, moving) + losses * FORWARD * computing) / layout.client_devices
-    all_rounds = configs[0].server.num_rounds * a_round + others * FORWARD * computing
+    config = configs[0]
+    with build.plugin_errors(configs):
+        layout, needed = widest_fitting(group.layout, config.engine, peak_bytes, chip.memory)
+    peak = peaks[layout]
+    step = compile_step(config, dataset, layout, devices[0])
+    counts = count_examples(config, dataset, layout)
+    example_flops, moved_bytes = step.flops / step.num_examples, step.bytes / step.num_examples
+    compute_seconds = example_flops / chip.peak_flops[config.engine.precision]
+    step_seconds = max(compute_seconds, moved_bytes / chip.bandwidth)
+    forward_seconds = FORWARD_SHARE * compute_seconds
+    round_seconds = (counts.training * step_seconds + counts.losses * forward_seconds) / layout.client_devices
+    run_seconds = config.server.num_rounds * round_seconds + counts.evaluation * forward_seconds
     return Forecast(
-        layout,
-        in_all is not None and in_all <= chip.memory,
-        None if needed is None else needed.beside,
-        seconds,
-        (training + FORWARD * losses) * step.flops / step.examples,
-        training * step.work.bytes / step.examples,
-        a_round,
-        -(-len(configs) // layout.run_devices) * all_rounds,
+        layout=layout,
+        fits=needed is not None and needed <= chip.memory,
+        temp_bytes=None if peak is None else peak.temp_bytes,
+        compile_seconds=compile_seconds,
+        flops=(counts.training + FORWARD_SHARE * counts.losses) * example_flops,
+        bytes=counts.training * moved_bytes,
+        round_seconds=round_seconds,
+        seconds=-(-len(configs) // layout.run_devices) * run_seconds,
     )
 
 
-def _sizes(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> tuple[memory.Needs | None, float]:
-    """What a program needs, None if the compiler refuses; and the seconds it compiled, now or when it was first."""
+def _measure_program(
+    lowered: jax.stages.Lowered, devices: Sequence[jax.Device]
+) -> tuple[memory.ProgramMemory | None, float]:
+    """The memory of a program, None if the compiler runs out of it, and the seconds of compiling when first done."""
 
-    def compile_() -> tuple[memory.Needs | None, float]:
+    def compile_program() -> tuple[memory.ProgramMemory | None, float]:
         started = time.perf_counter()
         try:
-            size = memory.needs(lowered.compile())
+            program = memory.program_memory(lowered.compile())
         except jax.errors.JaxRuntimeError as error:
-            if not refused(error):
+            if not is_out_of_memory(error):
                 raise
-            size = None
-        return size, time.perf_counter() - started
+            program = None
+        return program, time.perf_counter() - started
 
-    size, seconds = cache.remembered(_key(lowered, devices), compile_)
-    return None if size is None else memory.Needs(*size), seconds
+    program, seconds = cache.memoize(_cache_key(lowered, devices), compile_program)
+    return None if program is None else memory.ProgramMemory(*program), seconds
 
 
-def _key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:
+def _cache_key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:
     """Changes with the program, the devices and the compilers."""
-    versions = [f"{one.metadata['Name']} {one.version}" for one in distributions() if one.name.startswith(COMPILERS)]
+    packages = [package for package in distributions() if package.name.startswith(COMPILERS)]
+    versions = sorted(f"{package.name} {package.version}" for package in packages)
     machine = f"{len(devices)} {devices[0].device_kind}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')}"
-    return "\n".join([f"reading {READING}", *sorted(versions), machine, lowered.as_text()])
+    return "\n".join([f"version {CACHE_VERSION}", *versions, machine, lowered.as_text()])
 
 
-def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> Step:
-    """The models in lockstep on `device` make a step each."""
-    batch = layout.micro_batch or min(config.client.batch_size, dataset.max_count)
+def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> StepCost:
+    """Compiles a step of the models in lockstep for `device`."""
+    batch = layout.micro_batch or min(config.client.batch_size, dataset.max_num_examples)
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
-    lowered = lower_step(build.task(config, dataset, layout.backend), x, y, models(layout), device)
-    found = cache.remembered(_key(lowered, [device]), lambda: hlo.work(lowered.compile().as_text() or ""))
-    flops_of_one = step_flops(build.task(config, dataset, "cpu"), x, y)
-    return Step(models(layout) * flops_of_one, hlo.Work(*found), models(layout) * batch)
+    lowered = lower_step(build.task(config, dataset, layout.backend), x, y, layout.num_models, device)
+    cost = cache.memoize(_cache_key(lowered, [device]), lambda: hlo.analyze_cost(lowered.compile().as_text() or ""))
+    model_flops = step_flops(build.task(config, dataset, "cpu"), x, y)
+    return StepCost(layout.num_models * model_flops, hlo.Cost(*cost).bytes, layout.num_models * batch)
 
 
 def lower_step(task: Task, x: np.ndarray, y: np.ndarray, width: int, device: jax.Device) -> jax.stages.Lowered:
-    """`width` models make a step of SGD each, on examples like `x` [B, ...] and `y` [B, ...]."""
+    """Traces a step of plain SGD of `width` models, on examples like `x` [B, ...] and `y` [B, ...]."""
     shape = partial(jax.ShapeDtypeStruct, sharding=SingleDeviceSharding(device))
-    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), _arguments(task, x, y))
-    stepping = jax.jit(jax.vmap(sgd_step(task)), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
-    return stepping.lower(*lockstep)
+    lockstep = jax.tree.map(lambda a: shape((width, *a.shape), a.dtype), _step_arguments(task, x, y))
+    step = jax.jit(jax.vmap(sgd_step(task)), out_shardings=SingleDeviceSharding(device), donate_argnums=0)
+    return step.lower(*lockstep)
 
 
 def step_flops(task: Task, x: np.ndarray, y: np.ndarray) -> int:
-    """FLOPs of the matrix products in a step; 0 where a loop's length is not known. Its "cpu" form has the fewest."""
+    """FLOPs of the matrix products in a step; 0 if a loop's length is not known. The "cpu" form has the fewest."""
     try:
-        return flops.count(sgd_step(task), *_arguments(task, x, y))
+        return flops.count_flops(sgd_step(task), *_step_arguments(task, x, y))
     except ValueError:
         return 0
 
 
-def _arguments(task: Task, x: np.ndarray, y: np.ndarray) -> tuple[PyTree, ...]:
-    """The shapes of what a step of one model takes."""
+def _step_arguments(task: Task, x: np.ndarray, y: np.ndarray) -> tuple[PyTree, ...]:
+    """The shapes of the arguments of a step of one model."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     return (jax.eval_shape(task.init, key), *jax.eval_shape(lambda: (x, y, jnp.ones(len(y), bool))), key)

@@ -1,13 +1,13 @@
-"""What a compiled program does, read from its text: kernels, the bytes that they move, the cycles a TPU would take.
+"""The cost of a compiled program, read from its text: kernels, the bytes that they move, the cycles of a TPU.
 
-Each kernel reads its operands and writes its results once. A loop counts as often as it goes round; what a kernel takes
-out of an array by a dynamic slice, or puts into one, counts for itself, not for the array. Arrays that a TPU keeps in
-its vector memory (memory space 1) are not moved.
+Each kernel reads its operands and writes its results once. A loop's body counts as often as it runs. A dynamic slice of
+an array counts with its own size, not the array's. Arrays that a TPU keeps in its vector memory (memory space 1) are
+not moved.
 """
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 SIZES = {"pred": 1, "s8": 1, "u8": 1, "f16": 2, "bf16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
 SIZES |= {"f64": 8, "s64": 8, "u64": 8, "c64": 8}
@@ -28,73 +28,88 @@ class Instruction(NamedTuple):
     operands: list[str]
     line: str
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of its result, except in a TPU's vector memory."""
+        return sum(size for size, is_moved in _arrays(self.type) if is_moved)
 
-class Work(NamedTuple):
-    """What one run of a program comes to."""
+    def computation(self, key: str) -> str:
+        """The computation that it runs as `key`, such as "body"."""
+        return re.findall(rf"{key}=%?([\w.\-]+)", self.line)[0]
+
+
+Module: TypeAlias = dict[str, list[Instruction]]  # of each computation by name
+
+
+class Cost(NamedTuple):
+    """The cost of running a program once."""
 
     kernels: int
+    """Kernels that run."""
     bytes: int
-    cycles: int  # by the TPU compiler's cost model; 0 on other backends
+    """Bytes that they move."""
+    cycles: int
+    """Cycles by the TPU compiler's cost model; 0 on other backends."""
 
 
-def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
-    """The instructions of each computation of a module, and the name of the entry."""
-    found: dict[str, list[Instruction]] = {}
+def parse_module(text: str) -> tuple[Module, str]:
+    """The instructions of each computation of a module, and the name of its entry."""
+    module: Module = {}
     entry, current = "", None
     for line in text.splitlines():
         if match := COMPUTATION.match(line):
-            current = found.setdefault(match[2], [])
+            current = module.setdefault(match[2], [])
             entry = match[2] if match[1] else entry
         elif current is not None and (match := INSTRUCTION.match(line)):
             operands = re.findall(r"%([\w.\-]+)", match[4].split("), ")[0])
             current.append(Instruction(match[1], match[2], match[3], operands, line))
-    return found, entry
+    return module, entry
 
 
-def work(text: str) -> Work:
-    """The work of the module `text`."""
-    found, entry = computations(text)
-    return _work(found, entry)
+def analyze_cost(text: str) -> Cost:
+    """The cost of the module `text`."""
+    module, entry = parse_module(text)
+    return _cost(module, entry)
 
 
-def _work(found: dict[str, list[Instruction]], name: str) -> Work:
+def _cost(module: Module, name: str) -> Cost:
     kernels = moved = cycles = 0
     sizes: dict[str, int] = {}
-    for instruction in found[name]:
-        sizes[instruction.name] = _bytes(instruction.type)
-        for inner, times in _inner(found, instruction):
-            each = _work(found, inner)
-            kernels, moved, cycles = (a + times * b for a, b in zip((kernels, moved, cycles), each, strict=True))
+    for instruction in module[name]:
+        sizes[instruction.name] = instruction.num_bytes
+        for inner, times in _inner_computations(module, instruction):
+            cost = _cost(module, inner)
+            kernels, moved, cycles = (a + times * b for a, b in zip((kernels, moved, cycles), cost, strict=True))
         if estimate := re.search(r'estimated_cycles":"(\d+)"', instruction.line):
             cycles += int(estimate[1])
         if instruction.opcode not in NO_KERNELS:
             kernels += 1
-            moved += _moved(found, instruction, sizes)
-    return Work(kernels, moved, cycles)
+            moved += _moved_bytes(module, instruction, sizes)
+    return Cost(kernels, moved, cycles)
 
 
-def _inner(found: dict[str, list[Instruction]], instruction: Instruction) -> Iterator[tuple[str, int]]:
+def _inner_computations(module: Module, instruction: Instruction) -> Iterator[tuple[str, int]]:
     """The computations that an instruction runs, and how often."""
-    named = lambda key: re.findall(rf"{key}=%?([\w.\-]+)", instruction.line)
     if instruction.opcode == "while":
-        yield named("body")[0], _trips(found, instruction, named("condition")[0])
+        yield instruction.computation("body"), _trip_count(module, instruction)
     elif instruction.opcode == "call":
-        yield named("to_apply")[0], 1
+        yield instruction.computation("to_apply"), 1
 
 
-def _trips(found: dict[str, list[Instruction]], loop: Instruction, condition: str) -> int:
-    """How often a loop goes round: as the compiler says, or as its condition compares; 1 where neither tells."""
+def _trip_count(module: Module, loop: Instruction) -> int:
+    """How often a loop runs: as the compiler reports or its condition compares; 1 if neither is known."""
     if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.line):
         return int(known[1])
-    called = [one for i in found[condition] for one in re.findall(r"calls=%?([\w.\-]+)", i.line)]
-    lines = [i.line for name in (condition, *called) for i in found[name]]
+    condition = loop.computation("condition")
+    called = [name for i in module[condition] for name in re.findall(r"calls=%?([\w.\-]+)", i.line)]
+    lines = [i.line for name in (condition, *called) for i in module[name]]
     return max((int(n) for line in lines for n in re.findall(r"s32\[\]\S* constant\((\d+)\)", line)), default=1)
 
 
-def _moved(found: dict[str, list[Instruction]], kernel: Instruction, sizes: dict[str, int]) -> int:
+def _moved_bytes(module: Module, kernel: Instruction, sizes: dict[str, int]) -> int:
     """Bytes that a kernel reads and writes."""
     read = [sizes.get(name, 0) for name in kernel.operands]
-    written = _bytes(kernel.type)
+    written = kernel.num_bytes
     if kernel.opcode.endswith("-start"):  # its type has the source as well as the destination
         arrays = sorted(_arrays(kernel.type), reverse=True)[:2]
         return sum(min(size for size, _ in arrays) for _, is_moved in arrays if is_moved)
@@ -104,60 +119,51 @@ def _moved(found: dict[str, list[Instruction]], kernel: Instruction, sizes: dict
         return 2 * read[1]
     if kernel.opcode != "fusion":
         return sum(read) + written
-    called = _called(kernel)
+    fused = kernel.computation("calls")
     for position, whole in enumerate(read):
-        part = _taken(found, called, _parameter(found, called, position))
+        part = _sliced_bytes(module, fused, _parameter(module, fused, position))
         read[position] = whole if part is None else min(whole, part)
-    size_inside = {i.name: _bytes(i.type) for i in found[called]}
-    for update in (i for i in found[called] if i.opcode == "dynamic-update-slice"):
-        written -= size_inside[update.name] - size_inside.get(update.operands[1], 0)
+    fused_sizes = {i.name: i.num_bytes for i in module[fused]}
+    for update in (i for i in module[fused] if i.opcode == "dynamic-update-slice"):
+        written -= fused_sizes[update.name] - fused_sizes.get(update.operands[1], 0)
     return sum(read) + max(written, 0)
 
 
-def _called(fusion: Instruction) -> str:
-    return re.findall(r"calls=%?([\w.\-]+)", fusion.line)[0]
-
-
-def _parameter(found: dict[str, list[Instruction]], name: str, position: int) -> str:
+def _parameter(module: Module, name: str, position: int) -> str:
     """The name of a computation's parameter."""
-    return next(i.name for i in found[name] if i.opcode == "parameter" and f"parameter({position})" in i.line)
+    return next(i.name for i in module[name] if i.opcode == "parameter" and f"parameter({position})" in i.line)
 
 
-def _taken(found: dict[str, list[Instruction]], name: str, array: str) -> int | None:
-    """Bytes of `array` that a computation reads, where it takes parts alone; None: all of it."""
+def _sliced_bytes(module: Module, name: str, array: str) -> int | None:
+    """Bytes of `array` that a computation reads if it reads only slices; None if it reads all of it."""
     total = 0
-    for user in (i for i in found[name] if array in i.operands):
-        part: int | None
+    for user in (i for i in module[name] if array in i.operands):
+        parts: list[int | None]
         if user.opcode in ("dynamic-slice", "gather") and user.operands[0] == array:
-            part = _bytes(user.type)
+            parts = [user.num_bytes]
         elif user.opcode == "dynamic-update-slice" and user.operands[0] == array:
-            part = 0
+            parts = [0]
         elif user.opcode == "bitcast":
-            part = _taken(found, name, user.name)
+            parts = [_sliced_bytes(module, name, user.name)]
         elif user.opcode == "fusion":
-            inner = _called(user)
-            places = [position for position, operand in enumerate(user.operands) if operand == array]
-            parts = [_taken(found, inner, _parameter(found, inner, position)) for position in places]
-            part = None if None in parts else sum(filter(None, parts))
+            fused = user.computation("calls")
+            positions = [position for position, operand in enumerate(user.operands) if operand == array]
+            parts = [_sliced_bytes(module, fused, _parameter(module, fused, position)) for position in positions]
         else:
-            part = None
-        if part is None:
-            return None
-        total += part
+            parts = [None]
+        for part in parts:
+            if part is None:
+                return None
+            total += part
     return total
-
-
-def _bytes(type_: str) -> int:
-    """Of all arrays in a type, but for those in a TPU's vector memory."""
-    return sum(size for size, is_moved in _arrays(type_) if is_moved)
 
 
 def _arrays(type_: str) -> list[tuple[int, bool]]:
     """(bytes, whether outside of a TPU's vector memory) of each array in a type."""
-    found = []
+    arrays = []
     for kind, shape, layout in ARRAY.findall(type_):
         size = SIZES.get(kind, 0)
         for side in filter(None, shape.split(",")):
             size *= int(side)
-        found.append((size, "S(1)" not in layout))
-    return found
+        arrays.append((size, "S(1)" not in layout))
+    return arrays

@@ -1,4 +1,4 @@
-"""What differs between the runs of a group: keys, what is swept, and the clients' data corrupted run by run."""
+"""What a group's runs read: data that they share, and what differs between them."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -7,74 +7,95 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fedsim.config.resolve import settings_under
-from fedsim.config.schema import Config, num_corrupted
+from fedsim.config.components import settings_under
+from fedsim.config.schema import Config, Settings, num_corrupted
 from fedsim.core.corrupt import corrupt
-from fedsim.core.onset import LateData
-from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
+from fedsim.core.delay import DelayedCorruption
+from fedsim.core.types import Array, ClientData, DataSpec, Examples, FederatedDataset, HParams, PyTree
 from fedsim.engine import build
 
 
-class Shared(NamedTuple):
+class SharedInputs(NamedTuple):
     """What all runs of a group read and none changes."""
 
-    train: ClientData  # clean
-    frozen: PyTree  # the task's frozen arrays
-    root: Examples | None = None  # the server's own
+    train: ClientData
+    """The clients' clean data."""
+    frozen: PyTree
+    """The task's frozen arrays."""
+    root: Examples | None = None
+    """The server's clean examples."""
 
 
 class RunInputs(NamedTuple):
     """What differs between the runs of a group."""
 
-    key: Array  # [S]
-    hparams: HParams  # [S]
-    changes: dict[str, Array]  # [S, ...] the fields of the clients' data that corruption changed, by name
-    start: Array | None = None  # [S] the first round with corruption; None: all begin before the first
+    key: Array
+    """Random keys [S]."""
+    hparams: HParams
+    """Swept numbers [S]."""
+    changes: dict[str, Array]
+    """The fields [S, ...] of the clients' data that corruption changes, by name."""
+    start_round: Array | None = None
+    """The first round [S] with corruption; None if all runs are corrupted from the start."""
 
-    def data(self, shared: Shared) -> ClientData | LateData:
+    def data(self, shared: SharedInputs) -> ClientData | DelayedCorruption:
         """The clients' data of one run."""
-        if self.start is None:
+        if self.start_round is None:
             return shared.train._replace(**self.changes)
-        return LateData(shared.train, self.changes, self.start)
+        return DelayedCorruption(shared.train, self.changes, self.start_round)
 
 
-def prepare(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunInputs:
-    """The inputs of a group's runs."""
-    changed = frozenset({"corrupted"}).union(*(build.corruption(config).changes for config in configs))
+class EvaluationData(NamedTuple):
+    """Examples that no client trains on."""
+
+    x: Array
+    """Test inputs [T, *feature]."""
+    y: Array
+    """Test labels [T]."""
+    clients: Array | None
+    """The clients [T] that test examples belong to, if they do."""
+    validation: Examples | None = None
+    """Clean validation examples."""
+
+
+def make_run_inputs(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunInputs:
+    """The inputs of the runs `configs` with the clean `data`, corrupted run by run."""
+    changed = frozenset({"corrupted"}).union(*(build.corruption(config).changed_fields for config in configs))
     keys = [jax.random.split(jax.random.key(config.seed)) for config in configs]  # [corruption, simulation]
-    of_kind: dict[Config, list[int]] = {}
+    slots_of: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
-        of_kind.setdefault(_kind(config), []).append(slot)
+        slots_of.setdefault(_corruption_config(config), []).append(slot)
     changes: list[dict[str, Array]] = [{} for _ in configs]
-    for kind, slots in of_kind.items():
-        numbers = jnp.asarray([num_corrupted(configs[slot], data.counts.shape[0]) for slot in slots])
+    for config, slots in slots_of.items():
+        numbers = jnp.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
         corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
-        source = build.corruption_source(kind)
-        results = _corrupt_runs(source, kind, spec, changed, corruption_keys, numbers, data)
+        factory = build.corruption_factory(config)
+        results = _corrupt_runs(factory, config, spec, changed, corruption_keys, numbers, data)
         for position, slot in enumerate(slots):
             changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
     stack = lambda *runs: jnp.stack(runs)
-    hparams = jax.tree.map(_column, *map(build.hparams, configs))
-    starts = [config.corruption.start for config in configs]
-    start = jnp.asarray(starts, jnp.int32) if any(starts) else None
-    return RunInputs(jnp.stack([key[1] for key in keys]), hparams, jax.tree.map(stack, *changes), start)
+    hparams = jax.tree.map(_stack_numbers, *map(build.hparams, configs))
+    starts = [config.corruption.start_round for config in configs]
+    start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
+    return RunInputs(jnp.stack([key[1] for key in keys]), hparams, jax.tree.map(stack, *changes), start_round)
 
 
-def _column(*values: float) -> Array:
-    """A number of each run, as an array [S]."""
+def _stack_numbers(*values: float) -> Array:
+    """A number of each run as an array [S]."""
     return jnp.asarray(values, jnp.int32 if all(isinstance(value, int) for value in values) else jnp.float32)
 
 
-def _kind(config: Config) -> Config:
-    """The part of a configuration that says how clients are corrupted, but for keys and numbers."""
-    corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start=0)
+def _corruption_config(config: Config) -> Config:
+    """The part of a configuration that determines the corruption, except keys and numbers."""
+    corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start_round=0)
     return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _corrupt_runs(
-    source: Hashable,
+    factory: Hashable,
     config: Config,
     spec: DataSpec,
     changed: frozenset[str],
@@ -82,14 +103,62 @@ def _corrupt_runs(
     numbers: Array,
     data: ClientData,
 ) -> dict[str, Array]:
-    """The fields `changed` of `data`, corrupted run by run, by name; the others are not even computed."""
-    del source  # of the corruption: another one is another program
+    """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed."""
+    del factory  # of the corruption: another factory is another program
     corruption = build.corruption(config)
-    declared = corruption.changes | {"corrupted"}
+    declared = corruption.changed_fields | {"corrupted"}
 
-    def one(args: tuple[Array, Array]) -> dict[str, Array]:
+    def corrupt_run(args: tuple[Array, Array]) -> dict[str, Array]:
         key, number = args
         result = corrupt(corruption, key, data, spec, number, config.corruption.clients)
         return {name: getattr(result if name in declared else data, name) for name in changed}
 
-    return jax.lax.map(one, (keys, numbers))
+    return jax.lax.map(corrupt_run, (keys, numbers))
+
+
+class BackdoorTests(NamedTuple):
+    """Test examples with backdoors' triggers on them, which measure the success of the backdoors."""
+
+    examples: ClientData
+    """Examples of other classes, labeled with the target; those of trigger i are client i's."""
+    trigger_ids: Array
+    """The trigger [S] of each run, int32; 0 means no trigger, and client 0 has no examples."""
+
+
+class Trigger(NamedTuple):
+    """A corruption that has a trigger, and its settings."""
+
+    kind: str
+    settings: Settings
+
+
+def find_trigger(config: Config) -> Trigger | None:
+    """The trigger of a run; None if its corruption has none."""
+    if build.corruption(config).trigger is None:
+        return None
+    return Trigger(config.corruption.kind, settings_under(config, "corruption.kind"))
+
+
+def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) -> BackdoorTests | None:
+    """The test set once for each different trigger of the runs `configs`; None if there is nothing to measure.
+
+    Examples whose label the trigger does not change are left out: they belong to the target class already.
+    """
+    triggers = [find_trigger(config) for config in configs]
+    config_of = {trigger: config for trigger, config in zip(triggers, configs, strict=True) if trigger is not None}
+    xs, ys = [dataset.x_test[:0]], [dataset.y_test[:0]]
+    for config in config_of.values():
+        apply = build.corruption(config).trigger
+        assert apply is not None
+        x, y = map(np.asarray, apply(jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test), dataset.spec))
+        is_relabeled = (y != dataset.y_test).reshape(len(y), -1).any(axis=1)
+        xs.append(x[is_relabeled])
+        ys.append(y[is_relabeled])
+    num_examples = np.asarray([len(y) for y in ys], np.int32)
+    if not num_examples.any():
+        return None
+    offsets = np.concatenate([[0], np.cumsum(num_examples)[:-1]]).astype(np.int32)
+    arrays = np.concatenate(xs), np.concatenate(ys), offsets, num_examples, np.zeros(len(num_examples), bool)
+    id_of = {None: 0} | {trigger: 1 + position for position, trigger in enumerate(config_of)}
+    trigger_ids = np.asarray([id_of[trigger] for trigger in triggers], np.int32)
+    return BackdoorTests(ClientData(*arrays), trigger_ids)  # type: ignore[arg-type]

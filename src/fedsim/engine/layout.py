@@ -1,166 +1,149 @@
-"""How a group's work is laid out on the devices at hand: what runs in lockstep, what one after another, and where.
+"""How a group's work is laid out on devices: what runs in lockstep, what one after another, and where.
 
-The rules are from benchmarks/round.py and benchmarks/sweep.py. A layout is chosen once and written into the plan, since
-the last bits of results depend on it.
+The rules come from benchmarks/round.py and benchmarks/sweep.py. A layout is chosen once and written into the plan,
+because the last bits of results depend on it.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
 
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, EngineConfig
 from fedsim.engine import devices, memory
+from fedsim.engine.slots import efficient_width
 from fedsim.errors import ConfigError
 
 RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
-SMALL_MODEL = 50_000  # parameters
+MAX_SMALL_MODEL = 50_000  # parameters
 CACHED_EXAMPLES = 8  # whose patches stay in a core's cache, for the paper's convolutional networks
-LEAST_SHARE, NUM_COHORTS = 0.95, 64
 SHARE_OF_MEMORY = 0.5  # for the models in lockstep; the rest is for data, states and records
+WIDTHS = ("run_width", "client_width")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Models trained in lockstep on a device are `client_width` x `run_width`."""
+    """What runs in lockstep, and on which devices."""
 
-    client_width: int = 1  # clients of a run in lockstep
-    run_width: int = 1  # runs in lockstep
-    micro_batch: int = 0  # examples whose gradient is computed at a time; 0: the whole batch
-    run_devices: int = 1  # devices that the runs of a group are spread over
-    client_devices: int = 1  # devices that the cohort of each run is spread over
-    backend: str = "cpu"  # kind of the devices, which decides the form of layers
+    client_width: int = 1
+    """Clients of a run in lockstep."""
+    run_width: int = 1
+    """Runs in lockstep."""
+    micro_batch: int = 0
+    """Examples whose gradient is computed at a time; 0 means the whole batch."""
+    run_devices: int = 1
+    """Devices that the runs of a group are spread over."""
+    client_devices: int = 1
+    """Devices that the cohort of each run is spread over."""
+    backend: str = "cpu"
+    """Kind of the devices, which decides the form of layers."""
+
+    @property
+    def num_models(self) -> int:
+        """Models that train in lockstep on a device."""
+        return self.client_width * self.run_width
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in use."""
+        return self.run_devices * self.client_devices
 
     @property
     def client_axis(self) -> str | None:
-        """The axis of the devices that share a cohort; None: each run is on a single device."""
+        """The axis of the devices that share a cohort; None if each run is on a single device."""
         return CLIENTS if self.client_devices > 1 else None
 
-    def narrower(self, keeps: Collection[str] = ()) -> Iterator["Layout"]:
-        """Layouts that need less memory, one after another: half the runs in lockstep each time, then the clients.
+    def narrower(self, engine: EngineConfig | None = None) -> Iterator["Layout"]:
+        """Layouts that need less memory, widest first: halves the runs in lockstep, then the clients.
 
-        `keeps` names widths that stay as they are.
+        Widths that `engine` gives stay as they are.
         """
         layout = self
-        for key in ("run_width", "client_width"):
-            while key not in keeps and getattr(layout, key) > 1:
+        for key in WIDTHS:
+            is_fixed = engine is not None and getattr(engine, key) != "auto"
+            while not is_fixed and getattr(layout, key) > 1:
                 layout = replace(layout, **{key: getattr(layout, key) // 2})
                 yield layout
-
-
-def num_slots(
-    sizes: np.ndarray, width: int, batch_size: int, micro_batch: int = 0, steps: int | None = None
-) -> np.ndarray:
-    """The example slots [R] that an epoch, or `steps` steps, of cohorts of `sizes` [R, K], largest first, computes.
-
-    A client's slot in a step is computed whether it holds an example or not; a wave makes the steps that its largest
-    client needs, and a last wave that is not full is filled up with clients without examples.
-    """
-    padding = -sizes.shape[1] % width
-    largest = np.pad(sizes, ((0, 0), (0, padding)))[:, ::width]  # of each wave
-    micro = micro_batch or batch_size
-    of_batch, (full, rest) = -(-batch_size // micro), np.divmod(largest, batch_size)
-    made = full * of_batch - (-rest // micro)  # micro-batches of an epoch
-    if steps is not None:
-        epochs, left = np.divmod(steps, np.maximum(-(-largest // batch_size), 1))
-        made = epochs * made + left * of_batch  # an epoch that is broken off has whole batches only
-    return width * micro * np.sum(made, axis=1)
-
-
-def draw_cohorts(counts: np.ndarray, cohort_size: int) -> np.ndarray:
-    """The sizes [64, K], largest first, of random cohorts of the clients, whose examples are `counts` [N]."""
-    rng = np.random.default_rng(0)
-    return -np.sort(-np.stack([rng.choice(counts, cohort_size, replace=False) for _ in range(NUM_COHORTS)]))
-
-
-def useful_width(counts: np.ndarray, cohort_size: int, batch_size: int, most: int, steps: int | None = None) -> int:
-    """The most clients in lockstep, up to `most`, of whose slots 95 % as many hold examples as one at a time.
-
-    Over random cohorts of the clients, whose examples are `counts` [N].
-    """
-    cohorts = draw_cohorts(counts, cohort_size)
-    slots = lambda width: num_slots(cohorts, width, batch_size, steps=steps).sum()
-    return max(width for width in range(1, min(most, cohort_size) + 1) if slots(width) * LEAST_SHARE <= slots(1))
 
 
 class Machine(NamedTuple):
     """The devices that a layout is for."""
 
-    backend: str  # "cpu", "gpu" or "tpu"
+    backend: str
+    """ "cpu", "gpu" or "tpu"."""
     num_devices: int
-    memory: int  # bytes of a device
+    """Number of devices."""
+    memory: int
+    """Free bytes of a device."""
 
     @classmethod
-    def here(cls) -> "Machine":
-        """The devices at hand."""
+    def current(cls) -> "Machine":
+        """The devices of this machine. Raises `ConfigError` if JAX finds none."""
         return cls(devices.backend(), jax.device_count(), memory.available())
 
 
-class Rule(NamedTuple):
+class LockstepRule(NamedTuple):
     """What "auto" means for models of a size on a kind of device."""
 
-    lockstep: int  # models in lockstep on a device at most
-    clients: Literal["one", "useful", "all"]  # of a run in lockstep; "useful": as many as hardly wait for each other
-    examples: int | None  # of a batch at a time, about; None: the whole batch
-    reason: str
+    max_models: int
+    """The most models in lockstep."""
+    clients: Literal["one", "efficient", "all"]
+    """Clients of a run in lockstep; "efficient": as many as hardly wait for each other."""
+    examples: int | None
+    """About how many examples of a batch at a time; None means the whole batch."""
 
 
-# Measured by benchmarks/round.py and benchmarks/sweep.py; those for accelerators wait for a measurement.
+# Measured by benchmarks/round.py and benchmarks/sweep.py; accelerators have not been measured.
 RULES = {
-    "cpu": {
-        "small": Rule(32, "useful", None, "larger operations; runs of one seed never wait for each other"),
-        "large": Rule(1, "one", CACHED_EXAMPLES, "what stays in a core's cache is fastest"),
-    },
-    "accelerator": {
-        "small": Rule(4096, "all", None, "many small products fill the device"),
-        "large": Rule(128, "all", None, "as many as are useful, within the memory"),
-    },
+    # Larger operations are faster, and runs of one seed never wait for each other.
+    ("cpu", "small"): LockstepRule(32, "efficient", None),
+    # What stays in a core's cache is fastest.
+    ("cpu", "large"): LockstepRule(1, "one", CACHED_EXAMPLES),
+    # Many small products fill the device.
+    ("accelerator", "small"): LockstepRule(4096, "all", None),
+    ("accelerator", "large"): LockstepRule(128, "all", None),
 }
-
-
-def rule_for(machine: Machine, num_params: int) -> Rule:
-    """The rule for a model of `num_params` parameters."""
-    device = "cpu" if machine.backend == "cpu" else "accelerator"
-    return RULES[device]["small" if num_params <= SMALL_MODEL else "large"]
 
 
 def choose_layout(
     config: Config,
     num_runs: int,
     num_params: int,
-    counts: np.ndarray,
+    num_examples: np.ndarray,
     step_bytes: Callable[[int], int],
     machine: Machine,
 ) -> Layout:
     """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
 
-    Devices take runs of their own as far as there are any, and otherwise share the cohorts. `counts` [N] are the
-    clients' examples. `step_bytes(B)` bounds the bytes of one model's step with B examples; on a CPU, models in
-    lockstep get half of a device's memory by it. On an accelerator its compiler has the last word (`engine.fitting`).
+    Runs are spread over the devices first; devices that are left share the cohorts. `num_examples` [N] are the clients'
+    examples. `step_bytes(B)` bounds the bytes of one model's step with B examples: on a CPU, models in lockstep get
+    half of a device's memory. On an accelerator the compiler decides (`widest_fitting`). Raises `ConfigError` if
+    `config` gives more devices than there are.
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
     run_devices, client_devices = _devices(engine.client_devices, num_runs, cohort_size, machine.num_devices)
     num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
 
-    rule = rule_for(machine, num_params)
+    device = "cpu" if machine.backend == "cpu" else "accelerator"
+    rule = RULES[device, "small" if num_params <= MAX_SMALL_MODEL else "large"]
     examples = batch_size if rule.examples is None else -(-batch_size // max(1, batch_size // rule.examples))
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
-    lockstep = rule.lockstep
+    max_models = rule.max_models
     if machine.backend == "cpu":
-        lockstep = max(1, min(lockstep, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
+        max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
 
     clients = {"one": 1, "all": cohort_size}.get(rule.clients, 0)
-    if rule.clients == "useful":
-        most, steps = max(1, rule.lockstep // num_runs), config.client.steps
-        clients = max(2, useful_width(counts, cohort_size, batch_size, most, steps))
-    client_width = min(min(clients, lockstep) if engine.client_width == "auto" else engine.client_width, cohort_size)
-    most = max(1, min(lockstep // client_width, num_runs))
-    fullest = min(range(most, most // 2, -1), key=lambda width: -num_runs % width)  # the least padding
+    if rule.clients == "efficient":
+        max_width, steps = max(1, rule.max_models // num_runs), config.client.steps
+        clients = max(2, efficient_width(num_examples, cohort_size, batch_size, max_width, steps))
+    client_width = min(min(clients, max_models) if engine.client_width == "auto" else engine.client_width, cohort_size)
+    max_runs = max(1, min(max_models // client_width, num_runs))
+    least_padding = min(range(max_runs, max_runs // 2, -1), key=lambda width: -num_runs % width)
     return Layout(
         client_width=client_width,
-        run_width=fullest if engine.run_width == "auto" else min(engine.run_width, num_runs),
+        run_width=least_padding if engine.run_width == "auto" else min(engine.run_width, num_runs),
         micro_batch=0 if micro_batch == batch_size else micro_batch,
         run_devices=run_devices,
         client_devices=client_devices,
@@ -168,9 +151,30 @@ def choose_layout(
     )
 
 
-def _devices(asked: int | str, num_runs: int, cohort_size: int, num_devices: int) -> tuple[int, int]:
-    """Devices that the runs are spread over, and that share the cohort of each run."""
-    client_devices = min(max(1, num_devices // num_runs), cohort_size) if isinstance(asked, str) else asked
+def _devices(client_devices: int | str, num_runs: int, cohort_size: int, num_devices: int) -> tuple[int, int]:
+    """(devices that the runs are spread over, devices that share the cohort of each run)."""
+    if isinstance(client_devices, str):
+        client_devices = min(max(1, num_devices // num_runs), cohort_size)
     if client_devices > num_devices:
-        raise ConfigError(f"engine.client_devices: {client_devices}, but the number of devices is {num_devices}")
+        raise ConfigError(
+            f"engine.client_devices: must be at most the number of devices, {num_devices}, got {client_devices}"
+        )
     return min(num_devices // client_devices, num_runs), client_devices
+
+
+def widest_fitting(
+    layout: Layout, engine: EngineConfig, peak_bytes: Callable[[Layout], int | None], available: int
+) -> tuple[Layout, int | None]:
+    """`layout`, or the widest narrower one that fits into `available` bytes, and its `peak_bytes`.
+
+    `peak_bytes(layout)` are the bytes of a device as its compiler reports them; None if it runs out of memory. They are
+    taken to grow with the models in lockstep, so most layouts are never compiled. If none fits, returns the narrowest.
+    """
+    candidates = [layout, *layout.narrower(engine)]
+    while True:
+        layout = candidates.pop(0)
+        needed = peak_bytes(layout)
+        if not candidates or (needed is not None and needed <= available):
+            return layout, needed
+        max_models = layout.num_models * available // needed if needed else layout.num_models // 2
+        candidates = [narrower for narrower in candidates if narrower.num_models <= max_models] or candidates[-1:]

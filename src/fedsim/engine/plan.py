@@ -1,4 +1,4 @@
-"""What an experiment comes to, fixed before its first row: its runs, the groups that share a program, their layouts.
+"""An experiment's plan, fixed before its first row: its runs, the groups that share a program, their layouts.
 
 Seeds, corruption and its fraction, learning rates and all traced settings are data: runs that differ in nothing else
 are a group, and compile once.
@@ -11,35 +11,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsim.config.resolve import data_choice, settings_under, traced_settings
+from fedsim.config.components import data_choice, settings_under, traced_settings
+from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config, CorruptionConfig, DataChoice
-from fedsim.config.toml import Experiment
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
-from fedsim.engine.compiling import GroupPrograms
-from fedsim.engine.estimate import check_model, run_bytes
-from fedsim.engine.fitting import widest
-from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
-from fedsim.engine.limits import check_excluded, check_limits
+from fedsim.engine.checks import check_group
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.estimate import run_bytes
+from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
+from fedsim.runs.events import Status
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share a program, and how they are laid out."""
+    """Runs that share a program."""
 
-    runs: tuple[int, ...]  # positions in the experiment's list of runs
+    runs: tuple[int, ...]
+    """Positions in the plan's list of runs."""
     layout: Layout
+    """How they are laid out on the devices."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of an experiment and how they are grouped; fixed before the first row is written."""
+    """The runs of an experiment and how they are grouped."""
 
     experiment: Experiment
+    """What the plan is for."""
     runs: list[Config]
+    """Its runs."""
     groups: list[Group]
+    """Its groups, in the order in which they run."""
     datasets: dict[DataChoice, FederatedDataset]
-    notes: tuple[str, ...] = ()  # what can be run, but should be known
+    """The data sets of the runs."""
+    notes: tuple[str, ...] = ()
+    """What users should know, although it can be run."""
 
     def configs(self, group: Group) -> list[Config]:
         """The runs of a group."""
@@ -59,67 +66,86 @@ class Plan:
         number = len(group.runs)
         return f"{rule}, {number} runs" if number > 1 else f"{rule}, 1 run"
 
+    def status(self, number: int, text: str) -> Status:
+        """The event that group `number` is now at `text`."""
+        return Status(number, len(self.groups), self.title(self.groups[number]), text)
+
+    def compiler(self, number: int) -> GroupCompiler:
+        """Compiles the programs of group `number`."""
+        group = self.groups[number]
+        return GroupCompiler(self.configs(group), self.dataset(group), group.layout)
+
 
 def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
-    """Checks every run, loads the data sets, groups the runs and chooses layouts by rule.
+    """Loads the data sets, checks every run, groups the runs and chooses layouts by rule; compiles nothing.
 
-    For the devices at hand, or for a `machine` that need not be there. Nothing is compiled (`fitted` does).
+    The plan is for the devices of this machine, or for another `machine`. Raises `ConfigError` or `DataError` if a run
+    is not possible.
     """
-    machine = machine or Machine.here()
+    machine = machine or Machine.current()
     runs = experiment.runs()
-    example_of = {data_choice(config): config for config in reversed(runs)}
-    datasets = {choice: build.dataset(config) for choice, config in reversed(example_of.items())}
+    datasets: dict[DataChoice, FederatedDataset] = {}
+    for config in runs:
+        if (choice := data_choice(config)) not in datasets:
+            datasets[choice] = build.dataset(config)
     notes = [note for dataset in datasets.values() for note in dataset.notes]
-    with build.own_errors(runs):
-        for config in runs:
-            build.check_fit(config, datasets[data_choice(config)])
+    with build.plugin_errors(runs):
         for members in group_runs(runs):
             configs = [runs[position] for position in members]
-            dataset = datasets[data_choice(configs[0])]
-            build.check_outputs(configs[0], dataset)
-            check_model(configs[0], dataset, machine.memory)
-            notes += [*check_limits(configs, dataset), *check_excluded(configs, dataset.num_clients)]
-    groups = _groups(runs, range(len(runs)), datasets, machine)
+            notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
+        groups = _make_groups(runs, 0, datasets, machine)
     return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
 
 
-def behind(plan: Plan, begun: Sequence[int]) -> Plan:
-    """The plan with the runs at the positions `begun` in front, in that order, and with groups of the others alone."""
-    others = sorted(set(range(len(plan.runs))) - set(begun))
-    runs = [plan.runs[position] for position in (*begun, *others)]
-    groups = _groups(runs, range(len(begun), len(runs)), plan.datasets, Machine.here())
-    return replace(plan, runs=runs, groups=groups)
+def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
+    """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
+    others = sorted(set(range(len(plan.runs))) - set(completed))
+    runs = [plan.runs[position] for position in (*completed, *others)]
+    with build.plugin_errors(runs):
+        return replace(plan, runs=runs, groups=_make_groups(runs, len(completed), plan.datasets, Machine.current()))
 
 
-def _groups(
-    runs: Sequence[Config], positions: Sequence[int], datasets: dict[DataChoice, FederatedDataset], machine: Machine
+def _make_groups(
+    runs: Sequence[Config], first: int, datasets: dict[DataChoice, FederatedDataset], machine: Machine
 ) -> list[Group]:
-    """The groups of those `runs` that are at `positions`."""
+    """Groups the `runs` from the position `first` on, in parts whose runs fit into half of the memory."""
+    available = SHARE_OF_MEMORY * machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
     groups = []
-    with build.own_errors(runs):
-        for members in group_runs([runs[position] for position in positions]):
-            configs = [runs[positions[member]] for member in members]
-            dataset = datasets[data_choice(configs[0])]
-            for part in _fitting(members, max(run_bytes(configs, dataset)), machine):
-                chosen = tuple(positions[member] for member in part)
-                groups.append(Group(chosen, _layout([runs[position] for position in chosen], dataset, machine)))
+    for members in group_runs(runs[first:]):
+        positions = [first + member for member in members]
+        configs = [runs[position] for position in positions]
+        dataset = datasets[data_choice(configs[0])]
+        max_runs = max(1, int(available) // max(run_bytes(configs, dataset)))
+        for part in np.array_split(positions, -(-len(positions) // max_runs)):
+            groups.append(Group(tuple(part.tolist()), _choose_layout(configs[0], len(part), dataset, machine)))
     return groups
 
 
-class Program(NamedTuple):
-    """What of a run shapes its program: two runs share one if theirs are equal."""
+def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
+    """The layout of `num_runs` runs that share the program of `config`."""
+    optimizer = build.client_optimizer(config, build.hparams(config)).transformation
+    task = build.task(config, dataset, machine.backend)
+    step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
+    num_examples = np.asarray(dataset.train.num_examples)
+    return choose_layout(config, num_runs, build.num_params(config, dataset), num_examples, step_bytes, machine)
 
-    config: Config  # with all that is data at its default
-    changes_inputs: bool  # each run has inputs of its own; otherwise all share them
+
+class ProgramKey(NamedTuple):
+    """The part of a run's configuration that shapes its program: runs with equal keys share a program."""
+
+    config: Config
+    """The configuration with everything that is data at its default."""
+    changes_inputs: bool
+    """Whether corruption changes the inputs, so that runs do not share them."""
 
 
-def program_of(config: Config) -> Program:
-    """`config` without what is data."""
-    of_corruption = dict(settings_under(config, "corruption.kind"))
-    data = traced_settings(config)
-    presence = lambda number: None if number is None else 0.0  # whether there is one shapes the program
+def program_key(config: Config) -> ProgramKey:
+    """Removes everything from `config` that is data for its program."""
+    corruption_settings = dict(settings_under(config, "corruption.kind"))
+    traced = traced_settings(config)
+    presence = lambda number: None if number is None else 0.0  # whether a number is set shapes the program
     momentum, weight_decay = presence(config.client.momentum), presence(config.client.weight_decay)
-    kept = ((key, "data" if key in data else value) for key, value in config.settings if key not in of_corruption)
+    settings = [(key, value) for key, value in config.settings if key not in corruption_settings]
     static = replace(
         config,
         name="fedsim",
@@ -127,62 +153,37 @@ def program_of(config: Config) -> Program:
         corruption=CorruptionConfig(),
         client=replace(config.client, learning_rate=0.1, momentum=momentum, weight_decay=weight_decay),
         server=replace(config.server, learning_rate=1.0),
-        settings=tuple(kept),
+        settings=tuple((key, "data" if key in traced else value) for key, value in settings),
     )
-    return Program(static, "x" in build.corruption(config).changes)
+    return ProgramKey(static, "x" in build.corruption(config).changed_fields)
 
 
 def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
-    """The positions of the runs that share a program, in order of their first."""
-    groups: dict[Program, list[int]] = {}
+    """The positions of the runs that share a program, in the order of their first run."""
+    groups: dict[ProgramKey, list[int]] = {}
     for position, config in enumerate(configs):
-        groups.setdefault(program_of(config), []).append(position)
-    return [tuple(runs) for runs in groups.values()]
+        groups.setdefault(program_key(config), []).append(position)
+    return [tuple(positions) for positions in groups.values()]
 
 
-def _fitting(members: tuple[int, ...], bytes_each: int, machine: Machine) -> list[tuple[int, ...]]:
-    """`members` in as few, equal parts as let each part's runs fit into half of the memory."""
-    available = machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
-    most = max(1, int(SHARE_OF_MEMORY * available) // bytes_each)
-    return [tuple(part.tolist()) for part in np.array_split(members, -(-len(members) // most))]
+def fit_layouts(plan: Plan) -> Plan:
+    """On accelerators, narrows the layout of each group to the widest that fits into memory, as the compiler reports.
 
-
-def _layout(configs: Sequence[Config], dataset: FederatedDataset, machine: Machine) -> Layout:
-    """The layout of a group, by rule."""
-    return choose_layout(
-        configs[0],
-        len(configs),
-        build.num_params(configs[0], dataset),
-        np.asarray(dataset.train.counts),
-        partial(
-            memory.step_bytes,
-            build.task(configs[0], dataset, machine.backend),
-            dataset,
-            optimizer=build.client_optimizer(configs[0])(build.hparams(configs[0])),
-        ),
-        machine,
-    )
-
-
-def fitted(plan: Plan) -> Plan:
-    """The plan to write down: on accelerators each group has the widest layout that the compiler says to fit.
-
-    A width that the configuration gives stays as it is.
+    Widths that the configuration gives stay as they are.
     """
-    machine = Machine.here()
+    machine = Machine.current()
     if machine.backend == "cpu":
         return plan
 
     def fit(group: Group) -> Group:
         configs, dataset = plan.configs(group), plan.dataset(group)
-        needs = lambda layout: GroupPrograms(configs, dataset, layout).needs()
-        with build.own_errors(configs):
-            return replace(group, layout=widest(narrower(group.layout, configs[0]), needs, machine.memory)[0])
+
+        def peak_bytes(layout: Layout) -> int | None:
+            peak = GroupCompiler(configs, dataset, layout).peak_memory()
+            return None if peak is None else sum(peak)
+
+        with build.plugin_errors(configs):
+            layout, _ = widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)
+        return replace(group, layout=layout)
 
     return replace(plan, groups=[fit(group) for group in plan.groups])
-
-
-def narrower(layout: Layout, config: Config) -> list[Layout]:
-    """`layout` and those narrower ones that keep the widths which the configuration gives, widest first."""
-    keeps = [key for key in ("client_width", "run_width") if getattr(config.engine, key) != "auto"]
-    return [layout, *layout.narrower(keeps)]

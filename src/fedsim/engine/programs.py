@@ -14,105 +14,100 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from fedsim.core.evaluate import evaluate, evaluate_clients, evaluate_part
+from fedsim.core.evaluate import evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, ClientData, Examples, HParams, Metrics, PyTree, RoundRecord, ServerState
-from fedsim.engine.inputs import RunInputs, Shared
+from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
+from fedsim.engine.inputs import BackdoorTests, EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
 
 
 @dataclass(frozen=True)
-class Programs:
-    """A group's programs, to be jitted by the caller: pure functions of arrays with a leading run axis [S].
+class RunFunctions:
+    """A group's programs as pure functions of arrays with a leading run axis [S], to be jitted by the caller.
 
-    With a `mesh`, S is a multiple of its "runs" axis, and the simulation's `client_axis` names its "clients" axis.
+    With a `mesh`, S is a multiple of its "runs" axis, and the simulation's cohort is sharded over its "clients" axis.
     """
 
     simulation: Simulation
+    """The simulation of each run."""
     run_width: int
+    """Runs in lockstep."""
     max_rounds: int
-    num_test_clients: int = 0  # C
+    """The most rounds of a chunk."""
+    num_test_clients: int = 0
+    """C, clients that have test examples."""
     mesh: Mesh | None = None
+    """The devices; None for a single one."""
 
-    def init(self, shared: Shared, inputs: RunInputs) -> ServerState:
+    def init(self, shared: SharedInputs, inputs: RunInputs) -> SimulationState:
         """The states [S] before the first round."""
 
-        def one(run: RunInputs, shared: Shared) -> ServerState:
+        def init_run(run: RunInputs, shared: SharedInputs) -> SimulationState:
             return self.simulation.bind(shared.frozen, shared.root).init(run.key, run.data(shared), run.hparams)
 
-        return self._map(one, inputs, shared)
+        return self._map(init_run, inputs, shared)
 
     def chunk(
-        self, states: ServerState, shared: Shared, inputs: RunInputs, num_rounds: Array
-    ) -> tuple[ServerState, RoundRecord]:
-        """`num_rounds` <= `max_rounds` rounds of every run; records [S, max_rounds, K]."""
+        self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, num_rounds: Array
+    ) -> tuple[SimulationState, RoundRecord]:
+        """Runs `num_rounds` <= `max_rounds` rounds of every run; records are [S, max_rounds, K]."""
 
-        def one(
-            args: tuple[ServerState, RunInputs], shared: Shared, num_rounds: Array
-        ) -> tuple[ServerState, RoundRecord]:
+        def run_rounds(
+            args: tuple[SimulationState, RunInputs], shared: SharedInputs, num_rounds: Array
+        ) -> tuple[SimulationState, RoundRecord]:
             state, run = args
             simulation = self.simulation.bind(shared.frozen, shared.root)
             return simulation.run_rounds(state, run.data(shared), run.hparams, self.max_rounds, num_rounds)
 
-        return self._map(one, (states, inputs), shared, num_rounds)
+        return self._map(run_rounds, (states, inputs), shared, num_rounds)
 
     def measure(
-        self,
-        states: ServerState,
-        hparams: HParams,
-        frozen: PyTree,
-        x_test: Array,
-        y_test: Array,
-        test_clients: Array | None = None,
-        validation: Examples | None = None,
+        self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
     ) -> tuple[Metrics, Array | None, Metrics | None]:
-        """Test metrics, the weights alpha [S, N] of all clients where the rule keeps them, and validation metrics [S].
+        """Test metrics, weights alpha [S, N] of all clients if the rule has them, and validation metrics [S].
 
-        Test metrics are sums over all examples [S] or, where they belong to clients, over those of each client [S, C].
+        Test metrics are sums over all examples [S] or, if these belong to clients, over those of each client [S, C].
         """
 
-        def one(
-            args: tuple[ServerState, HParams],
-            frozen: PyTree,
-            x_test: Array,
-            y_test: Array,
-            test_clients: Array | None,
-            validation: Examples | None,
+        def measure_run(
+            args: tuple[SimulationState, HParams], frozen: PyTree, data: EvaluationData
         ) -> tuple[Metrics, Array | None, Metrics | None]:
             state, hparams = args
             task, variables = self.simulation.bind(frozen).task, state.variables
-            if test_clients is None:
-                metrics = evaluate(task, variables, x_test, y_test)
+            if data.clients is None:
+                metrics = evaluate(task, variables, data.x, data.y)
             else:
-                metrics = evaluate_clients(task, variables, x_test, y_test, test_clients, self.num_test_clients)
+                metrics = evaluate_clients(task, variables, data.x, data.y, data.clients, self.num_test_clients)
+            validation = data.validation
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
             return metrics, self.simulation.client_weights(state, hparams), validated
 
-        return self._map(one, (states, hparams), frozen, x_test, y_test, test_clients, validation)
+        return self._map(measure_run, (states, hparams), frozen, evaluation)
 
-    def success(self, states: ServerState, frozen: PyTree, examples: ClientData, which: Array) -> Metrics:
-        """Metrics [S] on the triggered examples of each run's backdoor (see `engine.triggers`)."""
+    def success(self, states: SimulationState, frozen: PyTree, backdoors: BackdoorTests) -> Metrics:
+        """Metrics [S] on the triggered examples of each run's backdoor."""
 
-        def one(args: tuple[ServerState, Array], frozen: PyTree, examples: ClientData) -> Metrics:
-            state, trigger = args
-            return evaluate_part(self.simulation.bind(frozen).task, state.variables, examples, trigger)
+        def measure_success(args: tuple[SimulationState, Array], frozen: PyTree, examples: PyTree) -> Metrics:
+            state, trigger_id = args
+            return evaluate_client(self.simulation.bind(frozen).task, state.variables, examples, trigger_id)
 
-        return self._map(one, (states, which), frozen, examples)
+        return self._map(measure_success, (states, backdoors.trigger_ids), frozen, backdoors.examples)
 
     def _map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
         """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
 
-        def local(runs: PyTree, *shared: PyTree) -> PyTree:
+        def map_local(runs: PyTree, *shared: PyTree) -> PyTree:
             return map_runs(lambda run: fn(run, *shared), runs, self.run_width)
 
         if self.mesh is None:
-            return local(runs, *shared)
+            return map_local(runs, *shared)
         specs = (P(RUNS), *(P() for _ in shared))
-        return jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)(runs, *shared)
+        sharded = jax.shard_map(map_local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)
+        return sharded(runs, *shared)
 
 
 def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:
-    """The first of `devices` as a layout's mesh with the axes "runs" and "clients"; None: it needs a single one."""
+    """The mesh of a layout with the axes "runs" and "clients", on the first of `devices`; None for a single device."""
     shape = (layout.run_devices, layout.client_devices)
     if shape == (1, 1):
         return None
@@ -122,12 +117,12 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
 
 
 def map_runs(fn: Callable[[Any], PyTree], runs: PyTree, width: int) -> PyTree:
-    """`fn` over the leading axis [S] of `runs`, `width` at a time; a last batch is filled up with the last run."""
+    """`fn` over the leading axis [S] of `runs`, `width` at a time; the last run fills up the last batch."""
     num_runs = jax.tree.leaves(runs)[0].shape[0]
     if width >= num_runs:
         return jax.vmap(fn)(runs)
     num_batches = -(-num_runs // width)
     slots = jnp.minimum(jnp.arange(num_batches * width), num_runs - 1).reshape(num_batches, width)
-    batched = lambda slot: jax.vmap(fn)(jax.tree.map(lambda a: a[slot], runs))
-    results = jax.lax.map(batched, slots)
+    map_batch = lambda slot: jax.vmap(fn)(jax.tree.map(lambda a: a[slot], runs))
+    results = jax.lax.map(map_batch, slots)
     return jax.tree.map(lambda a: a.reshape(num_batches * width, *a.shape[2:])[:num_runs], results)

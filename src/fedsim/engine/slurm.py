@@ -1,11 +1,11 @@
-"""An experiment as jobs of a SLURM cluster, by submitit: each job takes groups of the run folder until none is left."""
+"""An experiment as jobs of a SLURM cluster, by submitit: the jobs share the groups of a run folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedsim.config.toml import Experiment
+from fedsim.config.experiment import Experiment
 from fedsim.engine.plan import group_runs
 from fedsim.errors import ConfigError
 
@@ -17,10 +17,10 @@ def submit(
 ) -> list[str]:
     """Submits jobs that run `experiment` into the folder `path`; returns their ids.
 
-    `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, how
-    many (default: one a group of runs), and `cluster` (default "slurm"; "local": processes of this machine). The plan
-    is made by the first job that starts, on its device. `options` are `work`'s. Raises `ConfigError` where a setting,
-    or a name in the experiment, is unknown.
+    `settings` are options of `sbatch` by submitit's names (partition, time, gpus_per_node, mem ...), and `jobs`, their
+    number (default: one for each group of runs), and `cluster` (default "slurm"; "local" means processes of this
+    machine). The first job that starts makes the plan, on its device. `options` are those of `run_job`. Raises
+    `ConfigError` if a setting or a name in the experiment is unknown.
     """
     try:
         import submitit
@@ -30,31 +30,31 @@ def submit(
     runs = experiment.runs()  # raises where a name is unknown
     jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))
     if not isinstance(jobs, int) or jobs < 1:
-        raise ConfigError(f"--slurm.jobs: expected a number of 1 or more, got {jobs}")
+        raise ConfigError(f"--slurm.jobs: must be an integer >= 1, got {jobs}")
     parameters = {f"slurm_{name}": value for name, value in values.items()}
     try:
         executor = submitit.AutoExecutor(folder=path / "slurm", cluster=cluster)
         executor.update_parameters(**({"timeout_min": LOCAL_MINUTES} if cluster == "local" else {}), **parameters)
         arguments = experiment.dump(), str(path.absolute()), dict(options)
-        submitted = executor.map_array(work, *([argument] * jobs for argument in arguments))
+        submitted = executor.map_array(run_job, *([argument] * jobs for argument in arguments))
     except (RuntimeError, ValueError, NameError, TypeError, OSError) as error:
         raise ConfigError(f"--slurm: {error}") from None
     return [str(job.job_id) for job in submitted]
 
 
-def work(config: str, path: str, options: Mapping[str, Any]) -> None:
-    """What a job does: makes the plan or takes the folder's, and runs groups until none is left to begin.
+def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:
+    """Makes the plan or takes that of the folder, and runs groups until none is left to start.
 
-    `options` are those of `run_plan`, `tensorboard` and `log`, where curves go, and `no_compile_cache`.
+    `options` are those of `run_plan`, `tensorboard` and `log`, the trackers, and `no_compile_cache`.
     """
     from fedsim.config.toml import parse
     from fedsim.engine import cache, devices
     from fedsim.engine.experiment import run_plan
     from fedsim.engine.plan import make_plan
-    from fedsim.runs.trackers import sinks
+    from fedsim.runs.trackers import make_trackers
 
-    devices.one_per_core()
-    rest = dict(options)
-    cache.keep_programs(not rest.pop("no_compile_cache", False))
-    observers = sinks(Path(path), rest.pop("tensorboard", False), rest.pop("log", None))
-    run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **rest)
+    devices.use_one_per_core()
+    run_options = dict(options)
+    cache.enable_program_cache(not run_options.pop("no_compile_cache", False))
+    observers = make_trackers(Path(path), run_options.pop("tensorboard", False), run_options.pop("log", None))
+    run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **run_options)

@@ -1,11 +1,10 @@
-"""Devices that programs can be compiled for without owning one: what they are, and JAX's descriptions of them.
+"""Devices that programs can be compiled for without one at hand: what they are, and JAX's descriptions of them.
 
 JAX compiles for a TPU with libtpu and for an NVIDIA GPU with its CUDA plugin on any machine.
 """
 
 import importlib.util
 import os
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,12 +17,16 @@ GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_
 
 
 class Chip(NamedTuple):
-    """A device: what it can hold, move and compute."""
+    """What a device can hold, move and compute."""
 
     backend: str
-    memory: int  # bytes for JAX
-    bandwidth: float  # bytes/s of its memory
-    peaks: dict[str, float]  # FLOP/s of matrix products by precision; float32 as JAX multiplies it by default
+    """ "gpu" or "tpu"."""
+    memory: int
+    """Bytes for JAX."""
+    bandwidth: float
+    """Bytes per second of its memory."""
+    peak_flops: dict[str, float]
+    """FLOP/s of matrix products by precision; float32 as JAX multiplies it by default."""
 
 
 # Cloud TPU documentation, pages "TPU v5e", "TPU v5p" and "TPU v6e" (a float32 product is one pass in bfloat16); data
@@ -37,20 +40,20 @@ CHIPS = {
     "h100": Chip("gpu", int(GPU_SHARE * 84_978_434_048), 3350 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
     "h200": Chip("gpu", int(GPU_SHARE * 151_397_597_184), 4800 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
 }
-TPU_SHAPES = {  # of a slice, by its chips
+TPU_SHAPES = {  # of a slice, by its number of chips
     "v5e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
     "v5p": {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"},
     "v6e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
 }
-MOST_GPUS = 8  # of a node
-TPU_SETTINGS = {  # libtpu asks the machine otherwise, which has none, and lets in one process at a time
+MAX_GPUS = 8  # of a node
+TPU_SETTINGS = {  # else libtpu looks for TPUs of this machine, and allows one process at a time
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 
-# What XLA's GPU compiler wants to know (stream_executor.GpuTargetConfigProto).
+# What XLA's GPU compiler has to know (stream_executor.GpuTargetConfigProto).
 GPU_CONFIG = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048
@@ -91,14 +94,16 @@ GPU_VALUES = {
 
 
 class Target(NamedTuple):
-    """Some devices of a kind."""
+    """Devices of a kind."""
 
-    name: str  # as in `CHIPS`
+    name: str
+    """As in `CHIPS`."""
     num_devices: int
+    """Number of devices."""
 
     @property
     def chip(self) -> Chip:
-        """One of them."""
+        """One of the devices."""
         return CHIPS[self.name]
 
     def __str__(self) -> str:
@@ -106,25 +111,27 @@ class Target(NamedTuple):
 
 
 def parse(text: str) -> Target:
-    """ "v5e:4" and the like; raises `ConfigError`."""
+    """The target that `text` names, such as "h100" or "v5e:4". Raises `ConfigError` if there is no such target."""
     name, _, number = text.partition(":")
-    counts: Sequence[int] = list(TPU_SHAPES.get(name, range(1, MOST_GPUS + 1)))
     if name not in CHIPS:
-        raise ConfigError(f"--target: no device {name}; there are {', '.join(CHIPS)}, each with a number, as in v5e:4")
-    if not (number or "1").isdecimal() or int(number or 1) not in counts:
-        raise ConfigError(f"--target: {text} is no machine; of {name} there can be {', '.join(map(str, counts))}")
+        raise ConfigError(
+            f"--target: must be one of {', '.join(CHIPS)}, got {text}; add a number of devices as in v5e:4"
+        )
+    numbers = [str(number) for number in TPU_SHAPES.get(name, range(1, MAX_GPUS + 1))]
+    if (number or "1") not in numbers:
+        raise ConfigError(f"--target: must be {name} with one of {', '.join(numbers)} devices, got {text}")
     return Target(name, int(number or 1))
 
 
-def compile_only() -> None:
-    """Keeps JAX from looking for accelerators where only their compilers are, and from keeping what it cannot load."""
-    cache.keep_programs(False)
+def disable_accelerators() -> None:
+    """Keeps JAX from looking for accelerators, whose compilers only are here, and from caching their programs."""
+    cache.enable_program_cache(False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 
 
 def devices(target: Target) -> list[jax.Device]:
-    """Devices to compile for; raises `ConfigError` where the compiler is not installed."""
+    """Devices to compile for. Raises `ConfigError` if the compiler is not installed."""
     from jax.experimental import topologies
 
     if target.chip.backend == "tpu":
@@ -134,9 +141,8 @@ def devices(target: Target) -> list[jax.Device]:
             os.environ.setdefault(name, value)
         shape = f"{target.name}:{TPU_SHAPES[target.name][target.num_devices]}"
         return list(topologies.get_topology_desc(shape, "tpu").devices)
-    plugins = importlib.util.find_spec("jax_plugins")
-    found = plugins and any(importlib.util.find_spec(f"jax_plugins.xla_cuda{v}") for v in (12, 13))
-    if not found:
+    plugins = ("jax_plugins", *(f"jax_plugins.xla_cuda{cuda}" for cuda in (12, 13)))
+    if not (importlib.util.find_spec(plugins[0]) and any(map(importlib.util.find_spec, plugins[1:]))):
         raise ConfigError(f"--target {target}: needs the GPU's compiler; pip install 'fedsim[cuda]'")
     memory = round(target.chip.memory / GPU_SHARE)
     config = GPU_CONFIG.format(**GPU_VALUES[target.name], bandwidth=int(target.chip.bandwidth), memory=memory)

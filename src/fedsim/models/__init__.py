@@ -1,6 +1,6 @@
-"""Networks, one a file: flax modules that map inputs [B, *feature] to outputs [B, num_outputs], and their factories.
+"""Models: flax modules from inputs [B, *feature] to outputs [B, num_outputs], and their factories.
 
-A model's factory gets the `DataSpec` of the data and returns a flax module, or a whole `Task` of its own.
+A factory takes the `DataSpec` of the data and returns a flax module, or a complete `Task`.
 """
 
 from fedsim.models.cnn import Cifar10CNN, FemnistCNN

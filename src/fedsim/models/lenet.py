@@ -1,4 +1,4 @@
-"""LeNet-5, as it is usually written today: relu, max pools, every channel connected to every other, dense outputs.
+"""LeNet-5 in its usual modern form: relu, max pools, fully connected channels and a dense output layer.
 
 Y. LeCun, L. Bottou, Y. Bengio, P. Haffner: "Gradient-Based Learning Applied to Document Recognition", Proceedings of
 the IEEE 86(11), 1998, http://yann.lecun.com/exdb/publis/pdf/lecun-01a.pdf.
@@ -10,15 +10,15 @@ from jax.nn.initializers import glorot_uniform
 
 from fedsim.core.types import Array, DataSpec
 from fedsim.models.layers import ConvRelu
-from fedsim.models.padding import padded
+from fedsim.models.padding import pad
 
-SIDE = 32  # of the paper's inputs: digits of 28 x 28 with zeros around
+SIDE = 32  # of the paper's inputs: digits of 28 x 28, zero-padded
 
 
 class LeNet5(nn.Module):
-    """Two 5x5 valid convolutions (6, 16), each pooled, dense 120, 84 and 10: 61,706 parameters on grey images.
+    """Two 5x5 valid convolutions (6, 16), each pooled, dense 120, 84 and 10: 61,706 parameters on gray images.
 
-    x [B, H, W, C] in [0, 1], with zeros around it up to 32 x 32; logits [B, num_classes]. Glorot-uniform kernels.
+    x [B, H, W, C] in [0, 1], zero-padded to at least 32 x 32; logits [B, num_classes]. Glorot-uniform kernels.
     """
 
     num_classes: int = 10
@@ -26,7 +26,7 @@ class LeNet5(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         rows, columns = (max(SIDE - side, 0) for side in x.shape[1:3])
-        x = padded(x, ((rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)))
+        x = pad(x, ((rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)))
         x = ConvRelu(6, 5, pool=True)(x)
         x = ConvRelu(16, 5, pool=True)(x)
         x = jnp.reshape(x, (x.shape[0], -1))

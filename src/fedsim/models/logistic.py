@@ -1,4 +1,4 @@
-"""Multinomial logistic regression; where targets are numbers, linear regression."""
+"""Multinomial logistic regression; linear regression if the targets are numbers."""
 
 import flax.linen as nn
 from jax.nn.initializers import glorot_uniform
@@ -7,7 +7,7 @@ from fedsim.core.types import Array, DataSpec
 
 
 class Logistic(nn.Module):
-    """A dense layer on the flattened input [B, *feature]; logits [B, num_classes]. A Glorot-uniform kernel."""
+    """A dense layer on the flattened input [B, *feature]; logits [B, num_classes]. The kernel is Glorot-uniform."""
 
     num_classes: int
 

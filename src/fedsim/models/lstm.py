@@ -15,10 +15,10 @@ from fedsim.models.recurrent import LSTM
 class CharLSTM(nn.Module):
     """An embedding, `num_layers` LSTM layers with dropout on inputs or outputs, and a dense layer on the last output.
 
-    x [B, T] integer characters; logits [B, num_classes] of the next. With the defaults 817,872 parameters: one bias
-    vector a gate block. A dropout mask is drawn for each batch. As in Keras, which the paper uses, one on inputs is the
-    same at all positions of a text, one on outputs differs, and recurrent kernels start orthogonal. The embedding is a
-    one-hot product: the gradient of a look-up is a scatter.
+    x [B, T] integer characters; logits [B, num_classes] of the next one. 817,872 parameters by default, with one bias
+    vector per gate. A dropout mask is drawn for each batch. As in Keras, which the paper uses, a mask of inputs is the
+    same at all positions of a text, a mask of outputs differs, and recurrent kernels are initialized orthogonal. The
+    embedding is a one-hot product, because the gradient of a lookup is a scatter. Raises `ValueError` for other inputs.
     """
 
     num_classes: int = 80
@@ -32,12 +32,10 @@ class CharLSTM(nn.Module):
     @nn.compact
     def __call__(self, x: Array, train: bool = False) -> Array:
         if x.ndim != 2 or not jnp.issubdtype(x.dtype, jnp.integer):
-            raise ValueError(f"a text is integers [B, T], not {x.dtype} of shape {x.shape}")
+            raise ValueError(f"x: must be integers [B, T], got {x.dtype} {x.shape}")
         if not 0 <= self.dropout_rate < 1:
-            raise ValueError(f"dropout_rate: at least 0 and less than 1, not {self.dropout_rate}")
-        one_hot = jax.nn.one_hot(
-            x.T, self.num_classes, dtype=jnp.bfloat16
-        )  # [T, B, num_classes]; exact, in any precision
+            raise ValueError(f"dropout_rate: must be at least 0 and less than 1, got {self.dropout_rate}")
+        one_hot = jax.nn.one_hot(x.T, self.num_classes, dtype=jnp.bfloat16)  # [T, B, num_classes]; 0 and 1 are exact
         x = nn.Dense(self.embedding_size, use_bias=False, kernel_init=glorot_uniform(), name="embedding")(one_hot)
         for number in range(self.num_layers):
             if self.dropout_at == "inputs":
@@ -53,9 +51,10 @@ def char_lstm(
     spec: DataSpec,
     *,
     hidden_size: Annotated[int, Bounds(ge=1), "units of each of the two LSTM layers"] = 256,
-    forget_bias: Annotated[float, Bounds(ge=-100, le=100), "of the forget gates before training; Keras: 1"] = 0.0,
+    forget_bias: Annotated[float, Bounds(ge=-100, le=100), "initial bias of the forget gates; Keras: 1"] = 0.0,
     dropout_at: Annotated[
-        Literal["inputs", "outputs"], "dropout of 0.2 on an LSTM layer's inputs, or on its outputs (authors' program)"
+        Literal["inputs", "outputs"],
+        "dropout of 0.2 on the inputs of each LSTM layer, or on its outputs (authors' program)",
     ] = "inputs",
 ) -> CharLSTM:
     """The paper's network for Shakespeare."""

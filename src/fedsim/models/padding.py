@@ -1,24 +1,25 @@
-"""Zeros around images."""
+"""Zero padding of images."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax.numpy as jnp
 
 from fedsim.core.types import Array
 
-Padding = Literal["SAME", "VALID"]
-Zeros = tuple[tuple[int, int], tuple[int, int]]  # (before, after) of rows and of columns
-NONE: Zeros = ((0, 0), (0, 0))
+Padding: TypeAlias = Literal["SAME", "VALID"]
+PadWidths: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+"""(before, after) of the rows and of the columns."""
+NO_PADDING: PadWidths = ((0, 0), (0, 0))
 
 
-def zeros_for(shape: tuple[int, ...], size: int, stride: int, padding: Padding) -> Zeros:
-    """What `padding` asks for around x [B, H, W, C] of `shape`: with "SAME" there are ceil(H / stride) outputs."""
+def compute_pad_widths(shape: tuple[int, ...], size: int, stride: int, padding: Padding) -> PadWidths:
+    """Zeros around x [B, H, W, C] of `shape`; "SAME" gives ceil(H / stride) outputs per column."""
     if padding == "VALID":
-        return NONE
+        return NO_PADDING
     rows, columns = (max((-(-side // stride) - 1) * stride + size - side, 0) for side in shape[1:3])
     return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
 
 
-def padded(x: Array, zeros: Zeros) -> Array:
-    """x [B, H, W, C] with `zeros` around it."""
-    return x if zeros == NONE else jnp.pad(x, ((0, 0), *zeros, (0, 0)))
+def pad(x: Array, widths: PadWidths) -> Array:
+    """x [B, H, W, C] with zeros around each image."""
+    return x if widths == NO_PADDING else jnp.pad(x, ((0, 0), *widths, (0, 0)))

@@ -1,8 +1,8 @@
-"""ResNet-18 for small images, with group normalisation.
+"""ResNet-18 for small images, with group normalization.
 
 K. He, X. Zhang, S. Ren, J. Sun: "Deep Residual Learning for Image Recognition", CVPR 2016,
 https://arxiv.org/abs/1512.03385. For images of 32 x 32 pixels the first layer is 3 x 3 with stride 1, without a pool.
-Batch normalisation suffers where clients' data differ, and group normalisation does not: K. Hsieh, A. Phanishayee,
+Batch normalization suffers where clients' data differ, and group normalization does not: K. Hsieh, A. Phanishayee,
 O. Mutlu, P. Gibbons: "The Non-IID Data Quagmire of Decentralized Machine Learning", ICML 2020,
 https://arxiv.org/abs/1910.00189. Y. Wu, K. He: "Group Normalization", ECCV 2018, https://arxiv.org/abs/1803.08494.
 """
@@ -15,15 +15,14 @@ from jax.nn.initializers import glorot_uniform, he_normal
 
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, DataSpec
-from fedsim.errors import ConfigError
 from fedsim.models.layers import Conv
 
-STAGES, BLOCKS = (1, 2, 4, 8), 2  # channels of a stage in units of the width; blocks of a stage
+STAGES, BLOCKS = (1, 2, 4, 8), 2  # channels of each stage divided by the width; blocks per stage
 EPSILON = 1e-5
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, x [B, H, W, C] to [B, H', W', features]."""
+    """Residual block of two 3x3 convolutions, x [B, H, W, C] to [B, H', W', features]."""
 
     features: int
     stride: int
@@ -43,8 +42,8 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """A 3x3 convolution, four stages of two blocks, the mean over all positions, dense: 11,173,962 parameters.
 
-    x [B, 32, 32, 3] in [0, 1], or of another size; logits [B, num_classes]. Kernels start He-normal, as in the paper,
-    that of the dense layer Glorot-uniform. Stages begin with stride 2, except the first.
+    x [B, H, W, C] in [0, 1]; logits [B, num_classes]. Convolution kernels are initialized He-normal, as in the paper,
+    the dense kernel Glorot-uniform. Stages begin with stride 2, except the first.
     """
 
     num_classes: int = 10
@@ -56,8 +55,8 @@ class ResNet18(nn.Module):
         x = Conv(self.width, 3, use_bias=False, kernel_init=he_normal())(x)
         x = nn.relu(nn.GroupNorm(self.groups, epsilon=EPSILON)(x))
         for stage, factor in enumerate(STAGES):
-            for number in range(BLOCKS):
-                stride = 2 if stage and not number else 1
+            for block in range(BLOCKS):
+                stride = 2 if stage and not block else 1
                 x = Block(factor * self.width, stride, self.groups)(x)
         return nn.Dense(self.num_classes, kernel_init=glorot_uniform())(x.mean(axis=(1, 2)))
 
@@ -66,9 +65,9 @@ def resnet18(
     spec: DataSpec,
     *,
     width: Annotated[int, Bounds(ge=1), "channels of the first stage; the others have 2, 4 and 8 times as many"] = 64,
-    groups: Annotated[int, Bounds(ge=1), "of channels that are normalised together; must divide the width"] = 2,
+    groups: Annotated[int, Bounds(ge=1), "groups of channels that are normalized together; must divide the width"] = 2,
 ) -> ResNet18:
-    """ResNet-18 for images like `spec`."""
+    """ResNet-18 for images like `spec`. Raises `ValueError` if `groups` does not divide `width`."""
     if width % groups:
-        raise ConfigError(f"resnet18.groups: {groups} groups do not divide {width} channels (resnet18.width)")
+        raise ValueError(f"groups: must divide width = {width}, got {groups}")
     return ResNet18(spec.num_outputs, width, groups)

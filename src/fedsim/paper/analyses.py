@@ -1,8 +1,7 @@
-"""Which functions make the claims, figures and tables of each result."""
+"""The functions that compute the claims, figures and tables of each result."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedsim.paper import (
     autoweight,
@@ -11,44 +10,33 @@ from fedsim.paper import (
     fairness,
     fraction,
     heterogeneity,
-    intro,
+    introductory_example,
+    lambda_sweep,
     limits,
     table2,
-    tuning,
 )
 from fedsim.paper.claims import Claim
-from fedsim.paper.grid import Grid
-from fedsim.report.cells import Results
+from fedsim.report.results import Results
+from fedsim.report.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def no_figures(results: Results) -> dict[str, "Figure"]:
-    """None beside the report's own."""
-    del results
-    return {}
-
-
-def no_tables(results: Results) -> list[Grid]:
-    """None beside the report's own."""
-    del results
-    return []
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """What is made of the run folder of a result."""
+class Analysis(NamedTuple):
+    """Functions of a result's run folder."""
 
     claims: Callable[[Results], list[Claim]]
-    figures: Callable[[Results], dict[str, "Figure"]] = no_figures
-    tables: Callable[[Results], list[Grid]] = no_tables
+    figures: Callable[[Results], dict[str, "Figure"]] = lambda results: {}
+    """Figures by name, in addition to those of every report."""
+    tables: Callable[[Results], list[Table]] = lambda results: []
+    """Tables in addition to those of every report."""
 
 
 TABLE2 = Analysis(table2.claims, table2.figures, table2.tables)
 
 ANALYSES = {
-    "intro": Analysis(intro.claims, intro.figures),
+    "intro": Analysis(introductory_example.claims, introductory_example.figures),
     "table2-cifar10": TABLE2,
     "table2-femnist": TABLE2,
     "table2-shakespeare": TABLE2,
@@ -58,7 +46,7 @@ ANALYSES = {
     "fraction-femnist": Analysis(fraction.femnist_claims),
     "fraction": Analysis(fraction.claims, fraction.figures),
     "heterogeneity": Analysis(heterogeneity.claims, heterogeneity.figures),
-    "lambda": Analysis(tuning.claims, tuning.figures),
+    "lambda": Analysis(lambda_sweep.claims, lambda_sweep.figures),
     "autoweight": Analysis(autoweight.claims, autoweight.figures),
     "limits": Analysis(limits.claims, tables=limits.tables),
     "fairness": Analysis(fairness.claims, fairness.figures),

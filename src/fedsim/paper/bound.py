@@ -1,119 +1,125 @@
-"""The computable terms of Theorem 1's bound, and the objective of Eq. 6 with its optimum (Theorem 2), over rounds."""
+"""The computable terms of Theorem 1's bound, and Eq. 6 with its optimum (Theorem 2), over rounds."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsim.paper import select
-from fedsim.paper.claims import Claim, Measured, Statement, check_all
-from fedsim.paper.clients import of_run
-from fedsim.paper.theory import Terms, terms
+from fedsim.paper.claims import Claim, Measurement, Statement, check_all
+from fedsim.paper.client_history import read_history
+from fedsim.paper.settings import find_settings
+from fedsim.paper.theory import BoundTerms, compute_terms
 from fedsim.report import style
-from fedsim.report.cells import Results
+from fedsim.report.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOT_RECORDED = 'the losses between evaluations were not recorded; record.clients = "all" keeps them'
-TOLERANCE = 1e-4  # of float32 weights: those of small counts at large lambda have the fewest digits
+NOT_RECORDED = 'the losses between evaluations were not recorded; use record.clients = "all"'
+TOLERANCE = 1e-4
+"""Of float32 weights; weights of few examples at a large lambda are the least precise."""
 
 
-class Point(NamedTuple):
-    """A run of the sweep."""
+class RunTerms(NamedTuple):
+    """A run of the lambda sweep."""
 
-    lam: float  # in units of M
-    terms: Terms
-
-
-Seeds = dict[int, list[Point]]  # the runs of each seed, by lambda as it comes
+    lam: float
+    """In units of M."""
+    terms: BoundTerms
 
 
-def points(results: Results) -> Seeds:
-    """ARFL's runs of which there is a round in which every client's last loss was recorded."""
-    seeds: Seeds = {}
-    for cell in select.find(results, {"server.aggregator": "arfl"}):
-        for seed, run in zip(cell.seeds, cell.runs, strict=True):
-            clients = of_run(results, run)
-            if clients is not None and cell.lam and (of_run_ := terms(clients, cell.lam)) is not None:
-                seeds.setdefault(seed, []).append(Point(cell.lam, of_run_))
+TermsBySeed = dict[int, list[RunTerms]]
+
+
+def terms_by_seed(results: Results) -> TermsBySeed:
+    """Terms of ARFL's runs by seed, without runs that lack a round in which all clients' last losses are known."""
+    seeds: TermsBySeed = {}
+    for setting in find_settings(results, {"server.aggregator": "arfl"}):
+        for seed, run in zip(setting.seeds, setting.runs, strict=True):
+            history = read_history(results, run)
+            if history is not None and setting.lam and (terms := compute_terms(history, setting.lam)) is not None:
+                seeds.setdefault(seed, []).append(RunTerms(setting.lam, terms))
     return seeds
 
 
 def claims(results: Results) -> list[Claim]:
-    """What Theorem 2 says of each round, checked on what was recorded."""
-    found = points(results)
-    if not found and any(run.get("record.clients") == "evaluated" for run in results.runs):
+    """Theorem 2, checked in each recorded round."""
+    seeds = terms_by_seed(results)
+    if not seeds and any(run.get("record.clients") == "evaluated" for run in results.runs):
         return [Claim(statement.text, statement.published, NOT_RECORDED, None) for statement in STATEMENTS]
-    return check_all(STATEMENTS, found or None)
+    return check_all(STATEMENTS, seeds or None)
 
 
-def _are_the_minimum(seeds: Seeds) -> Measured:
-    differences = np.asarray([max(point.terms.difference.max() for point in sweep) for sweep in seeds.values()])
-    return Measured(f"{differences.max():.1e}, {_num_rounds(seeds)} rounds", differences <= TOLERANCE)
+def _are_minimum(seeds: TermsBySeed) -> Measurement:
+    differences = np.asarray([max(run.terms.difference.max() for run in sweep) for sweep in seeds.values()])
+    return Measurement(f"{differences.max():.1e}, {_num_rounds(seeds)} rounds", differences <= TOLERANCE)
 
 
-def _zero_from_threshold(seeds: Seeds) -> Measured:
-    agreed = sum(int(point.terms.agrees.sum()) for sweep in seeds.values() for point in sweep)
-    in_seeds = [all(point.terms.agrees.all() for point in sweep) for sweep in seeds.values()]
-    return Measured(f"in {agreed} of {_num_rounds(seeds)} rounds", in_seeds)
+def _are_zero_from_threshold(seeds: TermsBySeed) -> Measurement:
+    num_agreeing = sum(int(run.terms.agrees.sum()) for sweep in seeds.values() for run in sweep)
+    agrees = [all(run.terms.agrees.all() for run in sweep) for sweep in seeds.values()]
+    return Measurement(f"in {num_agreeing} of {_num_rounds(seeds)} rounds", agrees)
 
 
-def _num_rounds(seeds: Seeds) -> int:
-    return sum(len(point.terms.rounds) for sweep in seeds.values() for point in sweep)
+def _num_rounds(seeds: TermsBySeed) -> int:
+    return sum(len(run.terms.rounds) for sweep in seeds.values() for run in sweep)
 
 
-def _falls(seeds: Seeds) -> Measured | None:
-    objectives: dict[float, list[np.ndarray]] = {}  # by lambda: those of each seed at the start and at the end
+def _objective_falls(seeds: TermsBySeed) -> Measurement | None:
+    objectives: dict[float, list[np.ndarray]] = {}  # by lambda: first and last of each seed
     for sweep in seeds.values():
-        for point in sweep:
-            objectives.setdefault(point.lam, []).append(point.terms.objective[[0, -1]])
-    if any(len(point.terms.rounds) < 2 for sweep in seeds.values() for point in sweep):
+        for run in sweep:
+            objectives.setdefault(run.lam, []).append(run.terms.objective[[0, -1]])
+    if any(len(run.terms.rounds) < 2 for sweep in seeds.values() for run in sweep):
         return None
     means = {lam: np.mean(ends, axis=0) for lam, ends in objectives.items()}
     texts = [f"λ = {lam:g} M: {start:.3f} to {end:.3f}" for lam, (start, end) in means.items()]
-    fall = lambda sweep: min(point.terms.objective[0] - point.terms.objective[-1] for point in sweep)
-    return Measured("; ".join(texts), [fall(sweep) for sweep in seeds.values()], "nats")
+    fall = lambda sweep: min(run.terms.objective[0] - run.terms.objective[-1] for run in sweep)
+    return Measurement("; ".join(texts), [fall(sweep) for sweep in seeds.values()], "nats")
 
 
 STATEMENTS = (
     Statement(
-        f"The weights are the minimum of Eq. 6 for the reported losses, to {TOLERANCE:g}",
+        f"The weights minimize Eq. 6 for the reported losses, within {TOLERANCE:g}",
         "Theorem 2",
-        _are_the_minimum,
+        _are_minimum,
     ),
     Statement(
-        "A client has no weight exactly if its loss reaches the threshold λ/M_p + p-average",
+        "A client has no weight if and only if its loss reaches the threshold λ/M_p + p-average",
         "Sec. 4.3",
-        _zero_from_threshold,
+        _are_zero_from_threshold,
     ),
-    Statement("The objective of Eq. 6 is lower at the end than at the start", "Sec. 4.4: minimised in turns", _falls),
+    Statement(
+        "The objective of Eq. 6 is lower at the end than at the start",
+        "Sec. 4.4: alternating minimization",
+        _objective_falls,
+    ),
 )
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
-    """Four panels of the first seed: risk and objective; norm of the weights; p; p-average loss and threshold."""
-    sweep = next(iter(points(results).values()), [])
+    """Four panels of the first seed: objective and risk; norm of the weights; p; threshold and p-average loss."""
+    sweep = next(iter(terms_by_seed(results).values()), [])
     if not sweep:
         return {}
     figure, panels = style.panels(4, share_y=False)
-    of_risk, of_norm, of_number, of_loss = panels
+    objective, norm, num_weighted, threshold = panels
     handles: dict[str, Any] = {}
-    for position, (lam, of_point) in enumerate(sweep[: style.MAX_LINES]):
-        colour = style.COLOURS[position % len(style.COLOURS)]
-        handles[f"λ = {lam:g} M"] = of_risk.plot(of_point.rounds, of_point.objective, color=colour)[0]
-        of_risk.plot(of_point.rounds, of_point.risk, "--", color=colour)
-        of_norm.plot(of_point.rounds, of_point.norm, color=colour)
-        of_number.plot(of_point.rounds, of_point.num_weighted, color=colour)
-        of_loss.plot(of_point.rounds, of_point.threshold, color=colour)
-        of_loss.plot(of_point.rounds, of_point.average_loss, "--", color=colour)
-    of_risk.set_title("Objective (Eq. 6), and risk Σαᵢℒᵢ (dashed)")
-    of_norm.set_title("√(Σαᵢ²/mᵢ)")
-    of_number.set_title("p, clients with weight")
-    of_number.set_ylim(bottom=0)
-    of_loss.set_title("Threshold, and p-average loss (dashed)")
+    for position, (lam, terms) in enumerate(sweep[: style.MAX_LINES]):
+        color = style.COLORS[position % len(style.COLORS)]
+        handles[f"λ = {lam:g} M"] = objective.plot(terms.rounds, terms.objective, color=color)[0]
+        objective.plot(terms.rounds, terms.risk, "--", color=color)
+        norm.plot(terms.rounds, terms.norm, color=color)
+        num_weighted.plot(terms.rounds, terms.num_weighted, color=color)
+        threshold.plot(terms.rounds, terms.threshold, color=color)
+        threshold.plot(terms.rounds, terms.average_loss, "--", color=color)
+    objective.set_title("Objective (Eq. 6), and risk Σαᵢℒᵢ (dashed)")
+    norm.set_title("√(Σαᵢ²/mᵢ)")
+    num_weighted.set_title("p, clients with weight")
+    num_weighted.set_ylim(bottom=0)
+    threshold.set_title("Threshold, and p-average loss (dashed)")
     for panel in panels:
         style.over_rounds(panel)
-    for panel in (of_risk, of_loss):
+    for panel in (objective, threshold):
         panel.set_yscale("log")
         panel.set_ylabel("nats")
     return {"bound": style.finish(figure, [], "", handles)}

@@ -1,74 +1,79 @@
-"""Statements of the paper, with what is published beside what is measured, and by what margin it holds."""
+"""Statements of the paper: the published value, the measured one, and whether the runs support the statement."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fedsim.paper.margin import ENOUGH, Margin
+from fedsim.paper.seed_margin import MIN_SEEDS, Margin
 
 NOT_RUN = "not run"
-Evidence = TypeVar("Evidence")  # what a statement is checked on
+Evidence = TypeVar("Evidence")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, and whether the run folder bears it out."""
+    """A statement with its published and measured values."""
 
-    text: str  # the statement, with the number that decides
-    published: str  # what the paper gives: a number, or where it says so
+    text: str
+    """The statement, including the number that decides."""
+    published: str
+    """The paper's number, or the section that makes the statement."""
     measured: str
-    margin: Margin | None  # None: not run, or nothing to decide
+    margin: Margin | None
+    """None: not run, or the statement cannot be decided."""
 
     @property
     def was_run(self) -> bool:
-        """Whether the run folder has the cells that the statement is about."""
+        """Whether the run folder has the settings that the statement is about."""
         return self.measured != NOT_RUN
 
     @property
     def holds(self) -> bool | None:
-        """Whether it does; None: not decided."""
+        """Whether the statement holds; None: undecided."""
         return None if self.margin is None else self.margin.holds
 
     @property
     def verdict(self) -> str:
-        """In a word or two; on one seed or two it is a sketch, whatever comes out."""
+        """For example "holds"; with one or two seeds any verdict is preliminary."""
         if self.margin is None:
-            return "-" if self.was_run else "not run"
+            return "-" if self.was_run else NOT_RUN
         word = "open" if self.holds is None else "holds" if self.holds else "fails"
-        return f"{word} (sketch)" if self.margin.is_sketch else word
+        return f"{word} (preliminary)" if self.margin.is_preliminary else word
 
 
-class Measured(NamedTuple):
-    """What came out, and how far it bears out the statement."""
+class Measurement(NamedTuple):
+    """A measured value, and the margin by which the statement holds."""
 
     text: str
-    margin: Any = None  # [S] numbers or bools by seed, above 0 or true where it holds; None: nothing to decide
+    margin: Any = None
+    """[S] numbers or bools by seed, positive or true where the statement holds; None: nothing to decide."""
     unit: str = ""
 
 
 @dataclass(frozen=True)
 class Statement(Generic[Evidence]):
-    """A statement of the paper, and how it is checked."""
+    """A statement of the paper with the function that checks it."""
 
     text: str
     published: str
-    measure: Callable[[Evidence], Measured | None]  # None: the run folder lacks what is needed
+    measure: Callable[[Evidence], Measurement | None]
+    """Returns None if the run folder lacks the required settings."""
 
     def check(self, evidence: Evidence | None) -> Claim:
-        """The claim on `evidence`; None: there is none."""
-        measured = None if evidence is None else self.measure(evidence)
-        if measured is None:
+        """Checks the statement; it counts as not run if `evidence` is None."""
+        measurement = None if evidence is None else self.measure(evidence)
+        if measurement is None:
             return Claim(self.text, self.published, NOT_RUN, None)
-        margin = None if measured.margin is None else Margin.of(measured.margin, measured.unit)
-        return Claim(self.text, self.published, measured.text, margin if margin and margin.num_seeds else None)
+        margin = None if measurement.margin is None else Margin.from_values(measurement.margin, measurement.unit)
+        return Claim(self.text, self.published, measurement.text, margin if margin and margin.num_seeds else None)
 
 
 def check_all(statements: Iterable[Statement[Evidence]], evidence: Evidence | None) -> list[Claim]:
-    """The claims of all `statements` on the same evidence."""
+    """Checks all `statements` on the same evidence."""
     return [statement.check(evidence) for statement in statements]
 
 
-def count(claims: Iterable[Claim]) -> str:
+def summarize(claims: Iterable[Claim]) -> str:
     """For example "3 of 5 claims hold, 1 open (5 seeds), 1 not run"."""
     claims = list(claims)
     decided = [claim for claim in claims if claim.margin is not None]
@@ -76,21 +81,21 @@ def count(claims: Iterable[Claim]) -> str:
     if num_open := sum(claim.holds is None for claim in decided):
         parts.append(f"{num_open} open")
     if decided:
-        parts[-1] += f" ({seeds(decided)})"
+        parts[-1] += f" ({_format_seeds(decided)})"
     if num_missing := sum(not claim.was_run for claim in claims):
         parts.append(f"{num_missing} not run")
     return ", ".join(parts)
 
 
-def seeds(decided: Iterable[Claim]) -> str:
-    """For example "5 seeds", "1 to 5 seeds", or "2 seeds: a sketch"."""
+def _format_seeds(decided: Iterable[Claim]) -> str:
+    """For example "5 seeds", "1 to 5 seeds", or "2 seeds: preliminary"."""
     numbers = sorted({claim.margin.num_seeds for claim in decided if claim.margin is not None})
     text = " to ".join(f"{number}" for number in sorted({numbers[0], numbers[-1]}))
-    sketch = ": a sketch" if numbers[-1] < ENOUGH else ""
-    return f"{text} {'seed' if numbers[-1] == 1 else 'seeds'}{sketch}"
+    preliminary = ": preliminary" if numbers[-1] < MIN_SEEDS else ""
+    return f"{text} {'seed' if numbers[-1] == 1 else 'seeds'}{preliminary}"
 
 
-def headline(claims: Iterable[Claim]) -> str:
-    """The margin of the first claim that has a number, for example "+22.66 ± 3.10 points"; empty if none has."""
-    margins = (claim.margin for claim in claims if claim.margin is not None and not claim.margin.is_count)
+def first_margin(claims: Iterable[Claim]) -> str:
+    """The first numeric margin, for example "+22.66 ± 3.10 points"; empty if there is none."""
+    margins = (claim.margin for claim in claims if claim.margin is not None and not claim.margin.is_boolean)
     return next((margin.text for margin in margins), "")

@@ -1,15 +1,16 @@
 """Robustness and convergence (Sec. 5.2, Fig. 2): test loss and accuracy over rounds, half of the clients corrupted."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim.paper import select
-from fedsim.paper.claims import Claim, Measured, Statement
-from fedsim.paper.plots import of_rule
+from fedsim.paper.claims import Claim, Measurement, Statement
+from fedsim.paper.figures import rule_line
+from fedsim.paper.settings import by_seed, final_accuracies, find_setting, paired_differences
 from fedsim.report import style
-from fedsim.report.cells import Cell, Results, Scenario
 from fedsim.report.names import aggregator_name, scenario_name
+from fedsim.report.results import Results, Scenario, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,114 +18,110 @@ if TYPE_CHECKING:
 RULES = ("fedavg", "rfa", "multi_krum", "arfl")
 CLEAN, NOISY = Scenario("none", 0.0), Scenario("noisy", 0.5)
 SHUFFLED, FLIPPED = Scenario("shuffling", 0.5), Scenario("flipping", 0.5)
-SCENARIOS = (CLEAN, SHUFFLED, FLIPPED, NOISY)  # the figure's panels
-SPREAD = 3.0  # percentage points between rules: Table 2 has 2.9 on clean and 1.5 on noisy FEMNIST
+SCENARIOS = (CLEAN, SHUFFLED, FLIPPED, NOISY)
+"""The figure's panels."""
+MAX_SPREAD = 3.0
+"""Percentage points between rules; Table 2 has 2.9 on clean and 1.5 on noisy FEMNIST."""
 
-Cells = dict[str, Cell]  # of a scenario, by rule
-BySeed = dict[int, float]  # a number of each run
+SettingsByRule = dict[str, Setting]
+ValuesBySeed = dict[int, float]
+ValuesByRule = dict[str, ValuesBySeed]
 
 
 def claims(results: Results) -> list[Claim]:
-    """ARFL ends highest under shuffling and flipping; on clean and noisy data all end alike, Multi-Krum last."""
-    clean = _rules(results, CLEAN)
+    """ARFL ends highest under shuffling and flipping; on clean and noisy data all rules converge, Multi-Krum last."""
+    by_scenario = {scenario: _find_rules(results, scenario) for scenario in SCENARIOS}
+
+    def check(scenario: Scenario, text: str, published: str, measure: Callable[..., Measurement], rule: str) -> Claim:
+        """Checks the statement if `rule` and another rule were run; any two rules do if `rule` is empty."""
+        settings = by_scenario[scenario]
+        was_run = len(settings) > 1 and (not rule or rule in settings)
+        return Statement(f"{scenario_name(scenario)}: {text}", published, measure).check(settings if was_run else None)
+
+    high = ("ARFL converges to the highest accuracy", "Fig. 2", _has_highest_accuracy, "arfl")
+    low = ("ARFL ends with the lowest test loss", "Sec. 5.2: the other rules diverge", _has_lowest_loss, "arfl")
+    close = (f"all rules end within {MAX_SPREAD:g} points", "Sec. 5.2: all converge", _are_close, "")
+    slow = ("Multi-Krum is the slowest (mean accuracy over all rounds)", "Sec. 5.2", _krum_is_slowest, "multi_krum")
+    biased = ("ARFL ends with the highest test loss", "Sec. 5.2: slightly higher", _has_highest_loss, "arfl")
     return [
-        *_robust(scenario_name(SHUFFLED), _rules(results, SHUFFLED)),
-        *_robust(scenario_name(FLIPPED), _rules(results, FLIPPED)),
-        *_easy(scenario_name(CLEAN), clean),
-        *_easy(scenario_name(NOISY), _rules(results, NOISY)),
-        _biased(scenario_name(CLEAN), clean),
+        *(check(scenario, *statement) for scenario in (SHUFFLED, FLIPPED) for statement in (high, low)),
+        *(check(scenario, *statement) for scenario in (CLEAN, NOISY) for statement in (close, slow)),
+        check(CLEAN, *biased),
     ]
 
 
-def _robust(name: str, cells: Cells) -> list[Claim]:
-    high = Statement(f"{name}: ARFL converges to the highest accuracy", "Fig. 2", _highest_accuracy)
-    low = Statement(f"{name}: ARFL ends with the lowest test loss", "Sec. 5.2: the others diverge", _lowest_loss)
-    compared = _if_compared("arfl", cells)
-    return [high.check(compared), low.check(compared)]
+def _find_rules(results: Results, scenario: Scenario) -> SettingsByRule:
+    """The settings of a scenario by rule, without rules that were not run."""
+    values = {"corruption.kind": scenario.corruption, "corruption.fraction": scenario.fraction}
+    settings = {rule: find_setting(results, values | {"server.aggregator": rule}) for rule in RULES}
+    return {rule: setting for rule, setting in settings.items() if setting is not None}
 
 
-def _easy(name: str, cells: Cells) -> list[Claim]:
-    alike = Statement(f"{name}: all end within {SPREAD:g} points", "Sec. 5.2: all converge", _alike)
-    slow = Statement(f"{name}: Multi-Krum is the slowest (mean accuracy over all rounds)", "Sec. 5.2", _krum_slowest)
-    return [alike.check(cells if len(cells) > 1 else None), slow.check(_if_compared("multi_krum", cells))]
+def _has_highest_accuracy(settings: SettingsByRule) -> Measurement:
+    accuracy = _accuracies(settings)
+    best = _highest(_without(accuracy, "arfl"))
+    return _format(accuracy, " %", paired_differences(accuracy["arfl"], accuracy[best]), "points")
 
 
-def _biased(name: str, cells: Cells) -> Claim:
-    published = "Sec. 5.2: slightly higher than the others"
-    statement = Statement(f"{name}: ARFL ends with the highest test loss", published, _highest_loss)
-    return statement.check(_if_compared("arfl", cells))
+def _has_lowest_loss(settings: SettingsByRule) -> Measurement:
+    loss = _losses(settings)
+    lowest = _lowest(_without(loss, "arfl"))
+    return _format(loss, " nats", paired_differences(loss[lowest], loss["arfl"]), "nats")
 
 
-def _rules(results: Results, scenario: Scenario) -> Cells:
-    """The cells of a scenario by rule, of the rules that were run."""
-    wanted = {"corruption.kind": scenario.corruption, "corruption.fraction": scenario.fraction}
-    cells = {rule: select.one(results, wanted | {"server.aggregator": rule}) for rule in RULES}
-    return {rule: cell for rule, cell in cells.items() if cell is not None}
+def _has_highest_loss(settings: SettingsByRule) -> Measurement:
+    loss = _losses(settings)
+    highest = _highest(_without(loss, "arfl"))
+    return _format(loss, " nats", paired_differences(loss["arfl"], loss[highest]), "nats")
 
 
-def _if_compared(rule: str, cells: Cells) -> Cells | None:
-    """The cells, if `rule` and another were run."""
-    return cells if rule in cells and len(cells) > 1 else None
+def _are_close(settings: SettingsByRule) -> Measurement:
+    accuracy = _accuracies(settings)
+    spread = paired_differences(accuracy[_highest(accuracy)], accuracy[_lowest(accuracy)])
+    return _format(accuracy, " %", None if spread is None else MAX_SPREAD - spread, "points")
 
 
-def _highest_accuracy(cells: Cells) -> Measured:
-    accuracy = {rule: select.finals(cell) for rule, cell in cells.items()}
-    best = _highest({rule: values for rule, values in accuracy.items() if rule != "arfl"})
-    return _measured(accuracy, " %", select.paired(accuracy["arfl"], accuracy[best]), "points")
+def _krum_is_slowest(settings: SettingsByRule) -> Measurement:
+    mean = {rule: by_seed(setting, 100 * setting.accuracy.mean(axis=1)) for rule, setting in settings.items()}
+    slowest = _lowest(_without(mean, "multi_krum"))
+    return _format(mean, " %", paired_differences(mean[slowest], mean["multi_krum"]), "points")
 
 
-def _lowest_loss(cells: Cells) -> Measured:
-    loss = _losses(cells)
-    least = _lowest({rule: of for rule, of in loss.items() if rule != "arfl"})
-    return _measured(loss, " nats", select.paired(loss[least], loss["arfl"]), "nats")
+def _accuracies(settings: SettingsByRule) -> ValuesByRule:
+    return {rule: final_accuracies(setting) for rule, setting in settings.items()}
 
 
-def _highest_loss(cells: Cells) -> Measured:
-    loss = _losses(cells)
-    most = _highest({rule: of for rule, of in loss.items() if rule != "arfl"})
-    return _measured(loss, " nats", select.paired(loss["arfl"], loss[most]), "nats")
+def _losses(settings: SettingsByRule) -> ValuesByRule:
+    """The test loss after the last round, in nats; infinite for diverged runs."""
+    return {rule: by_seed(s, np.nan_to_num(s.loss[:, -1], nan=np.inf)) for rule, s in settings.items()}
 
 
-def _alike(cells: Cells) -> Measured:
-    accuracy = {rule: select.finals(cell) for rule, cell in cells.items()}
-    spread = select.paired(accuracy[_highest(accuracy)], accuracy[_lowest(accuracy)])
-    return _measured(accuracy, " %", None if spread is None else SPREAD - spread, "points")
+def _without(values: ValuesByRule, rule: str) -> ValuesByRule:
+    return {name: values_by_seed for name, values_by_seed in values.items() if name != rule}
 
 
-def _krum_slowest(cells: Cells) -> Measured:
-    mean = {rule: dict(zip(cell.seeds, 100 * cell.accuracy.mean(axis=1), strict=True)) for rule, cell in cells.items()}
-    slowest = _lowest({rule: of for rule, of in mean.items() if rule != "multi_krum"})
-    return _measured(mean, " %", select.paired(mean[slowest], mean["multi_krum"]), "points")
+def _mean(values: ValuesBySeed) -> float:
+    return float(np.mean(list(values.values())))
 
 
-def _losses(cells: Cells) -> dict[str, BySeed]:
-    """The test loss after the last round, in nats; what has diverged is infinite."""
-    finite = lambda cell: np.nan_to_num(cell.loss[:, -1], nan=np.inf)
-    return {rule: dict(zip(cell.seeds, finite(cell), strict=True)) for rule, cell in cells.items()}
-
-
-def _mean(of_seeds: BySeed) -> float:
-    return float(np.mean(list(of_seeds.values())))
-
-
-def _highest(of_rules: dict[str, BySeed]) -> str:
+def _highest(values: ValuesByRule) -> str:
     """The rule with the highest mean over its seeds."""
-    return max(of_rules, key=lambda rule: _mean(of_rules[rule]))
+    return max(values, key=lambda rule: _mean(values[rule]))
 
 
-def _lowest(of_rules: dict[str, BySeed]) -> str:
+def _lowest(values: ValuesByRule) -> str:
     """The rule with the lowest mean over its seeds."""
-    return min(of_rules, key=lambda rule: _mean(of_rules[rule]))
+    return min(values, key=lambda rule: _mean(values[rule]))
 
 
-def _measured(of_rules: dict[str, BySeed], unit: str, margin: np.ndarray | None, unit_of_margin: str) -> Measured:
-    listed = ", ".join(f"{aggregator_name(rule)} {_mean(of_seeds):.2f}" for rule, of_seeds in of_rules.items())
-    return Measured(listed + unit, margin, unit_of_margin)
+def _format(values: ValuesByRule, unit: str, margin: np.ndarray | None, margin_unit: str) -> Measurement:
+    means = ", ".join(f"{aggregator_name(rule)} {_mean(accuracies):.2f}" for rule, accuracies in values.items())
+    return Measurement(means + unit, margin, margin_unit)
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
-    """The paper's Fig. 2: a column a scenario, accuracy above and loss below; bands from the least to the greatest."""
-    shown = {scenario: cells for scenario in SCENARIOS if (cells := _rules(results, scenario))}
+    """The paper's Fig. 2: a column for each scenario, accuracy above and loss below; bands from lowest to highest."""
+    shown = {scenario: settings for scenario in SCENARIOS if (settings := _find_rules(results, scenario))}
     if not shown:
         return {}
     from matplotlib.figure import Figure
@@ -132,23 +129,22 @@ def figures(results: Results) -> dict[str, "Figure"]:
     figure = Figure(figsize=(0.9 + 2.6 * len(shown), 4.8))
     upper, lower = figure.subplots(2, len(shown), sharex=True, sharey="row", squeeze=False)
     handles: dict[str, Any] = {}
-    for (scenario, cells), high, low in zip(shown.items(), upper, lower, strict=True):
-        for rule in RULES:
-            if (cell := cells.get(rule)) is not None:
-                look = of_rule(rule)
-                handles[aggregator_name(rule)] = style.with_band(high, cell.rounds, 100 * cell.accuracy.T, look)
-                style.with_band(low, cell.rounds, cell.loss.T, look)
+    for (scenario, settings), high, low in zip(shown.items(), upper, lower, strict=True):
+        for rule, setting in settings.items():
+            look = rule_line(rule)
+            handles[aggregator_name(rule)] = style.with_band(high, setting.rounds, 100 * setting.accuracy.T, look)
+            style.with_band(low, setting.rounds, setting.loss.T, look)
         high.set_title(scenario_name(scenario))
         style.over_rounds(low)
-    if _ratio(shown) > 10:
+    if _loss_ratio(shown) > 10:
         lower[0].set_yscale("log")
     upper[0].set_ylabel("Test accuracy (%)")
     lower[0].set_ylabel("Test loss (nats)")
     return {"convergence": style.finish(figure, [], "", handles)}
 
 
-def _ratio(shown: dict[Scenario, Cells]) -> float:
-    """Of the largest to the smallest loss."""
-    losses = np.concatenate([cell.loss.ravel() for cells in shown.values() for cell in cells.values()])
+def _loss_ratio(shown: dict[Scenario, SettingsByRule]) -> float:
+    """Ratio of the largest to the smallest loss."""
+    losses = np.concatenate([setting.loss.ravel() for settings in shown.values() for setting in settings.values()])
     losses = losses[np.isfinite(losses) & (losses > 0)]
     return float(losses.max() / losses.min()) if len(losses) else 1.0

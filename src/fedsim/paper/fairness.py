@@ -1,123 +1,128 @@
-"""Fairness (Sec. 6): the benign client that is hardest to learn, its accuracy and its weight, over lambda."""
+"""Fairness (Sec. 6): accuracy and weight of the benign client that is hardest to learn, over lambda."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedsim.paper import select
-from fedsim.paper.claims import Claim, Measured, Statement, check_all
-from fedsim.paper.clients import Clients, of_run
+from fedsim.paper.claims import Claim, Measurement, Statement, check_all
+from fedsim.paper.client_history import ClientHistory
+from fedsim.paper.figures import set_lambda_axes
+from fedsim.paper.settings import read_histories, settings_by_lam
 from fedsim.report import style
-from fedsim.report.cells import Results
+from fedsim.report.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MIN_COUNT = 10  # training examples of a client that may be called the hardest
+MIN_EXAMPLES = 10
+"""Training examples that the hardest client must have."""
 
 
-class Point(NamedTuple):
-    """A lambda of the sweep. S seeds; accuracies from 0 to 1, weights relative to FedAvg's m_i / M."""
+class HardestClient(NamedTuple):
+    """The hardest client at a lambda. S seeds; accuracies from 0 to 1, weights relative to FedAvg's m_i / M."""
 
-    lam: float  # in units of M
-    hardest_accuracy: np.ndarray  # [S]
-    mean_accuracy: np.ndarray  # [S] over benign clients
-    hardest_weight: np.ndarray  # [S]
-    mean_weight: np.ndarray  # [S] over benign clients
-
-
-class Ends(NamedTuple):
-    """The least and the greatest lambda of the sweep."""
-
-    small: Point
-    large: Point
+    lam: float
+    """In units of M."""
+    accuracy: np.ndarray
+    """[S]"""
+    mean_accuracy: np.ndarray
+    """[S] over benign clients."""
+    weight: np.ndarray
+    """[S]"""
+    mean_weight: np.ndarray
+    """[S] over benign clients."""
 
 
-def points(results: Results) -> list[Point]:
-    """ARFL over lambda, in ascending order; the hardest client of a seed is chosen at the largest lambda."""
-    seeds: dict[float, list[Clients]] = {}
-    for lam, cell in select.along(results, "arfl.lam", {"server.aggregator": "arfl"}).items():
-        of_runs = [of_run(results, run) for run in cell.runs]
-        seeds[float(lam)] = [clients for clients in of_runs if clients is not None]
-    number = len(next(iter(seeds.values()), []))
-    seeds = {lam: clients for lam, clients in seeds.items() if len(clients) == number}
-    if not number:
+class SweepEnds(NamedTuple):
+    """The sweep's smallest and largest lambda."""
+
+    smallest: HardestClient
+    largest: HardestClient
+
+
+def compute_hardest_clients(results: Results) -> list[HardestClient]:
+    """ARFL over lambda, in ascending order; a seed's hardest client is chosen at the largest lambda."""
+    histories = {lam: read_histories(results, setting) for lam, setting in settings_by_lam(results).items()}
+    num_seeds = len(next(iter(histories.values()), []))
+    histories = {lam: seeds for lam, seeds in histories.items() if len(seeds) == num_seeds}
+    if not num_seeds:
         return []
-    chosen = [hardest(clients) for clients in seeds[max(seeds)]]
-    if None in chosen:
-        return []
-    return [_point(lam, seeds[lam], [client for client in chosen if client is not None]) for lam in seeds]
+    hardest = [find_hardest(history) for history in histories[max(histories)]]
+    clients = [client for client in hardest if client is not None]
+    return [_summarize(lam, seeds, clients) for lam, seeds in histories.items()] if len(clients) == num_seeds else []
 
 
-def hardest(clients: Clients) -> int | None:
-    """The benign client with the lowest accuracy on its own test examples at the end, of those with enough examples."""
-    able = ~clients.corrupted & (clients.counts >= MIN_COUNT) & ~np.isnan(clients.accuracy[-1])
-    return int(np.flatnonzero(able)[np.argmin(clients.accuracy[-1][able])]) if able.any() else None
+def find_hardest(history: ClientHistory) -> int | None:
+    """The benign client with the lowest final accuracy on its own test examples, of those with enough examples."""
+    eligible = ~history.corrupted & (history.num_examples >= MIN_EXAMPLES) & ~np.isnan(history.accuracy[-1])
+    return int(np.flatnonzero(eligible)[np.argmin(history.accuracy[-1][eligible])]) if eligible.any() else None
 
 
-def _point(lam: float, seeds: list[Clients], chosen: list[int]) -> Point:
+def _summarize(lam: float, histories: list[ClientHistory], clients: list[int]) -> HardestClient:
     columns = []
-    for clients, client in zip(seeds, chosen, strict=True):
-        benign = ~clients.corrupted & (clients.counts > 0)
-        weight = np.divide(clients.alpha[-1], clients.fedavg, out=np.zeros(len(benign)), where=clients.counts > 0)
-        accuracy = clients.accuracy[-1]
+    for history, client in zip(histories, clients, strict=True):
+        has_data = history.num_examples > 0
+        benign = ~history.corrupted & has_data
+        weight = np.divide(history.alpha[-1], history.fedavg, out=np.zeros(len(benign)), where=has_data)
+        accuracy = history.accuracy[-1]
         columns.append((accuracy[client], np.nanmean(accuracy[benign]), weight[client], weight[benign].mean()))
-    return Point(lam, *np.asarray(columns).T)
+    return HardestClient(lam, *np.asarray(columns).T)
 
 
 def claims(results: Results) -> list[Claim]:
-    """A client that is hard to learn carries less weight at a small lambda."""
-    sweep = points(results)
-    return check_all(STATEMENTS, Ends(sweep[0], sweep[-1]) if len(sweep) > 1 else None)
+    """A client that is hard to learn has less weight at a small lambda."""
+    sweep = compute_hardest_clients(results)
+    return check_all(STATEMENTS, SweepEnds(sweep[0], sweep[-1]) if len(sweep) > 1 else None)
 
 
-def _less_than_mean(ends: Ends) -> Measured:
-    hard, mean = ends.small.hardest_weight, ends.small.mean_weight
-    text = f"{hard.mean():.2f} and {mean.mean():.2f} of FedAvg's, λ = {ends.small.lam:g} M"
-    return Measured(text, mean - hard, "of FedAvg's")
+def _has_less_than_mean(ends: SweepEnds) -> Measurement:
+    weight, mean = ends.smallest.weight, ends.smallest.mean_weight
+    text = f"{weight.mean():.2f} and {mean.mean():.2f} of FedAvg's, λ = {ends.smallest.lam:g} M"
+    return Measurement(text, mean - weight, "of FedAvg's")
 
 
-def _less_than_at_large(ends: Ends) -> Measured:
-    small, large = ends.small.hardest_weight, ends.large.hardest_weight
-    lams = f"λ = {ends.small.lam:g} M and {ends.large.lam:g} M"
-    return Measured(f"{small.mean():.2f} and {large.mean():.2f} of FedAvg's, {lams}", large - small, "of FedAvg's")
+def _has_less_than_at_largest(ends: SweepEnds) -> Measurement:
+    small, large = (end.weight for end in ends)
+    lams = f"λ = {ends.smallest.lam:g} M and {ends.largest.lam:g} M"
+    return Measurement(f"{small.mean():.2f} and {large.mean():.2f} of FedAvg's, {lams}", large - small, "of FedAvg's")
 
 
-def _less_accurate(ends: Ends) -> Measured:
-    small, large = (100 * point.hardest_accuracy for point in ends)
-    return Measured(f"{small.mean():.1f} % and {large.mean():.1f} %", large - small, "points")
+def _is_less_accurate(ends: SweepEnds) -> Measurement:
+    small, large = (100 * end.accuracy for end in ends)
+    return Measurement(f"{small.mean():.1f} % and {large.mean():.1f} %", large - small, "points")
 
 
 STATEMENTS = (
     Statement(
-        "At the smallest λ the hardest benign client has less weight than the mean benign one",
+        "At the smallest λ the hardest benign client has less weight than the mean benign client",
         "Sec. 6",
-        _less_than_mean,
+        _has_less_than_mean,
     ),
-    Statement("It has less weight at the smallest λ than at the largest", "Sec. 6", _less_than_at_large),
-    Statement("Its accuracy is lower at the smallest λ than at the largest", "not given", _less_accurate),
+    Statement("It has less weight at the smallest λ than at the largest", "Sec. 6", _has_less_than_at_largest),
+    Statement("Its accuracy is lower at the smallest λ than at the largest", "not given", _is_less_accurate),
 )
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """Accuracy and weight over lambda, of the hardest and of the mean benign client; bands over seeds."""
-    sweep = points(results)
+    sweep = compute_hardest_clients(results)
     if len(sweep) < 2:
         return {}
     lams = np.asarray([point.lam for point in sweep])
     figure, (accuracy, weight) = style.panels(2, share_y=False)
     handles: dict[str, Any] = {}
-    mean, hard = (style.line(position) | {"marker": "o"} for position in range(2))
-    name = "mean benign client"
-    handles[name] = style.with_band(accuracy, lams, [100 * point.mean_accuracy for point in sweep], mean)
-    style.with_band(weight, lams, [point.mean_weight for point in sweep], mean)
-    name = "hardest benign client"
-    handles[name] = style.with_band(accuracy, lams, [100 * point.hardest_accuracy for point in sweep], hard)
-    style.with_band(weight, lams, [point.hardest_weight for point in sweep], hard)
+    values = {
+        "mean benign client": [(100 * point.mean_accuracy, point.mean_weight) for point in sweep],
+        "hardest benign client": [(100 * point.accuracy, point.weight) for point in sweep],
+    }
+    for position, (name, pairs) in enumerate(values.items()):
+        look = style.line(position) | {"marker": "o"}
+        accuracies, weights = zip(*pairs, strict=True)
+        handles[name] = style.with_band(accuracy, lams, accuracies, look)
+        style.with_band(weight, lams, weights, look)
     accuracy.set_ylabel("Accuracy on own test examples (%)")
     weight.set_ylabel("Weight α relative to m/M")
+    set_lambda_axes((accuracy, weight))
     for panel in (accuracy, weight):
-        panel.set_xscale("log")
-        panel.set_xlabel("λ / M")
         panel.set_ylim(bottom=0)
     return {"fairness": style.finish(figure, [], "", handles)}

@@ -5,71 +5,75 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim.paper import select
-from fedsim.paper.claims import Claim, Measured, Statement, check_all
+from fedsim.paper.claims import Claim, Measurement, Statement, check_all
+from fedsim.paper.figures import small_panel
+from fedsim.paper.settings import by_seed, late_accuracies, paired_differences, settings_by_value
 from fedsim.report import style
-from fedsim.report.cells import Cell, Results
 from fedsim.report.names import aggregator_name
+from fedsim.report.results import Results, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def over_alpha(results: Results) -> dict[float, Cell]:
-    """ARFL's cells by the Dirichlet partition's alpha, in ascending order."""
-    wanted = {"server.aggregator": "arfl", "data.partition": "dirichlet"}
-    return select.along(results, "dirichlet.alpha", wanted)
+def settings_by_alpha(results: Results) -> dict[float, Setting]:
+    """ARFL's settings by the Dirichlet partition's alpha, in ascending order."""
+    return settings_by_value(results, "dirichlet.alpha", {"server.aggregator": "arfl", "data.partition": "dirichlet"})
 
 
-def fluctuation(cell: Cell) -> dict[int, float]:
+def fluctuation(setting: Setting) -> dict[int, float]:
     """Standard deviation, in points, of the steps between evaluations in the second half; by seed."""
-    second_half = cell.rounds >= cell.rounds[-1] / 2
-    steps = np.diff(100 * cell.accuracy[:, second_half], axis=1)
-    return dict(zip(cell.seeds, steps.std(axis=1), strict=True)) if steps.shape[1] > 1 else {}
+    second_half = setting.rounds >= setting.rounds[-1] / 2
+    steps = np.diff(100 * setting.accuracy[:, second_half], axis=1)
+    return by_seed(setting, steps.std(axis=1)) if steps.shape[1] > 1 else {}
 
 
 def claims(results: Results) -> list[Claim]:
-    """A stronger heterogeneity makes curves fluctuate more and end lower."""
-    cells = over_alpha(results)
-    return check_all(STATEMENTS, cells if len(cells) > 1 else None)
+    """With more heterogeneity, curves fluctuate more and end lower."""
+    settings = settings_by_alpha(results)
+    return check_all(STATEMENTS, settings if len(settings) > 1 else None)
 
 
-def _rises(cells: dict[float, Cell]) -> Measured | None:
-    return _measured({alpha: select.lates(cell) for alpha, cell in cells.items()}, " %", 1)
+def _accuracy_rises(settings: dict[float, Setting]) -> Measurement | None:
+    return _compare_steps({alpha: late_accuracies(setting) for alpha, setting in settings.items()}, " %", 1)
 
 
-def _calms(cells: dict[float, Cell]) -> Measured | None:
-    return _measured({alpha: fluctuation(cell) for alpha, cell in cells.items()}, "", -1)
+def _fluctuation_falls(settings: dict[float, Setting]) -> Measurement | None:
+    return _compare_steps({alpha: fluctuation(setting) for alpha, setting in settings.items()}, "", -1)
 
 
-def _measured(values: dict[float, dict[int, float]], unit: str, sign: int) -> Measured | None:
-    """The means over seeds; the margin is the smallest step from one alpha to the next, upwards (sign 1) or down."""
-    steps = [select.paired(larger, smaller) for smaller, larger in pairwise(values.values())]
+def _compare_steps(values: dict[float, dict[int, float]], unit: str, sign: int) -> Measurement | None:
+    """Means over seeds; the margin is the smallest step from one alpha to the next, upwards (sign 1) or down (-1)."""
+    steps = [paired_differences(larger, smaller) for smaller, larger in pairwise(values.values())]
     if any(step is None for step in steps):
         return None
-    means = {alpha: np.mean(list(of_seeds.values())) for alpha, of_seeds in values.items()}
+    means = {alpha: np.mean(list(seeds.values())) for alpha, seeds in values.items()}
     text = ", ".join(f"α = {alpha:g}: {mean:.2f}{unit}" for alpha, mean in means.items())
     worst = min((sign * step for step in steps if step is not None), key=np.mean)
-    return Measured(text, worst, "points")
+    return Measurement(text, worst, "points")
 
 
 STATEMENTS = (
-    Statement("The larger α, the higher the accuracy at the end (mean of the last five evaluations)", "Fig. 4", _rises),
     Statement(
-        "The larger α, the less the curve fluctuates (deviation of its steps in the second half)", "Fig. 4", _calms
+        "The larger α, the higher the final accuracy (mean of the last five evaluations)", "Fig. 4", _accuracy_rises
+    ),
+    Statement(
+        "The larger α, the less the curve fluctuates (standard deviation of its steps in the second half)",
+        "Fig. 4",
+        _fluctuation_falls,
     ),
 )
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
-    """The paper's Fig. 4: a curve for each alpha, the band from the least to the greatest seed."""
-    cells = over_alpha(results)
-    if not cells:
+    """The paper's Fig. 4: a curve for each alpha; bands from the lowest to the highest seed."""
+    settings = settings_by_alpha(results)
+    if not settings:
         return {}
-    figure, (panel,) = style.panels(1)
-    figure.set_size_inches(5.2, 3.8)
+    figure, panel = small_panel()
     handles: dict[str, Any] = {}
-    for position, (alpha, cell) in enumerate(cells.items()):
-        handles[f"α = {alpha:g}"] = style.with_band(panel, cell.rounds, 100 * cell.accuracy.T, style.line(position))
+    for position, (alpha, setting) in enumerate(settings.items()):
+        line = style.with_band(panel, setting.rounds, 100 * setting.accuracy.T, style.line(position))
+        handles[f"α = {alpha:g}"] = line
     style.over_rounds(panel)
     return {"heterogeneity": style.finish(figure, [panel], f"Test accuracy of {aggregator_name('arfl')} (%)", handles)}

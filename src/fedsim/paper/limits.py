@@ -4,133 +4,146 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsim.paper import select
-from fedsim.paper.claims import Claim, Measured, Statement
-from fedsim.paper.grid import Grid
-from fedsim.report.cells import Cell, Results, Scenario
+from fedsim.paper.claims import Claim, Measurement, Statement
+from fedsim.paper.settings import accuracy_differences, final_accuracy, late_corrupted_weight, late_corrupted_weights
 from fedsim.report.names import AGGREGATORS, aggregator_name
+from fedsim.report.results import Results, Scenario, Setting
+from fedsim.report.table import Table, text_table
 
-COST = 5.0  # percentage points: a limit that is felt
-HIGH = 0.7  # share of colluding clients that Sec. 5.2 speaks of
-KEPT = 0.9  # of its share: a weight that is kept
+MIN_COST = 5.0
+"""Percentage points of accuracy that count as a cost."""
+HIGH_FRACTION = 0.7
+"""Share of colluding clients in Sec. 5.2."""
+MIN_KEPT_SHARE = 0.9
+"""Of a client's weight, for the weight to count as kept."""
 ATTACKS = {"none": "", "fake_loss": "false losses", "sign_flip": "flipped updates"}
 
 
-class Pair(NamedTuple):
-    """A cell, and another that it is compared with."""
+class SettingPair(NamedTuple):
+    """A setting and the one that it is compared with."""
 
-    cell: Cell
-    other: Cell
-
-
-def cases(results: Results) -> list[Scenario]:
-    """What the corrupted clients do, as it comes."""
-    every = dict.fromkeys(cell.scenario for cell in results.cells)
-    return [case for case in every if case.fraction > 0]
+    setting: Setting
+    reference: Setting
 
 
-def _cell(results: Results, rule: str, case: Scenario) -> Cell | None:
-    return next((c for c in results.cells if c.aggregator == rule and c.scenario == case), None)
+def corrupted_scenarios(results: Results) -> list[Scenario]:
+    """The scenarios with corrupted clients, in the order of the settings."""
+    scenarios = dict.fromkeys(setting.scenario for setting in results.settings)
+    return [scenario for scenario in scenarios if scenario.fraction > 0]
 
 
-def _pair(cell: Cell | None, other: Cell | None) -> Pair | None:
-    return None if cell is None or other is None else Pair(cell, other)
+def _find(results: Results, rule: str, scenario: Scenario) -> Setting | None:
+    return next((s for s in results.settings if s.aggregator == rule and s.scenario == scenario), None)
+
+
+def _find_attack(results: Results, attack: str) -> Scenario | None:
+    return next((scenario for scenario in corrupted_scenarios(results) if scenario.attack == attack), None)
+
+
+def _pair(setting: Setting | None, reference: Setting | None) -> SettingPair | None:
+    return None if setting is None or reference is None else SettingPair(setting, reference)
 
 
 def claims(results: Results) -> list[Claim]:
-    """Where the paper says that ARFL's reach ends."""
-    return [*_collusion(results), *_fake_loss(results), *_sign_flip(results)]
+    """The limits of ARFL that the paper names."""
+    return [*_collusion(results), *_false_losses(results), *_flipped_updates(results)]
 
 
 def _collusion(results: Results) -> list[Claim]:
-    shares = [case.fraction for case in cases(results) if case.corruption == "collusion"]
-    if not shares:
+    fractions = [s.fraction for s in corrupted_scenarios(results) if s.corruption == "collusion"]
+    if not fractions:
         return [_collusion_costs("the clients", "Sec. 6: may bring risk").check(None)]
-    made = []
-    for share in shares:
-        published = "Sec. 5.2: not handled" if share >= HIGH else "Sec. 6: may bring risk"
-        colluding, shuffled = (_cell(results, "arfl", Scenario(kind, share)) for kind in ("collusion", "shuffling"))
-        made.append(_collusion_costs(f"{100 * share:g} %", published).check(_pair(colluding, shuffled)))
-    return made
+    collusion_claims = []
+    for fraction in fractions:
+        published = "Sec. 5.2: not handled" if fraction >= HIGH_FRACTION else "Sec. 6: may bring risk"
+        colluding, shuffled = (_find(results, "arfl", Scenario(kind, fraction)) for kind in ("collusion", "shuffling"))
+        statement = _collusion_costs(f"{100 * fraction:g} %", published)
+        collusion_claims.append(statement.check(_pair(colluding, shuffled)))
+    return collusion_claims
 
 
-def _collusion_costs(who: str, published: str) -> Statement[Pair]:
-    def measure(pair: Pair) -> Measured:
-        cost = select.paired(select.finals(pair.other), select.finals(pair.cell))
-        text = f"{select.final(pair.cell):.2f} % with collusion, {select.final(pair.other):.2f} % with shuffling"
-        return Measured(text, None if cost is None else cost - COST, "points")
+def _collusion_costs(who: str, published: str) -> Statement[SettingPair]:
+    def measure(pair: SettingPair) -> Measurement:
+        cost = accuracy_differences(pair.reference, pair.setting)
+        colluding, shuffled = final_accuracy(pair.setting), final_accuracy(pair.reference)
+        text = f"{colluding:.2f} % with collusion, {shuffled:.2f} % with shuffling"
+        return Measurement(text, None if cost is None else cost - MIN_COST, "points")
 
-    return Statement(f"Collusion of {who} costs ARFL {COST:g} points more than shuffling", published, measure)
+    return Statement(f"Collusion of {who} costs ARFL {MIN_COST:g} points more than shuffling", published, measure)
 
 
-def _fake_loss(results: Results) -> list[Claim]:
-    lying = next((case for case in cases(results) if case.attack == "fake_loss"), None)
-    cell = _cell(results, "arfl", lying) if lying else None
-    honest = _cell(results, "arfl", lying._replace(attack="none")) if lying else None
+def _false_losses(results: Results) -> list[Claim]:
+    scenario = _find_attack(results, "fake_loss")
+    setting = _find(results, "arfl", scenario) if scenario else None
+    reference = _find(results, "arfl", scenario._replace(attack="none")) if scenario else None
 
-    def more_weight(cell: Cell) -> Measured:
-        share, weight = 100 * cell.fraction, select.late_corrupted_weight(cell)
-        text = f"{weight:.1f} % of the weight, {share:g} % of the clients"
-        if honest is not None:
-            text += f"; {select.late_corrupted_weight(honest):.1f} % with true losses"
-        return Measured(text, 100 * select.late_corrupted_weights(cell) - share, "points")
+    def more_weight(setting: Setting) -> Measurement:
+        share = 100 * setting.fraction
+        text = f"{late_corrupted_weight(setting):.1f} % of the weight, {share:g} % of the clients"
+        if reference is not None:
+            text += f"; {late_corrupted_weight(reference):.1f} % with true losses"
+        return Measurement(text, 100 * late_corrupted_weights(setting) - share, "points")
 
-    def less_accuracy(pair: Pair) -> Measured:
-        text = f"{select.final(pair.cell):.2f} % with false losses, {select.final(pair.other):.2f} % with true ones"
-        return Measured(text, select.paired(select.finals(pair.other), select.finals(pair.cell)), "points")
+    def less_accuracy(pair: SettingPair) -> Measurement:
+        false, true = final_accuracy(pair.setting), final_accuracy(pair.reference)
+        text = f"{false:.2f} % with false losses, {true:.2f} % with true losses"
+        return Measurement(text, accuracy_differences(pair.reference, pair.setting), "points")
 
-    text = "Clients with false small losses get more weight than their share"
+    text = "Clients that report false small losses get more weight than their share"
     return [
-        Statement(text, "Sec. 6: they dominate", more_weight).check(cell),
-        Statement("False losses cost ARFL accuracy", "Sec. 6", less_accuracy).check(_pair(cell, honest)),
+        Statement(text, "Sec. 6: they dominate", more_weight).check(setting),
+        Statement("False losses cost ARFL accuracy", "Sec. 6", less_accuracy).check(_pair(setting, reference)),
     ]
 
 
-def _sign_flip(results: Results) -> list[Claim]:
-    case = next((case for case in cases(results) if case.attack == "sign_flip"), None)
-    by_rule = {rule: _cell(results, rule, case) for rule in ("arfl", *AGGREGATORS)} if case else {}
-    cells = {rule: cell for rule, cell in by_rule.items() if cell is not None}
+def _flipped_updates(results: Results) -> list[Claim]:
+    scenario = _find_attack(results, "sign_flip")
+    by_rule = {rule: _find(results, rule, scenario) for rule in ("arfl", *AGGREGATORS)} if scenario else {}
+    settings = {rule: setting for rule, setting in by_rule.items() if setting is not None}
 
-    def keeps_weight(cell: Cell) -> Measured:
-        weight, share = select.late_corrupted_weight(cell), 100 * cell.fraction
-        margin = 100 * select.late_corrupted_weights(cell) - KEPT * share
-        return Measured(f"{weight:.1f} % of the weight, {share:g} % of the clients", margin, "points")
+    def keeps_weight(setting: Setting) -> Measurement:
+        share = 100 * setting.fraction
+        margin = 100 * late_corrupted_weights(setting) - MIN_KEPT_SHARE * share
+        text = f"{late_corrupted_weight(setting):.1f} % of the weight, {share:g} % of the clients"
+        return Measurement(text, margin, "points")
 
-    def no_better(cells: dict[str, Cell]) -> Measured:
-        text = ", ".join(f"{aggregator_name(rule)} {select.final(cell):.2f} %" for rule, cell in cells.items())
-        return Measured(text, select.paired(select.finals(cells["fedavg"]), select.finals(cells["arfl"])), "points")
+    def no_better(settings: dict[str, Setting]) -> Measurement:
+        text = ", ".join(f"{aggregator_name(rule)} {final_accuracy(s):.2f} %" for rule, s in settings.items())
+        return Measurement(text, accuracy_differences(settings["fedavg"], settings["arfl"]), "points")
 
-    published = "Sec. 6: not the method's aim"
-    text = f"Clients with clean data that flip their updates keep {100 * KEPT:g} % of their share of the weight"
+    published = "Sec. 6: outside the method's scope"
+    text = (
+        f"Clients with clean data that flip their updates keep {100 * MIN_KEPT_SHARE:g} % of their share of the weight"
+    )
     worse = Statement("Under flipped updates ARFL is no better than FedAvg", published, no_better)
     return [
-        Statement(text, published, keeps_weight).check(cells.get("arfl")),
-        worse.check(cells if {"arfl", "fedavg"} <= cells.keys() else None),
+        Statement(text, published, keeps_weight).check(settings.get("arfl")),
+        worse.check(settings if {"arfl", "fedavg"} <= settings.keys() else None),
     ]
 
 
-def tables(results: Results) -> list[Grid]:
-    """Accuracy, and the weight of corrupted clients in the second half of the rounds: a row a case, a pair a rule."""
-    rules = [rule for rule in AGGREGATORS if any(cell.aggregator == rule for cell in results.cells)]
+def tables(results: Results) -> list[Table]:
+    """Accuracy, and the corrupted clients' weight in the second half of the rounds, by scenario and rule."""
+    rules = [rule for rule in AGGREGATORS if any(setting.aggregator == rule for setting in results.settings)]
     header = [text for rule in rules for text in (aggregator_name(rule), "their weight")]
     rows = []
-    for case in cases(results):
-        texts = [text for rule in rules for text in _texts(_cell(results, rule, case))]
-        rows.append((_name(case), *texts))
+    for scenario in corrupted_scenarios(results):
+        entries = [entry for rule in rules for entry in _entries(_find(results, rule, scenario))]
+        rows.append((_format_scenario(scenario), *entries))
     title = (
         "Final test accuracy (%), and the corrupted clients' share of the weight in the second half of the rounds (%)"
     )
-    return [Grid(title, ("Corrupted clients", *header), tuple(rows))] if rows else []
+    return [text_table(title, ("Corrupted clients", *header), rows)] if rows else []
 
 
-def _name(case: Scenario) -> str:
-    kind = "" if case.corruption == "none" else case.corruption
-    what = " and ".join(filter(None, [kind, ATTACKS.get(case.attack, case.attack)]))
-    return f"{100 * case.fraction:g} %: {what}"
+def _format_scenario(scenario: Scenario) -> str:
+    corruption = "" if scenario.corruption == "none" else scenario.corruption
+    kinds = " and ".join(filter(None, [corruption, ATTACKS.get(scenario.attack, scenario.attack)]))
+    return f"{100 * scenario.fraction:g} %: {kinds}"
 
 
-def _texts(cell: Cell | None) -> tuple[str, str]:
-    if cell is None:
+def _entries(setting: Setting | None) -> tuple[str, str]:
+    if setting is None:
         return "", ""
-    weight = select.late_corrupted_weight(cell)
-    return f"{select.final(cell):.2f}", "" if np.isnan(weight) else f"{weight:.1f}"
+    weight = late_corrupted_weight(setting)
+    return f"{final_accuracy(setting):.2f}", "" if np.isnan(weight) else f"{weight:.1f}"

@@ -1,33 +1,37 @@
-"""What the paper's Table 2 says: test accuracy after the last round, mean and standard deviation over five seeds."""
+"""The paper's Table 2: test accuracy after the last round, mean and standard deviation over five seeds."""
 
 import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-AGGREGATORS = {"mkrum": "multi_krum"}  # the table's word -> ours
+AGGREGATORS = {"mkrum": "multi_krum"}  # names in the table -> fedsim's
 CORRUPTIONS = {"clean": "none"}
 
 
 @dataclass(frozen=True)
-class Published:
-    """A cell of Table 2, under our names."""
+class PublishedAccuracy:
+    """An entry of Table 2, with fedsim's names."""
 
-    dataset: str  # cifar10, femnist or shakespeare
+    dataset: str
+    """One of cifar10, femnist and shakespeare."""
     aggregator: str
     corruption: str
-    fraction: float  # of the clients
-    mean: float  # percent
-    std: float  # percentage points, over five seeds
+    fraction: float
+    """Share of corrupted clients."""
+    mean: float
+    """In percent."""
+    std: float
+    """In percentage points, over five seeds."""
 
 
 @cache
-def cells() -> tuple[Published, ...]:
-    """All 105 cells, from published.csv."""
+def published_settings() -> tuple[PublishedAccuracy, ...]:
+    """All 105 entries of published.csv."""
     text = files("fedsim.paper").joinpath("published.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return tuple(
-        Published(
+        PublishedAccuracy(
             row["dataset"],
             AGGREGATORS.get(row["aggregator"], row["aggregator"]),
             CORRUPTIONS.get(row["corruption"], row["corruption"]),
@@ -39,7 +43,7 @@ def cells() -> tuple[Published, ...]:
     )
 
 
-def cell(dataset: str, aggregator: str, corruption: str, fraction: float) -> Published | None:
-    """The cell of Table 2 with these names, or None."""
-    wanted = (dataset, aggregator, corruption, round(fraction, 6))
-    return next((c for c in cells() if (c.dataset, c.aggregator, c.corruption, c.fraction) == wanted), None)
+def published_setting(dataset: str, aggregator: str, corruption: str, fraction: float) -> PublishedAccuracy | None:
+    """The entry of Table 2 with these names, or None."""
+    names = (dataset, aggregator, corruption, round(fraction, 6))
+    return next((c for c in published_settings() if (c.dataset, c.aggregator, c.corruption, c.fraction) == names), None)

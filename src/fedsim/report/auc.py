@@ -15,12 +15,12 @@ def weight_auc(clients: pa.Table) -> float | None:
     """
     from sklearn.metrics import roc_auc_score
 
-    part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["count"], 0)))
-    rounds, count, weight = (part[name].to_numpy() for name in ("round", "count", "weight"))
+    part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["num_examples"], 0)))
+    rounds, num_examples, weight = (part[name].to_numpy() for name in ("round", "num_examples", "weight"))
     if len(rounds) == 0:
         return None
     _, in_round = np.unique(rounds, return_inverse=True)
-    fedavg = count / np.bincount(in_round, weights=count)[in_round]
+    fedavg = num_examples / np.bincount(in_round, weights=num_examples)[in_round]
     given = np.bincount(in_round, weights=weight)[in_round]
     late = (rounds > rounds.max() / 2) & (given > 0)
     benign = ~part["corrupted"].to_numpy()[late]

@@ -1,4 +1,4 @@
-"""Settings that are chosen among swept ones: on validation data, for each cell or for the worst of several attacks.
+"""Values that are chosen among swept ones: on validation data, for each scenario or for the worst of several attacks.
 
 With `per="worst"` a rule has one value for all attacks at a share of corrupted clients: that whose mean over seeds is
 best under the attack that is worst for it, as in ByzFL (M. Gonzalez, R. Guerraoui, R. Pinot, G. Rizk, J. Stephan,
@@ -12,151 +12,155 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.cells import Cell, Choice, Chosen, Results, Scenario
-from fedsim.report.measure import Measure, measures
+from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name
-from fedsim.report.settings import AXES, OF_CORRUPTED, Settings, lam_key, section, text
+from fedsim.report.results import Choice, Results, Scenario, Selection, Setting
+from fedsim.report.swept_values import CORRUPTION_SECTIONS, SETTING_KEYS, SweptValues, format_values, section
+from fedsim.runs.sweep import lam_key, varying_keys
 
 By = Literal["validation", "test"]
-Per = Literal["cell", "worst"]
-Options = dict[Settings, list[Cell]]  # by the values of the keys
+Per = Literal["scenario", "worst"]
+Candidates = dict[SweptValues, list[Setting]]  # by the values of the keys
 
 
-class Group(NamedTuple):
-    """Cells that share one choice; a key of a dictionary."""
+class ChoiceKey(NamedTuple):
+    """What settings that share one choice have in common."""
 
     data: str
     aggregator: str
-    settings: Settings  # those that are not chosen
-    lam: float | None  # None, too, where it is chosen
-    where: Scenario | float  # the scenario, or the share of corrupted clients
+    swept_values: SweptValues
+    """Those that are not chosen."""
+    lam: float | None
+    """None, too, if it is chosen."""
+    where: Scenario | float
+    """The scenario, or the share of corrupted clients."""
 
 
 def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Per = "worst") -> Results:
-    """The cells of the best value of `keys` alone, which are then no part of a rule's name.
+    """Keeps only the settings with the best values of `keys`, which are then no part of a rule's name.
 
-    A run whose value is not finite is worse than any. Ties: the value that comes first. `ConfigError` where a key is
-    not swept, there are no validation data, or no value was run in all scenarios of a share.
+    A run whose metric is not finite is worse than any. Ties: the values that come first. Raises `ConfigError` if a key
+    was not swept, there are no validation data, or no value was run in all scenarios of a share.
     """
-    _check(results, keys)
-    measure_of = measures(results.cells)
+    _check_swept(results, keys)
+    metric_of = metrics_by_data(results.settings)
     if by == "validation":
-        _check_validation(results, measure_of)
-    groups: dict[Group, Options] = {}
-    for cell in results.cells:
-        run = results.runs[cell.runs[0]]
+        _check_validation(results, metric_of)
+    groups: dict[ChoiceKey, Candidates] = {}
+    for setting in results.settings:
+        run = results.runs[setting.runs[0]]
         values = tuple((key, run[key]) for key in keys if key in run)
-        kept = tuple((key, value) for key, value in cell.settings if key not in keys)
-        lam = None if lam_key(run) in keys else cell.lam
-        where = cell.scenario if per == "cell" else cell.fraction
-        group = Group(cell.data, cell.aggregator, kept, lam, where)
-        groups.setdefault(group, {}).setdefault(values, []).append(cell)
-    cells, choices = [], []
-    for group, options in groups.items():
-        options = _complete(group, options, keys)
-        measure = measure_of[group.data]
-        worst = _worst(measure, measure.final_validation if by == "validation" else measure.final)
-        on_test = _worst(measure, measure.final)
-        values = max(options, key=lambda values: worst(options[values]))
-        of_test = max(map(on_test, options.values()))
-        shown = [replace(cell, settings=group.settings, chosen=values) for cell in options[values]]
-        cells += shown
-        sign = 1 if measure.higher_is_better else -1
-        found, best = on_test(options[values]), of_test
-        choices.append(Choice(shown[0], group.where, values, len(options), sign * found, sign * best, best - found))
-    order = {cell.runs: position for position, cell in enumerate(results.cells)}
-    cells.sort(key=lambda cell: order[cell.runs])
-    return replace(results, cells=cells, chosen=Chosen(tuple(keys), by, per, tuple(choices)))
+        kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
+        lam = None if lam_key(run) in keys else setting.lam
+        where = setting.scenario if per == "scenario" else setting.fraction
+        group = ChoiceKey(setting.data, setting.aggregator, kept, lam, where)
+        groups.setdefault(group, {}).setdefault(values, []).append(setting)
+    settings, choices = [], []
+    for group, candidates in groups.items():
+        candidates = _run_in_all_scenarios(group, candidates, keys)
+        metric = metric_of[group.data]
+        on_test = {
+            values: _worst(value_settings, metric, metric.final) for values, value_settings in candidates.items()
+        }
+        scores = on_test
+        if by == "validation":
+            scores = {
+                v: _worst(value_settings, metric, metric.final_validation) for v, value_settings in candidates.items()
+            }
+        values = max(candidates, key=lambda values: scores[values])
+        test, best_test = on_test[values], max(on_test.values())
+        shown = [replace(setting, swept_values=group.swept_values, chosen=values) for setting in candidates[values]]
+        settings += shown
+        tests = metric.sign * test, metric.sign * best_test
+        choices.append(Choice(shown[0], group.where, values, len(candidates), *tests, best_test - test))
+    order = {setting.runs: position for position, setting in enumerate(results.settings)}
+    settings.sort(key=lambda setting: order[setting.runs])
+    return replace(results, settings=settings, selection=Selection(tuple(keys), by, per, tuple(choices)))
 
 
-def _worst(measure: Measure, final: Callable[[Cell], np.ndarray]) -> Callable[[Sequence[Cell]], float]:
-    """The worst mean over seeds of some cells; greater is better, whatever the measure."""
-    sign = 1 if measure.higher_is_better else -1
-
-    def of_cell(cell: Cell) -> float:
-        values = final(cell)
-        return sign * float(values.mean()) if np.isfinite(values).all() else -np.inf
-
-    return lambda cells: min(map(of_cell, cells))
+def _worst(settings: Sequence[Setting], metric: Metric, final: Callable[[Setting], np.ndarray]) -> float:
+    """The worst mean over seeds of some settings; greater is better, whatever the metric."""
+    finals = [final(setting) for setting in settings]
+    return min(metric.sign * float(of.mean()) if np.isfinite(of).all() else -np.inf for of in finals)
 
 
-def _complete(group: Group, options: Options, keys: Sequence[str]) -> Options:
-    """Without the values that were not run in every scenario of the group."""
-    every = {cell.scenario for cells in options.values() for cell in cells}
-    complete = {values: cells for values, cells in options.items() if {cell.scenario for cell in cells} == every}
+def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequence[str]) -> Candidates:
+    """The candidates that were run in every scenario of the group; raises `ConfigError` if there are none."""
+    every = {setting.scenario for settings in candidates.values() for setting in settings}
+    complete = {values: of for values, of in candidates.items() if {setting.scenario for setting in of} == every}
     if not complete:
         share = next(iter(every)).fraction
         raise ConfigError(
-            f"--per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
-            f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or choose --per cell"
+            f"--select-per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
+            f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or use --select-per scenario"
         )
     return complete
 
 
-def _check(results: Results, keys: Sequence[str]) -> None:
-    """Raises `ConfigError` where a key is no setting that varies."""
-    configs = [results.runs[cell.runs[0]] for cell in results.cells]
-    varied: dict[str, set[Any]] = {}
-    for config in configs:
-        for key, value in config.items():
-            of_scenario = (*OF_CORRUPTED, config["attack.kind"], config["corruption.kind"])
-            if key not in AXES and section(key) not in of_scenario:
-                varied.setdefault(key, set()).add(value)
-    swept = [key for key, values in varied.items() if len(values) > 1]
+def _check_swept(results: Results, keys: Sequence[str]) -> None:
+    """Raises `ConfigError` if a key does not vary."""
+
+    def without_scenario(config: dict[str, Any]) -> dict[str, Any]:
+        scenario_sections = (*CORRUPTION_SECTIONS, config["attack.kind"], config["corruption.kind"])
+        return {k: v for k, v in config.items() if k not in SETTING_KEYS and section(k) not in scenario_sections}
+
+    swept = varying_keys(without_scenario(results.runs[setting.runs[0]]) for setting in results.settings)
     for key in keys:
         if key not in swept:
-            there = f"; swept are {', '.join(swept)}" if swept else ", and neither is any other setting"
-            raise ConfigError(f"--choose: {key} is no setting that is swept in these runs{there}")
+            remedy = f"choose among {', '.join(swept)}" if swept else "no other key was, either"
+            raise ConfigError(f"--choose: must be keys that were swept in these runs, got {key}; {remedy}")
 
 
-def _check_validation(results: Results, measure_of: dict[str, Measure]) -> None:
-    for cell in results.cells:
-        if np.isnan(measure_of[cell.data].validation(cell)).all() and not cell.num_diverged:
+def _check_validation(results: Results, metric_of: dict[str, Metric]) -> None:
+    for setting in results.settings:
+        if np.isnan(metric_of[setting.data].validation(setting)).all() and not setting.num_diverged:
             raise ConfigError(
-                f"--choose: runs of {cell.data} have no validation data to choose by; run them with "
-                "data.validation_fraction, such as 0.1, or choose by what is then shown: --by test"
+                f"--choose: needs validation data, but runs of {setting.data} have none; run them with "
+                "data.validation_fraction = 0.1, or choose on the test set: --by test"
             )
 
 
-def notes(chosen: Chosen, data: str, measure: Measure) -> tuple[str, ...]:
-    """What was chosen and how, for below a table of a data set."""
-    mine = [choice for choice in chosen.choices if choice.cell.data == data]
-    lines: dict[str, dict[str, list[str]]] = {}  # of each rule, by the values: where
-    for choice in mine:
-        rule = ", ".join(filter(None, (aggregator_name(choice.cell.aggregator), text(choice.cell.settings))))
-        lines.setdefault(rule, {}).setdefault(text(choice.values), []).append(choice.place)
-    told = [f"{rule}: {_places(by_values)}." for rule, by_values in lines.items() if any(by_values)]
-    better = [choice.optimism for choice in mine if np.isfinite(choice.optimism)]
-    if chosen.by == "test" or not better:
-        return chosen.sentence, *told
-    unit = measure.unit_of_difference.strip(" ()") or "of the loss"
-    most, middle = (f"{value:.{measure.digits}f}" for value in (max(better), float(np.mean(better))))
-    gain = f"Choosing on the test set would show up to {most} {unit} more, {middle} on average."
-    return chosen.sentence, *told, gain.replace("more", "less") if not measure.higher_is_better else gain
+def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[str, ...]:
+    """What was chosen and how, as lines below a table of a data set."""
+    choices = [choice for choice in selection.choices if choice.setting.data == data]
+    by_rule: dict[str, dict[str, list[str]]] = {}  # of each rule, by the values: where
+    for choice in choices:
+        setting = choice.setting
+        rule = ", ".join(filter(None, (aggregator_name(setting.aggregator), format_values(setting.swept_values))))
+        by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where_name)
+    lines = [f"{rule}: {_chosen_text(by_values)}." for rule, by_values in by_rule.items() if any(by_values)]
+    optimism = [choice.optimism for choice in choices if np.isfinite(choice.optimism)]
+    if selection.by == "test" or not optimism:
+        return selection.sentence, *lines
+    unit = "percentage points" if metric.is_percentage else "of the loss"
+    largest, average = (f"{value:.{metric.digits}f}" for value in (max(optimism), float(np.mean(optimism))))
+    more = "more" if metric.higher_is_better else "less"
+    gain = f"Choosing on the test set would show up to {largest} {unit} {more}, {average} on average."
+    return selection.sentence, *lines, gain
 
 
-def _places(by_values: dict[str, list[str]]) -> str:
-    """For example "lam=1 (20 %, 40 %), lam=10 (Clean)"; the values alone where they are the same everywhere."""
+def _chosen_text(by_values: dict[str, list[str]]) -> str:
+    """For example "lam=1 (20 %, 40 %), lam=10 (Clean)"; the values alone if they are the same everywhere."""
     if len(by_values) == 1:
         return next(iter(by_values)) or "nothing to choose"
-    return "; ".join(f"{values} ({', '.join(places)})" for values, places in by_values.items())
+    return "; ".join(f"{values} ({', '.join(where)})" for values, where in by_values.items())
 
 
-def choice_rows(chosen: Chosen) -> list[dict[str, Any]]:
+def choice_rows(selection: Selection) -> list[dict[str, Any]]:
     """One row a choice, for choices.csv."""
     return [
         {
-            "data": choice.cell.data,
-            "aggregator": choice.cell.aggregator,
-            "settings": text(choice.cell.settings),
-            "where": choice.place,
-            "by": chosen.by,
-            "per": chosen.per,
-            "chosen": text(choice.values),
+            "data": choice.setting.data,
+            "aggregator": choice.setting.aggregator,
+            "settings": format_values(choice.setting.swept_values),
+            "where": choice.where_name,
+            "by": selection.by,
+            "per": selection.per,
+            "chosen": format_values(choice.values),
             "num_values": choice.num_values,
             "test": choice.test,
             "test_if_chosen_on_test": choice.best_test,
             "optimism": choice.optimism,
         }
-        for choice in chosen.choices
+        for choice in selection.choices
     ]

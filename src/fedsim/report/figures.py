@@ -2,43 +2,45 @@
 
 from typing import TYPE_CHECKING
 
-from fedsim.report import curves, style
-from fedsim.report.cells import Results
-from fedsim.report.heatmap import heat_maps, planes
-from fedsim.report.measure import ACCURACY, LOSS, measured_by, with_backdoor
-from fedsim.report.rank_figure import rank_figure
+from fedsim.report import style
+from fedsim.report.curves import CORRUPTED_WEIGHT, plot_loss, plot_over_rounds
+from fedsim.report.heatmap import plot_planes, plot_threat_grids
+from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, with_backdoor, with_metric
+from fedsim.report.rank_plot import plot_ranks
 from fedsim.report.ranks import ranks
-from fedsim.report.regions import regions
-from fedsim.report.swept import final_over_numbers
-from fedsim.report.weights import client_weights, weights_over_lam
+from fedsim.report.regions import plot_regions
+from fedsim.report.results import Results
+from fedsim.report.sweep_plots import plot_over_swept_numbers
+from fedsim.report.weights import plot_client_weights, plot_weights_over_lam
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
-    """Each picture that the results have something for, by name. Save them inside `style.context()`."""
-    cells = results.cells
-    with_accuracy = measured_by(ACCURACY, cells)
+    """Each figure for which the results have data, by name. Save them inside `style.context()`."""
+    settings = results.settings
+    with_accuracy = with_metric(ACCURACY, settings)
     with style.context():
-        drawn = {"accuracy": curves.accuracy(with_accuracy)} if with_accuracy else {}
-        drawn["loss"] = curves.loss(cells, in_nats=len(with_accuracy) == len(cells))
-        if any((cell.corrupted_weight > 0).any() for cell in cells):
-            drawn["corrupted_weight"] = curves.corrupted_weight(cells)
-        if backdoors := with_backdoor(cells):
-            drawn["backdoor_success"] = curves.backdoor_success(backdoors, cells)
-        if (weights := client_weights(results)) is not None:
-            drawn["client_weights"] = weights
-        for measure in (ACCURACY, LOSS):
-            drawn |= final_over_numbers(measured_by(measure, cells), measure)
-            drawn |= planes(results, measure)
-            drawn |= regions(results, measure)
-        drawn |= heat_maps(results)
-        if (over_lam := weights_over_lam(results)) is not None:
-            drawn["weights_over_lam"] = over_lam
-        if (found := ranks(results)) and len(found.rows) <= style.MAX_LINES:
-            drawn["ranks"] = rank_figure(found)
-        if results.chosen is not None:
-            for figure in drawn.values():
-                style.remark(figure, results.chosen.sentence)
-    return drawn
+        shown = {"accuracy": plot_over_rounds(with_accuracy, ACCURACY, with_accuracy)} if with_accuracy else {}
+        shown["loss"] = plot_loss(settings, in_nats=len(with_accuracy) == len(settings))
+        if any((setting.corrupted_weight > 0).any() for setting in settings):
+            corrupted = [setting for setting in settings if setting.fraction > 0]
+            shown["corrupted_weight"] = plot_over_rounds(corrupted, CORRUPTED_WEIGHT, settings)
+        if backdoors := with_backdoor(settings):
+            shown["backdoor_success"] = plot_over_rounds(backdoors, BACKDOOR, settings)
+        if (weights := plot_client_weights(results)) is not None:
+            shown["client_weights"] = weights
+        for metric in (ACCURACY, LOSS):
+            shown |= plot_over_swept_numbers(with_metric(metric, settings), metric)
+            shown |= plot_planes(results, metric)
+            shown |= plot_regions(results, metric)
+        shown |= plot_threat_grids(results)
+        if (over_lam := plot_weights_over_lam(results)) is not None:
+            shown["weights_over_lam"] = over_lam
+        if (rule_ranks := ranks(results)) and len(rule_ranks.rows) <= style.MAX_LINES:
+            shown["ranks"] = plot_ranks(rule_ranks)
+        if results.selection is not None:
+            for figure in shown.values():
+                style.remark(figure, results.selection.sentence)
+    return shown

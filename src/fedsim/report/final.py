@@ -1,4 +1,4 @@
-"""What "final" means: which evaluations of a run a table or figure shows the mean of."""
+"""The evaluations of a run whose mean tables and figures show."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ class Final:
     number: int = 1
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """The command line's form."""
         return f"mean:{self.number}" if self.kind == "mean" else self.kind
 
 
@@ -22,10 +22,10 @@ LAST = Final()
 
 
 def parse(text: str) -> Final:
-    """The meaning of "last", "mean:N" or "best"."""
+    """Parses "last", "mean:N" or "best". Raises `ConfigError` for anything else."""
     kind, _, number = text.partition(":")
     if text in ("last", "best"):
         return Final("last" if text == "last" else "best")
     if kind == "mean" and number.isdecimal() and int(number) > 0:
         return Final("mean", int(number))
-    raise ConfigError(f"--final: last, best, or mean:N of the last N evaluations, such as mean:5; not {text}")
+    raise ConfigError(f"--final: must be last, best or mean:N, such as mean:5, got {text}")

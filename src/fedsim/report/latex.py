@@ -1,9 +1,9 @@
 """Tables in LaTeX (booktabs), laid out as the paper's Table 2: a block a data set, fractions below kinds."""
 
+from collections.abc import Sequence
 from itertools import groupby
 
-from fedsim.report.render import heading
-from fedsim.report.table import Column, Number, Row, Table
+from fedsim.report.table import Column, Entry, Number, Row, Table
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -23,11 +23,11 @@ ESCAPES = {
 }
 
 
-def latex(tables: list[Table], label: str = "tab:accuracy") -> str:
+def latex(tables: Sequence[Table], label: str = "tab:accuracy") -> str:
     """One `table*` with a tabular a data set; needs the package booktabs."""
     captions = list(dict.fromkeys(f"{table.title}: {table.subtitle}." for table in tables))
     if len(captions) > 1:
-        captions = [f"{heading(table, tables)}: {table.subtitle}." for table in tables]
+        captions = [f"{table.heading(tables)}: {table.subtitle}." for table in tables]
     blocks = [line for table in tables for line in _tabular(table)]
     head = [
         "% needs \\usepackage{booktabs}",
@@ -41,14 +41,15 @@ def latex(tables: list[Table], label: str = "tab:accuracy") -> str:
 
 
 def escape(text: str) -> str:
-    """`text` so that LaTeX shows it as it stands."""
+    """`text` with all characters that are special to LaTeX escaped."""
     return "".join(ESCAPES.get(character, character) for character in text)
 
 
 def _tabular(table: Table) -> list[str]:
     groups = [(name, len(list(columns))) for name, columns in groupby(table.columns, key=lambda column: column.group)]
     first = [f"\\textbf{{{escape(table.data)}}}", *(_group(name, width) for name, width in groups)]
-    lines = [f"  \\begin{{tabular}}{{l{'c' * len(table.columns)}}}", r"    \toprule", _line(first)]
+    alignment = "l" + "".join("l" if column.is_text else "c" for column in table.columns)
+    lines = [f"  \\begin{{tabular}}{{{alignment}}}", r"    \toprule", _line(first)]
     if any(column.name for column in table.columns):
         starts = [2 + sum(width for _, width in groups[:position]) for position in range(len(groups))]
         rules = [f"\\cmidrule(lr){{{s}-{s + width - 1}}}" for s, (_, width) in zip(starts, groups, strict=True)]
@@ -57,13 +58,13 @@ def _tabular(table: Table) -> list[str]:
     for position, row in enumerate(table.rows):
         if position and _is_arfl(row) and not _is_arfl(table.rows[position - 1]):
             lines.append(r"    \midrule")
-        lines.append(_line([escape(row.name), *(_number(number, table) for number in row.numbers)]))
+        lines.append(_line([escape(row.name), *(_format(entry, table) for entry in row.entries)]))
     lines += [r"    \bottomrule", r"  \end{tabular}"]
     return lines + [f"  \\par\\smallskip {escape(note)}" for note in table.notes] + [r"  \par\medskip"]
 
 
-def _line(cells: list[str]) -> str:
-    return "    " + " & ".join(cells) + r" \\"
+def _line(entries: list[str]) -> str:
+    return "    " + " & ".join(entries) + r" \\"
 
 
 def _group(name: str, width: int) -> str:
@@ -75,14 +76,13 @@ def _part(column: Column) -> str:
     return escape(column.name).replace(" ", r"\,") or "--"
 
 
-def _number(number: Number | None, table: Table) -> str:
+def _format(entry: Entry, table: Table) -> str:
     """For example $\\mathbf{95.32 \\pm 0.57}$."""
-    if number is None:
-        return ""
-    spread = table.spread_text(number)
-    text = table.mean_text(number) if spread is None else f"{table.mean_text(number)} \\pm {spread}"
-    text = f"\\mathbf{{{text}}}" if number.bold else text
-    return f"${text}^{{\\dagger}}$" if number.num_diverged else f"${text}$"
+    if not isinstance(entry, Number):
+        return escape(entry or "")
+    text = table.format_number(entry, r"\pm")
+    text = f"\\mathbf{{{text}}}" if entry.bold else text
+    return f"${text}^{{\\dagger}}$" if entry.num_diverged else f"${text}$"
 
 
 def _is_arfl(row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""How things are called in tables and figures."""
+"""Names of rules, attacks, data sets and scenarios as tables and figures show them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -48,21 +48,18 @@ DATA_SETS = {
 
 
 def short(name: str) -> str:
-    """A factory's name without the way to it: "tau_mean" for "my_rules.py:tau_mean"."""
+    """A factory's name without its file: "tau_mean" for "my_rules.py:tau_mean"."""
     return name.rpartition(":")[2]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
-    """How each factory is shown: "tau_mean", or "tau_mean (my_rules.py)" where another has the same short name."""
+    """How each factory is shown: "tau_mean", or "tau_mean (my_rules.py)" if another has the same short name."""
     different = set(names)
     number = Counter(map(short, different))
-    is_alone = lambda name: ":" not in name or number[short(name)] == 1  # built-in names stay
-    return {name: short(name) if is_alone(name) else f"{short(name)} ({name.rpartition(':')[0]})" for name in different}
-
-
-def section_of(label: str) -> str:
-    """The section of the settings of a factory that is shown as `label`."""
-    return label.partition(" (")[0]
+    is_unique = lambda name: ":" not in name or number[short(name)] == 1  # built-in names stay
+    return {
+        name: short(name) if is_unique(name) else f"{short(name)} ({name.rpartition(':')[0]})" for name in different
+    }
 
 
 def aggregator_name(aggregator: str) -> str:
@@ -85,11 +82,11 @@ def scenario_parts(scenario: tuple[str, float, str]) -> tuple[str, str]:
     kind, fraction, attack = scenario
     if kind == "none" and not fraction:
         return "Clean", ""
-    return wrong_name(kind, attack), f"{100 * fraction:.3g} %"
+    return threat_name(kind, attack), percent(fraction)
 
 
-def wrong_name(kind: str, attack: str = "none") -> str:
-    """What is wrong with corrupted clients, for example "Shuffling", "ALIE", or "Shuffling + Fake loss"."""
+def threat_name(kind: str, attack: str = "none") -> str:
+    """Corruption and attack, for example "Shuffling", "ALIE", or "Shuffling + Fake loss"."""
     parts = [] if kind == "none" else [_capital(short(kind))]
     parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack)))]
     return " + ".join(parts) or "Attack"
@@ -97,6 +94,11 @@ def wrong_name(kind: str, attack: str = "none") -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:].replace("_", " ")
+
+
+def percent(fraction: float) -> str:
+    """For example "30 %"."""
+    return f"{100 * fraction:.3g} %"
 
 
 def count(number: int, noun: str) -> str:

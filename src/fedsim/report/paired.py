@@ -1,38 +1,43 @@
-"""Differences of each rule to a reference, seed by seed.
+"""Differences of each rule to a baseline, seed by seed.
 
 Runs with the same seed share the initial model, the corrupted clients, the cohorts and the batches, whatever the rule.
-So the difference of two rules varies far less over the seeds than either of them, and it is by its interval (Student's
-t on the differences) that they are compared.
+So the difference of two rules varies far less over the seeds than either of them, and rules are compared by its
+interval (Student's t on the differences).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.cells import Cell, Place, Results, data_sets
-from fedsim.report.interval import CONFIDENCE, half_width
-from fedsim.report.measure import Measure, measures
-from fedsim.report.names import aggregator_name, section_of, short
+from fedsim.report.accuracy import TableEntry, final_text, seeds_text, tabulate
+from fedsim.report.metric import Metric, metrics_by_data
+from fedsim.report.names import aggregator_name, short
+from fedsim.report.results import Results, Setting, data_sets
 from fedsim.report.rows import row_names
-from fedsim.report.settings import Settings, section, text
-from fedsim.report.table import Number, Placed, Table, after, seeds, tabulate
+from fedsim.report.statistics import CONFIDENCE, half_width
+from fedsim.report.swept_values import format_values, section
+from fedsim.report.table import Number, Table
+from fedsim.runs.sweep import section_name
 
-REFERENCE = "arfl"
+BASELINE = "arfl"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A cell minus its reference, over the seeds that both have."""
+    """A setting minus its baseline, over the seeds that both have."""
 
-    cell: Cell
-    reference: Cell
-    measure: Measure
-    seeds: tuple[int, ...]  # [S]
-    values: np.ndarray  # [S] of what is shown, in percentage points of the accuracy or in units of the loss
-    num_diverged: int  # pairs of which a run has diverged
+    setting: Setting
+    baseline: Setting
+    metric: Metric
+    seeds: tuple[int, ...]
+    """[S]"""
+    values: np.ndarray
+    """[S] in the unit that is shown: percentage points of the accuracy, or units of the loss."""
+    num_diverged: int
+    """Pairs with a run that has diverged."""
 
     @property
     def mean(self) -> float:
@@ -44,107 +49,101 @@ class Difference:
         """Half of the confidence interval of the mean; None with one seed."""
         return half_width(self.values)
 
-
-class Circumstances(NamedTuple):
-    """What a cell and its reference have in common."""
-
-    place: Place
-    settings: Settings  # those of the rule's own section left out
+    @property
+    def is_significant(self) -> bool:
+        """Whether the confidence interval excludes 0."""
+        return self.half_width is not None and abs(self.mean) > self.half_width
 
 
-def shown_rule(results: Results, rule: str) -> str | None:
-    """How `rule` is called in the results, whether it is given as there or as in a configuration; None: no runs."""
-    return next((cell.aggregator for cell in results.cells if cell.aggregator in (rule, short(rule))), None)
+def find_rule(results: Results, rule: str) -> str | None:
+    """The name in the results of `rule`, which may be given as there or as in a configuration; None: no runs."""
+    return next((s.aggregator for s in results.settings if s.aggregator in (rule, short(rule))), None)
 
 
-def differences(results: Results, to: str = REFERENCE) -> list[Difference]:
-    """Each cell of another rule minus the cells of rule `to` in its scenario, with its settings and a common seed.
+def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
+    """Each setting of another rule minus the settings of the rule `baseline` in its scenario, with a common seed.
 
-    Settings of a rule's own section need not agree. `ConfigError` where there is no run of `to`.
+    Swept values must agree, except those in a rule's own section. Raises `ConfigError` if there is no run of
+    `baseline`.
     """
-    rule = shown_rule(results, to)
+    rule = find_rule(results, baseline)
     if rule is None:
-        rules = dict.fromkeys(cell.aggregator for cell in results.cells)
-        raise ConfigError(f"--to: no runs of {to}; there are {', '.join(rules)}")
-    references = [cell for cell in results.cells if cell.aggregator == rule]
-    measure_of = measures(results.cells)
+        rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
+        raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
+    metric_of = metrics_by_data(results.settings)
+    condition = lambda setting: (setting.data_scenario, setting.shared_values)
     pairs = [
-        difference(cell, reference, measure_of[cell.data])
-        for cell in results.cells
-        for reference in references
-        if cell.aggregator != rule and _circumstances(cell) == _circumstances(reference)
+        difference(setting, reference, metric_of[setting.data])
+        for setting in results.settings
+        for reference in results.settings
+        if setting.aggregator != rule == reference.aggregator and condition(setting) == condition(reference)
     ]
     return [pair for pair in pairs if pair is not None]
 
 
-def _circumstances(cell: Cell) -> Circumstances:
-    of_rule = section_of(cell.aggregator)
-    return Circumstances(cell.place, tuple((key, value) for key, value in cell.settings if section(key) != of_rule))
-
-
-def difference(cell: Cell, reference: Cell, measure: Measure) -> Difference | None:
-    """A cell minus another, seed by seed; None where no seed has both numbers."""
+def difference(setting: Setting, baseline: Setting, metric: Metric) -> Difference | None:
+    """A setting minus another, seed by seed; None if no seed has both numbers."""
     values, common, num_diverged = [], [], 0
-    mine, others = measure.final_raw(cell), measure.final_raw(reference)
-    for position, seed in enumerate(cell.seeds):
-        if seed in reference.seeds:
-            other = reference.seeds.index(seed)
-            value = measure.scale * (mine[position] - others[other])
+    finals, baseline_finals = metric.final_recorded(setting), metric.final_recorded(baseline)
+    for position, seed in enumerate(setting.seeds):
+        if seed in baseline.seeds:
+            other = baseline.seeds.index(seed)
+            value = metric.scale * (finals[position] - baseline_finals[other])
             if np.isfinite(value):
                 values.append(value)
                 common.append(seed)
-                num_diverged += bool(cell.diverged[position, -1] or reference.diverged[other, -1])
-    return Difference(cell, reference, measure, tuple(common), np.asarray(values), num_diverged) if common else None
+                num_diverged += bool(setting.diverged[position, -1] or baseline.diverged[other, -1])
+    return Difference(setting, baseline, metric, tuple(common), np.asarray(values), num_diverged) if common else None
 
 
-def paired_tables(results: Results, to: str = REFERENCE) -> list[Table]:
+def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
     """The mean differences with their intervals, a table a data set."""
-    every = differences(results, to)
-    of_data = {data: [d for d in every if d.cell.data == data] for data in data_sets(d.cell for d in every)}
-    return [_table(results, of_one) for of_one in of_data.values()]
+    every = differences(results, baseline)
+    data = data_sets(d.setting for d in every)
+    return [_table(results, [d for d in every if d.setting.data == name]) for name in data]
 
 
-def _table(results: Results, every: Sequence[Difference]) -> Table:
+def _table(results: Results, differences: Sequence[Difference]) -> Table:
     """The table of the differences of one data set."""
-    to, measure = every[0].reference.aggregator, every[0].measure
-    names = dict(zip(results.cells, row_names(results.cells), strict=True))
-    shared = {key for cell in results.cells for key, _ in cell.settings if section(key) != section_of(to)}
-    references = dict(zip(results.cells, row_names(results.cells, without=shared), strict=True))
-    has_several = len({d.cell for d in every}) < len(every)  # references of a cell: name them
-    row = lambda d: f"{names[d.cell]} − {references[d.reference]}" if has_several else names[d.cell]
-    reference, most = aggregator_name(to), max(len(d.seeds) for d in every)
-    title = f"Difference to {reference} in {measure.title.lower()}{measure.unit_of_difference}"
-    over = f"over {seeds(len(d.seeds) for d in every)}, in bold where that leaves out 0"
-    spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}" if most > 1 else "one seed"
-    subtitle = f"rule − {reference}, seed by seed: {spread}"
-    placed = [Placed(row(d), d.cell, _number(d)) for d in every]
-    table = tabulate(f"{title} {after(d.cell for d in every)}", subtitle, placed)
-    return replace(table, signed=True, digits=measure.digits, notes=(*table.notes, *results.incomplete))
+    baseline, metric = differences[0].baseline.aggregator, differences[0].metric
+    names = row_names(results.settings)
+    keys = {key for setting in results.settings for key, _ in setting.swept_values}
+    baselines = row_names(results.settings, without={key for key in keys if section(key) != section_name(baseline)})
+    has_several = len({d.setting for d in differences}) < len(differences)  # baselines of a setting: name them
+    row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
+    shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
+    title = f"Difference to {shown} in {metric.title.lower()}{unit} {final_text(d.setting for d in differences)}"
+    spread = "one seed"
+    if max(len(d.seeds) for d in differences) > 1:
+        over = f"over {seeds_text(len(d.seeds) for d in differences)}, in bold if it excludes 0"
+        spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}"
+    entries = [TableEntry(row(d), d.setting, _number(d)) for d in differences]
+    table = tabulate(title, f"rule − {shown}, seed by seed: {spread}", entries)
+    return replace(table, signed=True, digits=metric.digits, notes=(*table.notes, *results.incomplete))
 
 
 def _number(d: Difference) -> Number:
-    half = d.half_width
-    return Number(d.mean, half, half is not None and abs(d.mean) > half, len(d.seeds), d.num_diverged)
+    return Number(d.mean, d.half_width, d.is_significant, len(d.seeds), d.num_diverged)
 
 
-def paired_rows(every: Sequence[Difference]) -> list[dict[str, Any]]:
+def paired_rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:
     """One row a difference, for paired.csv; None without an interval."""
-    return [_row(d) for d in every]
+    return [_row(d) for d in differences]
 
 
 def _row(d: Difference) -> dict[str, Any]:
     half = d.half_width
     return {
-        "data": d.cell.data,
-        "aggregator": d.cell.aggregator,
-        "reference": d.reference.aggregator,
-        "corruption": d.cell.corruption,
-        "attack": d.cell.attack,
-        "fraction": d.cell.fraction,
-        "lam": d.cell.lam,
-        "reference_lam": d.reference.lam,
-        "settings": text(d.cell.settings),
-        "reference_settings": text(d.reference.settings),
+        "data": d.setting.data,
+        "aggregator": d.setting.aggregator,
+        "reference": d.baseline.aggregator,
+        "corruption": d.setting.corruption,
+        "attack": d.setting.attack,
+        "fraction": d.setting.fraction,
+        "lam": d.setting.lam,
+        "reference_lam": d.baseline.lam,
+        "settings": format_values(d.setting.swept_values),
+        "reference_settings": format_values(d.baseline.swept_values),
         "num_seeds": len(d.seeds),
         "difference_mean": d.mean,
         "difference_low": None if half is None else d.mean - half,

@@ -1,120 +1,110 @@
-"""Which rule is ahead where: regions over a swept number and the share of corrupted clients."""
+"""Which rule is best where: regions over a swept number and the share of corrupted clients."""
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedsim.report import style
-from fedsim.report.cells import Cell, Results
-from fedsim.report.measure import Measure, measured_by
-from fedsim.report.names import section_of, wrong_name
+from fedsim.report.accuracy import final_text
+from fedsim.report.metric import Metric, with_metric
+from fedsim.report.names import percent, threat_name
 from fedsim.report.paired import difference
+from fedsim.report.results import Results, Setting
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.settings import section, text
-from fedsim.report.summary import final_mean
-from fedsim.report.swept import Span, spans, value_of
-from fedsim.report.table import after
+from fedsim.report.sweep_plots import Plane, find_planes
+from fedsim.report.swept_values import format_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PALE = 0.4  # opacity where others are not told apart from the rule that is ahead
-MOST_RULES = len(style.COLOURS)
+OPACITY = 0.4  # if the best rule's difference to another one is not significant
+MAX_RULES = len(style.COLORS)
 
 
-def regions(results: Results, measure: Measure) -> dict[str, "Figure"]:
-    """By name, such as "accuracy_regions_dirichlet-alpha": a panel for each thing that is wrong with corrupted clients.
+class Best(NamedTuple):
+    """The setting with the best final mean at a place of the plane."""
 
-    In each place the rule whose final mean is best, and that mean; pale where the difference to another rule, seed by
-    seed, does not leave out 0. Where there are several rules, and not more of them ahead than there are colours.
+    setting: Setting
+    is_significant: bool
+    """Whether its difference to each other rule is."""
+
+
+def plot_regions(results: Results, metric: Metric) -> dict[str, "Figure"]:
+    """By name, such as "accuracy_regions_dirichlet-alpha": a panel for each threat.
+
+    In each place the rule with the best final mean, and that mean; pale if the interval of the difference to another
+    rule, seed by seed, includes 0. Only if there are several rules, and at most as many best ones as colors.
     """
-    drawn = {}
-    for span in spans(measured_by(measure, results.cells)):
-        figure = _figure(span, measure)
+    figures = {}
+    for plane in find_planes(with_metric(metric, results.settings)):
+        figure = _plot(plane, metric)
         if figure is not None:
-            drawn[f"{measure.name}_regions_{span.key.replace('.', '-')}"] = figure
-    return drawn
+            figures[f"{metric.name}_regions_{plane.key.replace('.', '-')}"] = figure
+    return figures
 
 
-def _figure(span: Span, measure: Measure) -> "Figure | None":
+def _plot(plane: Plane, metric: Metric) -> "Figure | None":
     from matplotlib.patches import Patch
 
-    panels: dict[str, list[Cell]] = {}
-    for cell in span.cells:
-        if cell.fraction > 0:
-            panels.setdefault(_wrong(cell, span.key), []).append(cell)
-    around = {key for cell in span.cells for key, _ in cell.settings if section(key) != section_of(cell.aggregator)}
-    names = dict(zip(span.cells, row_names(span.cells, without=around), strict=True))
-    fractions = [fraction for fraction in span.fractions if fraction > 0]
-    ahead = {
-        title: [
-            [_ahead(_at(cells, span.key, value, fraction), measure) for fraction in fractions] for value in span.values
-        ]
-        for title, cells in list(panels.items())[: style.MAX_PANELS]
+    by_threat: dict[str, list[Setting]] = {}
+    for setting in plane.settings:
+        if setting.fraction > 0:
+            by_threat.setdefault(_threat_title(setting, plane.key), []).append(setting)
+    names = row_names(plane.settings, without={key for s in plane.settings for key, _ in s.shared_values})
+    fractions = [fraction for fraction in plane.fractions if fraction > 0]
+    tables = {
+        title: [[_find_best(plane.at(settings, value, f), metric) for f in fractions] for value in plane.values]
+        for title, settings in list(by_threat.items())[: style.MAX_PANELS]
     }
-    first = {place[0] for table in ahead.values() for line in table for place in line if place}
-    rules = ordered_rows(list(first), [names[cell] for cell in first])
-    if len(set(names.values())) < 2 or not 0 < len(rules) <= MOST_RULES:
+    best = dict.fromkeys(place.setting for table in tables.values() for line in table for place in line if place)
+    rules = ordered_rows((setting, names[setting]) for setting in best)
+    if len(set(names.values())) < 2 or not 0 < len(rules) <= MAX_RULES:
         return None
-    colours = dict(zip(rules, style.COLOURS, strict=False))
-    figure, axes = style.panels(len(ahead))
-    for panel, (title, table) in zip(axes, ahead.items(), strict=True):
+    colors = dict(zip(rules, style.COLORS, strict=False))
+    figure, axes = style.panels(len(tables))
+    for panel, (title, table) in zip(axes, tables.items(), strict=True):
         panel.set_title(title)
-        panel.set_xticks(range(len(fractions)), [f"{100 * fraction:.3g} %" for fraction in fractions])
-        panel.set_yticks(range(len(span.values)), [f"{value:g}" for value in span.values])
+        panel.set_xticks(range(len(fractions)), list(map(percent, fractions)))
+        panel.set_yticks(range(len(plane.values)), [f"{value:g}" for value in plane.values])
         panel.set_xlabel("Corrupted clients")
-        _draw(panel, table, {cell: colours[names[cell]] for cell in first}, measure)
-    shown = f"{measure.title}{measure.unit} {after(span.cells)} of the rule that is ahead"
-    told = f"{shown}; pale: not told apart from another"
-    cut = style.cut(len(ahead), len(panels), "panels")
-    handles = {rule: Patch(color=colour) for rule, colour in colours.items()}
-    return style.finish(figure, axes, span.key, handles, style.note([told, cut]))
+        _draw(panel, table, {setting: colors[names[setting]] for setting in best}, metric)
+    shown = f"{metric.label} {final_text(plane.settings)} of the best rule; pale: the difference is not significant"
+    cut = style.cut(len(tables), len(by_threat), "panels")
+    handles = {rule: Patch(color=color) for rule, color in colors.items()}
+    return style.finish(figure, axes, plane.key, handles, style.note([shown, cut]))
 
 
-def _wrong(cell: Cell, key: str) -> str:
-    """What is wrong with corrupted clients, with the settings that tell this apart."""
-    own = section_of(cell.aggregator)
-    settings = tuple((name, value) for name, value in cell.settings if name != key and section(name) != own)
-    return ", ".join(filter(None, (wrong_name(cell.corruption, cell.attack), text(settings))))
+def _threat_title(setting: Setting, key: str) -> str:
+    """The threat, with the swept values other than `key` that other rules have as well."""
+    values = tuple((name, value) for name, value in setting.shared_values if name != key)
+    return ", ".join(filter(None, (threat_name(*setting.scenario.threat), format_values(values))))
 
 
-def _at(cells: Sequence[Cell], key: str, value: float, fraction: float) -> list[Cell]:
-    return [cell for cell in cells if cell.fraction == fraction and value_of(cell, key) == value]
-
-
-def _ahead(cells: Sequence[Cell], measure: Measure) -> tuple[Cell, bool] | None:
-    """The cell with the best final mean, and whether it is told apart from all others; None where there is none."""
-    sign = 1 if measure.higher_is_better else -1
-    means = {cell: sign * final_mean(cell, measure) for cell in cells}
-    finite = {cell: mean for cell, mean in means.items() if math.isfinite(mean)}
-    if not finite:
+def _find_best(settings: Sequence[Setting], metric: Metric) -> Best | None:
+    """The best of the settings; None if there is none with a finite mean."""
+    scores = {setting: score for setting in settings if math.isfinite(score := metric.score(setting))}
+    if not scores:
         return None
-    best = max(finite, key=lambda cell: finite[cell])
-    return best, all(_told_apart(best, other, measure) for other in finite if other is not best)
+    best = max(scores, key=lambda setting: scores[setting])
+    pairs = [difference(best, other, metric) for other in scores if other is not best]
+    return Best(best, all(pair is not None and pair.is_significant for pair in pairs))
 
 
-def _told_apart(cell: Cell, other: Cell, measure: Measure) -> bool:
-    found = difference(cell, other, measure)
-    return found is not None and found.half_width is not None and abs(found.mean) > found.half_width
-
-
-def _draw(
-    panel: "Axes", table: list[list[tuple[Cell, bool] | None]], colours: dict[Cell, str], measure: Measure
-) -> None:
+def _draw(panel: "Axes", table: list[list[Best | None]], colors: dict[Setting, str], metric: Metric) -> None:
     from matplotlib.colors import to_rgba
 
-    colour = lambda place: to_rgba(colours[place[0]], 1.0 if place[1] else PALE) if place else (1.0, 1.0, 1.0, 0.0)
-    panel.imshow(np.asarray([[colour(place) for place in line] for line in table]), aspect="auto")
+    opacity = lambda best: 1.0 if best.is_significant else OPACITY
+    color = lambda best: to_rgba(colors[best.setting], opacity(best)) if best else (1.0, 1.0, 1.0, 0.0)
+    panel.imshow(np.asarray([[color(best) for best in line] for line in table]), aspect="auto")
     panel.grid(visible=False)
     panel.tick_params(length=0)
-    digits = 1 if measure.higher_is_better else 2
+    digits = 1 if metric.higher_is_better else 2
     for row, line in enumerate(table):
-        for column, place in enumerate(line):
-            if place:
-                number = f"{final_mean(place[0], measure):.{digits}f}"
-                panel.text(
-                    column, row, number, ha="center", va="center", fontsize=7, color="white" if place[1] else "black"
-                )
+        for column, best in enumerate(line):
+            if best:
+                text = f"{metric.final_mean(best.setting):.{digits}f}"
+                ink = "white" if best.is_significant else "black"
+                panel.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)

@@ -1,5 +1,6 @@
 """Tables for the terminal and in Markdown."""
 
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from rich.console import Group, RenderableType
@@ -7,70 +8,71 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fedsim.report.table import Number, Table
+from fedsim.report.table import Entry, Number, Table
 
 DAGGER = "†"
 NO_BREAK = "\u00a0"
-NARROW = 9  # characters of a heading's line in a wide table
-WIDEST = 100  # columns of a terminal that a table with its numbers on one line may take
+MAX_HEADING = 9  # characters of a heading's line in a wide table
+MAX_WIDTH = 100  # columns of a terminal up to which a number and its spread are on one line
+MAX_WORD = 12  # characters of a word that is never broken, however narrow the terminal
 
 
-def terminal(tables: list[Table]) -> Group:
+def terminal(tables: Sequence[Table]) -> Group:
     """The tables for a terminal."""
     parts: list[RenderableType] = []
     for table in tables:
-        rows = [[_marked(number, table, "[bold]", "[/bold]") for number in row.numbers] for row in table.rows]
-        names = [escape(row.name) for row in table.rows]
-        shown = _in_terminal(names, [escape(column.label) for column in table.columns], rows)
-        parts += [Text(heading(table, tables) + "\n" + table.subtitle), shown]
-        parts += [Text(note) for note in table.notes]
+        title = "\n".join(filter(None, [table.heading(tables), table.subtitle]))
+        parts += [*([Text(title)] if title else []), _rich_table(table), *map(Text, table.notes)]
     return Group(*parts)
 
 
-def _in_terminal(names: list[str], labels: list[str], rows: list[list[str]]) -> RichTable:
-    """A row a name; where one line is too wide for that, what stands after ± is below its mean."""
-    plain = [[Text.from_markup(text).cell_len for text in column] for column in zip(labels, *rows, strict=True)]
-    name = max(Text.from_markup(text).cell_len for text in ("Aggregator", *names))
-    if name + sum(map(max, plain)) + 3 * len(labels) + 4 > WIDEST:
-        labels = ["\n".join(wrap(label.replace(" %", NO_BREAK + "%"), NARROW)) for label in labels]
-        rows = [[text.replace(" ±", "\n±") for text in row] for row in rows]
+def _rich_table(table: Table) -> RichTable:
+    """One line a row; if that is too wide, spreads are below their means."""
+    header, *rows = _lines(table, escape, "[bold]", "[/bold]")
+    is_text = [True, *(column.is_text for column in table.columns)]
+    widths = [max(Text.from_markup(text).cell_len for text in column) for column in zip(header, *rows, strict=True)]
+    if not all(is_text) and sum(widths) + 3 * len(table.columns) + 4 > MAX_WIDTH:
+        narrow = lambda heading: "\n".join(wrap(heading.replace(" %", NO_BREAK + "%"), MAX_HEADING))
+        header = [header[0], *map(narrow, header[1:])]
+        rows = [[name, *(text.replace(" ±", "\n±") for text in entries)] for name, *entries in rows]
     shown = RichTable()
-    shown.add_column("Aggregator", overflow="fold", min_width=min(name, WIDEST // 3))
-    for label in labels:
-        shown.add_column(label, justify="right", no_wrap=True)
-    for text, row in zip(names, rows, strict=True):
-        shown.add_row(text, *row)
+    for heading, column, text, width in zip(header, zip(header, *rows, strict=True), is_text, widths, strict=True):
+        if text:
+            longest_word = max((len(word) for entry in column for word in entry.split()), default=0)
+            min_width = min(longest_word, MAX_WORD) if all(is_text) else min(width, MAX_WIDTH // 3)
+            shown.add_column(heading, overflow="fold", min_width=min_width)
+        else:
+            shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*row)
     return shown
 
 
-def markdown(tables: list[Table]) -> str:
-    """The tables in GitHub's Markdown."""
+def markdown(tables: Sequence[Table], literal: bool = True) -> str:
+    """The tables in GitHub's Markdown; unless `literal`, texts are Markdown themselves."""
     parts = []
     for table in tables:
-        lines = [["Aggregator", *(column.label for column in table.columns)]]
-        lines.append(["---", *["---:"] * len(table.columns)])
-        for row in table.rows:
-            lines.append([row.name, *(_marked(number, table, "**", "**") for number in row.numbers)])
-        grid = "\n".join("| " + " | ".join(_literal(cell) for cell in line) + " |" for line in lines)
-        parts.append("\n\n".join([f"{heading(table, tables)}; {table.subtitle}", grid, *table.notes]))
+        header, *rows = _lines(table, _literal if literal else str, "**", "**")
+        rule = ["---", *("---" if column.is_text else "---:" for column in table.columns)]
+        title = "; ".join(filter(None, [table.heading(tables), table.subtitle]))
+        parts += [title] if title else []
+        parts += ["\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows)), *table.notes]
     return "\n\n".join(parts) + "\n"
 
 
-def heading(table: Table, tables: list[Table]) -> str:
-    """The title, with the data set where there are several."""
-    return f"{table.data}: {table.title}" if len({t.data for t in tables}) > 1 else table.title
-
-
-def _marked(number: Number | None, table: Table, before: str, behind: str) -> str:
-    """For example "95.32 ± 0.57", between marks if it is bold; "" where there is none."""
-    if number is None:
-        return ""
-    spread = table.spread_text(number)
-    text = table.mean_text(number) if spread is None else f"{table.mean_text(number)} ± {spread}"
-    text += DAGGER if number.num_diverged else ""
-    return f"{before}{text}{behind}" if number.bold else text
-
-
 def _literal(text: str) -> str:
-    """Without the characters that would end a cell, or begin emphasis within a name."""
+    """Without the characters that would end an entry, or begin emphasis within a name."""
     return text.replace("|", "\\|").replace("_", "\\_")
+
+
+def _lines(table: Table, literal: Callable[[str], str], bold: str, end: str) -> list[list[str]]:
+    """The header and the rows as texts; a bold number is between `bold` and `end`."""
+
+    def format_entry(entry: Entry) -> str:
+        if not isinstance(entry, Number):
+            return literal(entry or "")
+        text = table.format_number(entry) + (DAGGER if entry.num_diverged else "")
+        return f"{bold}{text}{end}" if entry.bold else text
+
+    header = [literal(text) for text in (table.header, *(column.label for column in table.columns))]
+    return [header, *([literal(row.name), *map(format_entry, row.entries)] for row in table.rows)]

@@ -1,61 +1,62 @@
-"""The rows of tables and lines of figures: a rule, with its settings where these tell rules apart."""
+"""The rows of tables and lines of figures: a rule, with lambda and other values if these tell rules apart."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from fedsim.report.cells import Place, Setup
 from fedsim.report.names import AGGREGATORS, aggregator_name
-from fedsim.report.settings import Settings, text
+from fedsim.report.results import DataScenario, Setting
+from fedsim.report.swept_values import SweptValues, format_values
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
 
-class Rule(NamedTuple):
-    """A row but for its lambda."""
+class RuleValues(NamedTuple):
+    """A row without its lambda."""
 
     aggregator: str
-    settings: Settings
+    values: SweptValues
 
 
-def row_names(cells: Sequence[Setup], without: Collection[str] = ()) -> list[str]:
-    """The row of each cell: the rule, with lambda and settings where these tell cells apart.
+def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dict[Setting, str]:
+    """The row of each setting: the rule, with lambda and swept values, except the keys in `without`.
 
-    A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row. The keys in `without` are left
-    out.
+    A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row, without lambda.
     """
-    kept = lambda cell: tuple((key, value) for key, value in cell.settings if key not in without)
-    rules = [Rule(cell.aggregator, kept(cell)) for cell in cells]
-    lams: dict[Rule, dict[Place, set[float | None]]] = {}
-    for cell, rule in zip(cells, rules, strict=True):
-        lams.setdefault(rule, {}).setdefault(cell.place, set()).add(cell.lam)
-    named_by_lam = {rule for rule, by_place in lams.items() if any(len(several) > 1 for several in by_place.values())}
-    names = []
-    for cell, rule in zip(cells, rules, strict=True):
-        lam = lam_text(cell) if rule in named_by_lam and LAM not in without else ""
-        names.append(", ".join(part for part in (aggregator_name(rule.aggregator), lam, text(rule.settings)) if part))
-    return names
+    kept = lambda setting: tuple((key, value) for key, value in setting.swept_values if key not in without)
+    rules = {setting: RuleValues(setting.aggregator, kept(setting)) for setting in settings}
+    lams: dict[tuple[RuleValues, DataScenario], set[float | None]] = {}
+    for setting, rule in rules.items():
+        lams.setdefault((rule, setting.data_scenario), set()).add(setting.lam)
+    named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
+
+    def name(setting: Setting, rule: RuleValues) -> str:
+        lam = lam_text(setting) if rule in named_by_lam and LAM not in without else ""
+        return ", ".join(filter(None, (aggregator_name(rule.aggregator), lam, format_values(rule.values))))
+
+    return {setting: name(setting, rule) for setting, rule in rules.items()}
 
 
-def lam_text(cell: Setup) -> str:
-    """For example "λ = 10 M", of ARFL, or "λ = 10", of another rule; empty where there is none."""
-    if cell.lam is None:
+def lam_text(setting: Setting) -> str:
+    """For example "λ = 10 M", of ARFL, or "λ = 10", of another rule; empty if there is none."""
+    if setting.lam is None:
         return ""
-    return f"λ = {cell.lam:g} M" if cell.aggregator == "arfl" else f"λ = {cell.lam:g}"
+    return f"λ = {setting.lam:g} M" if setting.aggregator == "arfl" else f"λ = {setting.lam:g}"
 
 
-def lam_label(cells: Iterable[Setup]) -> str:
+def lam_label(settings: Iterable[Setting]) -> str:
     """The name of an axis over lambda; only ARFL's is known to be in units of M."""
-    rules = {cell.aggregator for cell in cells if cell.lam is not None}
+    rules = {setting.aggregator for setting in settings if setting.lam is not None}
     return "λ (in units of M)" if rules == {"arfl"} else "λ"
 
 
-def ordered_rows(cells: Sequence[Setup], names: Sequence[str]) -> list[str]:
-    """The different `names`: built-in rules, a user's own, ARFL; of a rule, settings as they come, then lambda."""
+def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
+    """The different names: built-in rules, plug-ins, ARFL; of a rule, by first appearance of values, then lambda."""
+    pairs = list(named)
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    settings = list(dict.fromkeys(cell.settings for cell in cells))
-    order = lambda cell: (rank.get(cell.aggregator, len(known)), settings.index(cell.settings), cell.lam or 0.0)
+    values = list(dict.fromkeys(setting.swept_values for setting, _ in pairs))
     first: dict[str, tuple[int, int, float]] = {}
-    for cell, name in zip(cells, names, strict=True):
-        first.setdefault(name, order(cell))
+    for setting, name in pairs:
+        order = rank.get(setting.aggregator, len(known)), values.index(setting.swept_values), setting.lam or 0.0
+        first.setdefault(name, order)
     return sorted(first, key=lambda name: first[name])

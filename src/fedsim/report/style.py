@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; line styles say the same again.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colours: 35 lines before two are alike
-MAX_LINES = len(COLOURS) * len(LINES)
+MAX_LINES = len(COLORS) * len(LINES)
 MAX_PANELS = 12
 BAND: dict[str, Any] = {"alpha": 0.12, "linewidth": 0}
 STYLE = {
@@ -51,7 +51,7 @@ def context() -> AbstractContextManager[None]:
 
 def line(position: int) -> dict[str, Any]:
     """Colour and line style of the row at `position`."""
-    return {"color": COLOURS[position % len(COLOURS)], "linestyle": LINES[position % len(LINES)]}
+    return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
 
 
 def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:

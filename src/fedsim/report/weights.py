@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 
 from fedsim.report import style
 from fedsim.report.auc import by_run
-from fedsim.report.cells import Cell, Results
-from fedsim.report.curves import place_name
+from fedsim.report.line_plots import panel_title
+from fedsim.report.results import Results, Setting
 from fedsim.report.rows import LAM, lam_label, row_names
-from fedsim.report.swept import LEAST, scale_x
+from fedsim.report.sweep_plots import MIN_VALUES, scale_x
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,105 +21,105 @@ MAX_CLIENTS = 60
 LABEL = "Client's weight α (%)"
 
 
-def client_weights(results: Results) -> "Figure | None":
-    """Each client's weight among all clients over rounds, in the first seed; None where no rule keeps such weights."""
-    clients = _weighted(results)
-    names = row_names(results.cells)
-    every = [(cell, name) for cell, name in zip(results.cells, names, strict=True) if len(clients[cell.runs[0]])]
+def plot_client_weights(results: Results) -> "Figure | None":
+    """Each client's weight among all clients over rounds, in the first seed; None if no rule keeps such weights."""
+    clients = _rows_with_alpha(results)
+    every = [(setting, name) for setting, name in row_names(results.settings).items() if len(clients[setting.runs[0]])]
     if not every:
         return None
     shown = every[: style.MAX_PANELS]
     figure, panels = style.panels(len(shown))
     handles: dict[str, Any] = {}
     cuts = [style.cut(len(shown), len(every), "panels")]
-    for panel, (cell, name) in zip(panels, shown, strict=True):
-        rows = clients[cell.runs[0]]
+    for panel, (setting, name) in zip(panels, shown, strict=True):
+        rows = clients[setting.runs[0]]
         ids = np.unique(rows["client_id"].to_numpy())
-        chosen = thinned(ids)
-        cuts.append(style.cut(len(chosen), len(ids), "clients"))
-        for client in chosen:
-            of_client = rows.filter(pc.equal(rows["client_id"], client))
-            x, alpha = of_client["round"].to_numpy(), 100 * of_client["alpha"].to_numpy()
-            draw(panel, x, alpha, of_client["corrupted"][0].as_py(), handles)
-        panel.set_title(f"{name}\n{place_name(cell.place, results.cells)}, seed {cell.seeds[0]}")
+        cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
+        for client in thin_out(ids):
+            client_rows = rows.filter(pc.equal(rows["client_id"], client))
+            x, alpha = client_rows["round"].to_numpy(), 100 * client_rows["alpha"].to_numpy()
+            draw_client(panel, x, alpha, client_rows["corrupted"][0].as_py(), handles)
+        title = panel_title(setting.data_scenario, results.settings)
+        panel.set_title(f"{name}\n{title}, seed {setting.seeds[0]}")
         style.over_rounds(panel)
     panels[0].set_ylim(bottom=0)  # shared by all, once everything is drawn
-    return style.finish(figure, panels, LABEL, ordered(handles), style.note(cuts))
+    return style.finish(figure, panels, LABEL, benign_first(handles), style.note(cuts))
 
 
-def _weighted(results: Results) -> list[pa.Table]:
+def _rows_with_alpha(results: Results) -> list[pa.Table]:
     """The rows of clients that have a weight among all clients, of each run."""
     return by_run(results.clients.filter(results.clients["alpha"].is_valid()), len(results.runs))
 
 
-def thinned(ids: np.ndarray) -> np.ndarray:
-    """At most so many clients as a panel shows, evenly spaced."""
+def thin_out(ids: np.ndarray) -> np.ndarray:
+    """At most as many of the clients `ids` [N] as a panel shows, evenly spaced."""
     return ids[:: -(-len(ids) // MAX_CLIENTS)]
 
 
-def draw(panel: Any, x: np.ndarray, alpha: np.ndarray, corrupted: bool, handles: dict[str, Any]) -> None:
-    """A client's line."""
-    label, linestyle, colour = CORRUPTED if corrupted else BENIGN
-    handles[label] = panel.plot(x, alpha, linestyle, color=colour, linewidth=0.9, alpha=0.8)[0]
+def draw_client(panel: Any, x: np.ndarray, alpha: np.ndarray, corrupted: bool, handles: dict[str, Any]) -> None:
+    """Draws a client's line through `x` [T] and `alpha` [T], and adds it to the legend's `handles`."""
+    label, linestyle, color = CORRUPTED if corrupted else BENIGN
+    handles[label] = panel.plot(x, alpha, linestyle, color=color, linewidth=0.9, alpha=0.8)[0]
 
 
-def ordered(handles: dict[str, Any]) -> dict[str, Any]:
-    """Benign first."""
+def benign_first(handles: dict[str, Any]) -> dict[str, Any]:
+    """The legend's handles in their order."""
     return {label: handles[label] for label, *_ in (BENIGN, CORRUPTED) if label in handles}
 
 
-class Panel(NamedTuple):
+class LamPanel(NamedTuple):
     """A rule in a scenario, over lambda."""
 
-    place: str
+    scenario: str
     row: str
 
 
-class Weight(NamedTuple):
+class FinalWeight(NamedTuple):
     """A client's weight after the last round."""
 
     alpha: float
     corrupted: bool
 
 
-def weights_over_lam(results: Results) -> "Figure | None":
-    """Each client's final weight over lambda, for one seed, where there are three or more lambdas; else None."""
-    clients = _weighted(results)
-    groups: dict[Panel, list[Cell]] = {}
-    for cell, row in zip(results.cells, row_names(results.cells, without=(LAM,)), strict=True):
-        if cell.lam is not None and len(clients[cell.runs[0]]):
-            groups.setdefault(Panel(place_name(cell.place, results.cells), row), []).append(cell)
-    runs_of = {panel: _of_first_seed(cells) for panel, cells in groups.items()}
-    every = [panel for panel, runs in runs_of.items() if len(runs) >= LEAST]
+def plot_weights_over_lam(results: Results) -> "Figure | None":
+    """Each client's final weight over lambda, for one seed; None with fewer than three lambdas."""
+    clients = _rows_with_alpha(results)
+    groups: dict[LamPanel, list[Setting]] = {}
+    for setting, row in row_names(results.settings, without=(LAM,)).items():
+        if setting.lam is not None and len(clients[setting.runs[0]]):
+            key = LamPanel(panel_title(setting.data_scenario, results.settings), row)
+            groups.setdefault(key, []).append(setting)
+    runs_of = {key: _runs_by_lam(settings) for key, settings in groups.items()}
+    every = [key for key, runs in runs_of.items() if len(runs) >= MIN_VALUES]
     if not every:
         return None
-    shown, has_several_rows = every[: style.MAX_PANELS], len({panel.row for panel in groups}) > 1
+    shown, has_several_rows = every[: style.MAX_PANELS], len({key.row for key in groups}) > 1
     figure, panels = style.panels(len(shown))
     handles: dict[str, Any] = {}
     cuts = [style.cut(len(shown), len(every), "panels")]
     for panel, key in zip(panels, shown, strict=True):
         lams = np.asarray(sorted(runs_of[key]))
-        finals = [_final(clients[runs_of[key][lam]]) for lam in lams]
+        finals = [_final_weights(clients[runs_of[key][lam]]) for lam in lams]
         ids = np.asarray(sorted(set.intersection(*(set(final) for final in finals))))
-        cuts.append(style.cut(len(thinned(ids)), len(ids), "clients"))
-        for client in thinned(ids):
+        cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
+        for client in thin_out(ids):
             alpha = np.asarray([100 * final[client].alpha for final in finals])
-            draw(panel, lams, alpha, finals[0][client].corrupted, handles)
-        title = f"{key.row}\n{key.place}" if has_several_rows else key.place
+            draw_client(panel, lams, alpha, finals[0][client].corrupted, handles)
+        title = f"{key.row}\n{key.scenario}" if has_several_rows else key.scenario
         panel.set_title(f"{title}, seed {groups[key][0].seeds[0]}")
         scale_x(panel, lams.tolist(), lam_label(groups[key]), log_from=0)
     panels[0].set_ylim(bottom=0)
-    return style.finish(figure, panels, "Client's final weight α (%)", ordered(handles), style.note(cuts))
+    return style.finish(figure, panels, "Client's final weight α (%)", benign_first(handles), style.note(cuts))
 
 
-def _of_first_seed(cells: list[Cell]) -> dict[float, int]:
-    """By lambda, the run with the first seed of the first cell, where a cell has it."""
-    seed = cells[0].seeds[0]
-    return {cell.lam: cell.runs[cell.seeds.index(seed)] for cell in cells if cell.lam and seed in cell.seeds}
+def _runs_by_lam(settings: list[Setting]) -> dict[float, int]:
+    """By lambda, the run with the first seed of the first setting, of settings that have it."""
+    seed = settings[0].seeds[0]
+    return {s.lam: s.runs[s.seeds.index(seed)] for s in settings if s.lam and seed in s.seeds}
 
 
-def _final(clients: pa.Table) -> dict[int, Weight]:
+def _final_weights(clients: pa.Table) -> dict[int, FinalWeight]:
     """Each client's weight after the last round of a run."""
     last = clients.filter(pc.equal(clients["round"], pc.max(clients["round"]))).to_pydict()
     rows = zip(last["client_id"], last["alpha"], last["corrupted"], strict=True)
-    return {client: Weight(alpha, corrupted) for client, alpha, corrupted in rows}
+    return {client: FinalWeight(alpha, corrupted) for client, alpha, corrupted in rows}

@@ -5,96 +5,97 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedsim.report.cells import Cell, Results, data_sets, is_clean
-from fedsim.report.measure import Measure, measures
-from fedsim.report.names import data_name, wrong_name
+from fedsim.report.accuracy import closing_notes, final_number, final_text
+from fedsim.report.metric import Metric, metrics_by_data
+from fedsim.report.names import data_name, percent, threat_name
+from fedsim.report.results import Results, Setting, Threat, data_sets
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.summary import final_mean
-from fedsim.report.table import Column, Row, Table, after, best_in_bold, closing_notes, number_of
+from fedsim.report.table import Column, Row, Table, with_best_in_bold
 
-LEAST = 3  # kinds of what is wrong that make a comparison
-
-
-class Wrong(NamedTuple):
-    """What corrupted clients do, whatever their share."""
-
-    corruption: str
-    attack: str
+MIN_THREATS = 3  # that make a comparison
+MAX_COLUMNS = 9  # of a table in a terminal
 
 
-class Grid(NamedTuple):
-    """The cells of a data set by row, by what is wrong and by the share of corrupted clients."""
+class ThreatGrid(NamedTuple):
+    """The settings of a data set by row, by threat and by the share of corrupted clients."""
 
     results: Results
     data: str
-    measure: Measure
+    metric: Metric
     rows: list[str]
-    wrongs: list[Wrong]
+    threats: list[Threat]
     fractions: list[float]
-    cells: dict[tuple[str, Wrong, float], Cell]
-    clean: dict[str, Cell]  # by row
+    settings: dict[tuple[str, Threat, float], Setting]
+    clean: dict[str, Setting]
+    """By row."""
 
-    def final(self, cell: Cell | None) -> float:
+    def final(self, setting: Setting | None) -> float:
         """The mean over seeds; NaN: no such runs, or all have diverged."""
-        return math.nan if cell is None else final_mean(cell, self.measure)
+        return math.nan if setting is None else self.metric.final_mean(setting)
 
-    def worst(self, row: str, fraction: float) -> Cell | None:
-        """The cell of the worst mean at this share; one whose runs have all diverged is worse than any."""
-        found = [self.cells[key] for wrong in self.wrongs if (key := (row, wrong, fraction)) in self.cells]
-        sign = -1 if self.measure.higher_is_better else 1
-        badness = lambda cell: math.inf if math.isnan(value := self.final(cell)) else sign * value
-        return max(found, key=badness, default=None)
+    def worst(self, row: str, fraction: float) -> Setting | None:
+        """The setting of the worst mean at this share; one whose runs have all diverged is worse than any."""
+        settings = [self.settings[key] for threat in self.threats if (key := (row, threat, fraction)) in self.settings]
+        return min(settings, key=self.metric.score, default=None)
+
+    def worst_by_fraction(self, row: str) -> list[Setting | None]:
+        """The clean setting, if any row has one, and the worst at each share."""
+        clean = [self.clean.get(row)] if self.clean else []
+        return clean + [self.worst(row, fraction) for fraction in self.fractions]
 
 
-def grids(results: Results) -> list[Grid]:
-    """A grid for each data set on which three or more things are wrong with clients."""
-    measure_of = measures(results.cells)
-    names = dict(zip(results.cells, row_names(results.cells), strict=True))
-    found = []
-    for data in data_sets(results.cells):
-        mine = [cell for cell in results.cells if cell.data == data]
-        bad = [cell for cell in mine if not is_clean(cell.scenario)]
-        wrongs = list(dict.fromkeys(Wrong(cell.corruption, cell.attack) for cell in bad))
-        if len(wrongs) >= LEAST:
-            cells = {(names[cell], Wrong(cell.corruption, cell.attack), cell.fraction): cell for cell in bad}
-            clean = {names[cell]: cell for cell in mine if is_clean(cell.scenario)}
-            fractions = sorted({cell.fraction for cell in bad})
-            rows = ordered_rows(mine, [names[cell] for cell in mine])
-            found.append(Grid(results, data, measure_of[data], rows, wrongs, fractions, cells, clean))
-    return found
+def threat_grids(results: Results) -> list[ThreatGrid]:
+    """A grid for each data set with at least three threats."""
+    metric_of = metrics_by_data(results.settings)
+    names = row_names(results.settings)
+    grids = []
+    for data in data_sets(results.settings):
+        data_settings = [setting for setting in results.settings if setting.data == data]
+        corrupted = [setting for setting in data_settings if not setting.scenario.is_clean]
+        threats = list(dict.fromkeys(setting.scenario.threat for setting in corrupted))
+        if len(threats) >= MIN_THREATS:
+            settings = {(names[s], s.scenario.threat, s.fraction): s for s in corrupted}
+            clean = {names[setting]: setting for setting in data_settings if setting.scenario.is_clean}
+            fractions = sorted({setting.fraction for setting in corrupted})
+            rows = ordered_rows((setting, names[setting]) for setting in data_settings)
+            grids.append(ThreatGrid(results, data, metric_of[data], rows, threats, fractions, settings, clean))
+    return grids
 
 
 def worst_tables(results: Results) -> list[Table]:
     """A table for each data set with several attacks: each rule's worst mean at each share of corrupted clients."""
-    return [_table(grid) for grid in grids(results)]
+    return [_table(grid) for grid in threat_grids(results)]
 
 
-def _table(grid: Grid) -> Table:
-    columns = [Column("Clean", "")] if grid.clean else []
-    columns += [Column("Worst", f"{100 * fraction:.3g} %") for fraction in grid.fractions]
+def _table(grid: ThreatGrid) -> Table:
+    columns = [Column("Clean")] if grid.clean else []
+    columns += [Column("Worst", percent(fraction)) for fraction in grid.fractions]
+    rules = {row: setting.aggregator for (row, _, _), setting in grid.settings.items()}
     rows = []
     for row in grid.rows:
-        cells = [grid.clean.get(row)] if grid.clean else []
-        cells += [grid.worst(row, fraction) for fraction in grid.fractions]
-        numbers = tuple(None if cell is None else number_of(cell, grid.measure) for cell in cells)
-        one = next(cell for cell in grid.cells if cell[0] == row)
-        rows.append(Row(row, numbers, grid.cells[one].aggregator))
-    kinds = ", ".join(wrong_name(*wrong) for wrong in grid.wrongs)
-    title = f"{grid.measure.title}{grid.measure.unit} {after(grid.cells.values())}, worst of {len(grid.wrongs)}"
-    subtitle = "the worst mean over seeds, and its deviation; best in bold"
-    notes = (f"Worst of: {kinds}.", *closing_notes(grid.results, grid.data, grid.measure))
-    table = Table(data_name(grid.data), title, subtitle, tuple(columns), tuple(rows), notes, digits=grid.measure.digits)
-    return best_in_bold(table, grid.measure)
+        shown = grid.worst_by_fraction(row)
+        entries = tuple(None if setting is None else final_number(setting, grid.metric) for setting in shown)
+        rows.append(Row(row, entries, rules[row]))
+    kinds = ", ".join(threat_name(*threat) for threat in grid.threats)
+    table = Table(
+        f"{grid.metric.label} {final_text(grid.settings.values())}, worst of {len(grid.threats)}",
+        tuple(columns),
+        tuple(rows),
+        data=data_name(grid.data),
+        subtitle="the worst mean over seeds, and its deviation; best in bold",
+        notes=(f"Worst of: {kinds}.", *closing_notes(grid.results, grid.data, grid.metric)),
+        digits=grid.metric.digits,
+    )
+    return with_best_in_bold(table, grid.metric)
 
 
-def narrow(tables: Sequence[Table], results: Results, most: int = 9) -> list[Table]:
-    """The tables for a terminal: where one has more than `most` columns, its worst-case table in its place."""
+def narrow(tables: Sequence[Table], results: Results, max_columns: int = MAX_COLUMNS) -> list[Table]:
+    """The tables for a terminal: a worst-case table, where there is one, instead of a table with too many columns."""
     worst = {table.data: table for table in worst_tables(results)}
     shown = []
     for table in tables:
-        if len(table.columns) <= most or table.data not in worst:
-            shown.append(table)
-        else:
+        if len(table.columns) > max_columns and table.data in worst:
             note = f"table.md and the figures have all {len(table.columns)} columns."
-            shown.append(replace(worst[table.data], notes=(*worst[table.data].notes, note)))
+            table = replace(worst[table.data], notes=(*worst[table.data].notes, note))
+        shown.append(table)
     return shown

@@ -1,1 +1,1 @@
-"""Run folders: what lies on disk, and how it gets there unbroken."""
+"""Run folders: the files of an experiment, and how they are written."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a group's runs, by orbax: the newest only, written while the next rounds run."""
+"""Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
 import time
 from pathlib import Path
@@ -7,14 +7,15 @@ from typing import Any
 
 import jax
 
-from fedsim.core.types import ServerState
+from fedsim.core.types import SimulationState
 from fedsim.errors import RunFolderError
 
 
 class Checkpoints:
-    """The states [S] of a group's runs in the folder `path`; a context, at whose end all is written.
+    """The states [S] of a group's runs in the folder `path`, at least `seconds` apart.
 
-    At least `seconds` pass between two checkpoints.
+    A context manager, which waits at its end until everything is written. Methods raise `RunFolderError` if files are
+    broken or cannot be written.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -26,7 +27,7 @@ class Checkpoints:
         try:
             self._manager = ocp.CheckpointManager(path.absolute(), options=options)
         except (OSError, ValueError) as error:
-            raise self._failed(error) from None
+            raise self._write_error(error) from None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -38,36 +39,36 @@ class Checkpoints:
             self._manager.close()
         except (OSError, ValueError) as failure:
             if error is None:
-                raise self._failed(failure) from None
+                raise self._write_error(failure) from None
 
     def latest_round(self) -> int | None:
-        """The round of the checkpoint, if there is one."""
+        """The round of the checkpoint; None if there is none."""
         return self._manager.latest_step()
 
-    def restore(self, round_: int, like: ServerState) -> ServerState:
+    def restore(self, round_: int, like: SimulationState) -> SimulationState:
         """The states after `round_`, with the shapes and shardings of `like`."""
         here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         place = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
         key_data = jax.eval_shape(jax.random.key_data, like.key)
         key: Any = jax.ShapeDtypeStruct(key_data.shape, key_data.dtype, sharding=like.key.sharding)
-        wanted = jax.tree.map(place, like._replace(key=key))
+        template = jax.tree.map(place, like._replace(key=key))
         try:
-            found = self._manager.restore(round_, args=self._ocp.args.StandardRestore(wanted))
+            states = self._manager.restore(round_, args=self._ocp.args.StandardRestore(template))
         except (OSError, ValueError, KeyError) as error:
             raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
-        return found._replace(key=jax.random.wrap_key_data(found.key))
+        return states._replace(key=jax.random.wrap_key_data(states.key))
 
-    def save(self, round_: int, states: ServerState, now: bool = False) -> None:
-        """Starts to write `states`, unless the last checkpoint is too young and it need not be `now`, or has them."""
-        is_young = time.monotonic() - self._last < self._seconds
-        if (is_young and not now) or self.latest_round() == round_:
+    def save(self, round_: int, states: SimulationState, now: bool = False) -> None:
+        """Starts to write `states`, unless they are saved already, or less than `seconds` have passed and not `now`."""
+        is_recent = time.monotonic() - self._last < self._seconds
+        if (is_recent and not now) or self.latest_round() == round_:
             return
         plain = states._replace(key=jax.random.key_data(states.key))
         try:
             self._manager.save(round_, args=self._ocp.args.StandardSave(plain))
         except (OSError, ValueError) as error:
-            raise self._failed(error) from None
+            raise self._write_error(error) from None
         self._last = time.monotonic()
 
-    def _failed(self, error: Exception) -> RunFolderError:
+    def _write_error(self, error: Exception) -> RunFolderError:
         return RunFolderError(f"{self._path}: cannot be written: {error}")

@@ -1,11 +1,11 @@
-"""What happens while an experiment runs. One stream of events, and observers that each do their part of it."""
+"""Events of an experiment that runs. Observers see one stream of events, and each handles those it needs."""
 
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from fedsim.core.types import ServerState, Variables
+from fedsim.core.types import SimulationState, Variables
 from fedsim.runs.schemas import Tables
 
 
@@ -14,17 +14,20 @@ class Started:
     """The plan is fixed; nothing has been computed."""
 
     num_runs: int
-    num_rounds: int  # over all runs
-    names: tuple[str, ...] = field(default=(), compare=False)  # of each run, what tells it apart
+    num_rounds: int
+    """Sum over all runs."""
+    names: tuple[str, ...] = field(default=(), compare=False)
+    """A unique name for each run."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What goes on with a group: "compiling", "running", or why it does not run here."""
+    """The status of a group: "compiling", "running", or why this process does not run it."""
 
     group: int
     num_groups: int
-    title: str  # for example "arfl, 15 runs"
+    title: str
+    """For example "arfl, 15 runs"."""
     text: str
 
     def __str__(self) -> str:
@@ -32,44 +35,51 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A group is complete from an earlier start."""
+class GroupSkipped:
+    """A group was completed before this start."""
 
     group: int
-    num_rounds: int  # over its runs
+    num_rounds: int
+    """Sum over its runs."""
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A group begins, or goes on after `after` (-1: from its start). What came of later rounds is void."""
+class GroupStarted:
+    """A group starts, or resumes after a checkpoint. Results of later rounds are invalid."""
 
     group: int
     after: int
-    num_rounds: int  # that are done, over its runs
+    """The round of the checkpoint; -1: it starts from the initial model."""
+    num_rounds: int
+    """Completed rounds, sum over its runs."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A chunk of rounds is done and evaluated."""
+    """A chunk of rounds is completed and evaluated."""
 
     group: int
     round: int
-    tables: Tables  # new rows
-    num_rounds: int  # since the evaluation before, over the group's runs
-    states: ServerState | None  # [S] all that is needed to go on from here; None: nothing is left to do
+    tables: Tables
+    """The new rows."""
+    num_rounds: int
+    """Rounds since the last evaluation, sum over the group's runs."""
+    states: SimulationState | None
+    """States [S] from which the group can resume; None after the last round."""
 
 
 @dataclass(frozen=True)
-class Last:
-    """The states after the last round, to be kept for more rounds."""
+class FinalState:
+    """The states after the last round, which are kept to add more rounds."""
 
     group: int
     round: int
-    states: ServerState  # [S]
+    states: SimulationState
+    """[S]"""
 
 
 @dataclass(frozen=True)
-class Trained:
+class RunModel:
     """A run's model after its last round."""
 
     run: int
@@ -77,25 +87,28 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class RunData:
     """The training data of a run, as its clients have them."""
 
     run: int
-    arrays: dict[str, np.ndarray]  # the fields of `ClientData`
+    arrays: dict[str, np.ndarray]
+    """The fields of `ClientData`."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """Nothing more comes of a group, whether it is complete or not."""
+class GroupFinished:
+    """The last event of a group, whether it is complete or not."""
 
     group: int
 
 
-Event: TypeAlias = Started | Status | Kept | Begun | Evaluated | Last | Trained | Prepared | Ended
+Event: TypeAlias = (
+    Started | Status | GroupSkipped | GroupStarted | Evaluated | FinalState | RunModel | RunData | GroupFinished
+)
 
 
 class Observer(Protocol):
-    """Sees every event of an experiment, in order; an observer acts on those it is for."""
+    """Sees every event of an experiment, in order."""
 
     def __call__(self, event: Event) -> None:
-        """Raises what ends the experiment."""
+        """Handles the event. An exception ends the experiment."""

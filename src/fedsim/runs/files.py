@@ -1,4 +1,4 @@
-"""Files that are whole or not there: each is written under another name and then moved into place."""
+"""Atomic writes: a file is written under another name and then moved into place."""
 
 import os
 from collections.abc import Callable
@@ -9,32 +9,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedsim.datasets.raw import BROKEN
+from fedsim.datasets.cache import LOAD_ERRORS
 from fedsim.errors import RunFolderError
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """`write` gets a path beside `path`, which is then moved there; makes the folder. `RunFolderError` if it fails."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Calls `write` with a temporary path, which is then moved to `path`; creates the folder if needed.
+
+    Raises `RunFolderError` if that fails.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(exist_ok=True)
-        write(beside)
-        os.replace(beside, path)
+        write(temporary)
+        os.replace(temporary, path)
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """A table as parquet."""
-    write_atomically(path, lambda beside: pq.write_table(table, beside))
+    """Writes a table as parquet."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
 
 
-def read_table(path: Path, schema: pa.Schema, remedy: str, others: bool = False) -> pa.Table:
-    """The table at `path`; `others` of its columns, too. `RunFolderError`, with the `remedy`, where it is broken."""
+def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool = False) -> pa.Table:
+    """The columns of `schema`, or with `extra_columns` all columns, of the table at `path`.
+
+    Raises `RunFolderError`, with the `remedy`, if it is broken.
+    """
     try:
-        if others:
+        if extra_columns:
             schema = pa.schema([*schema, *(field for field in pq.read_schema(path) if field.name not in schema.names)])
         return pq.read_table(path, schema=schema)
     except FileNotFoundError:
@@ -44,19 +50,19 @@ def read_table(path: Path, schema: pa.Schema, remedy: str, others: bool = False)
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Arrays by name as an .npz file."""
+    """Writes arrays by name as an .npz file."""
 
-    def write(beside: Path) -> None:
-        with beside.open("wb") as file:
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
             np.savez(file, **arrays)
 
     write_atomically(path, write)
 
 
 def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
-    """What `write_arrays` wrote; `RunFolderError`, with the `remedy`, where there is none."""
+    """The arrays that `write_arrays` wrote. Raises `RunFolderError`, with the `remedy`, if there are none."""
     try:
         with np.load(path) as file:
             return dict(file)
-    except BROKEN as error:
+    except LOAD_ERRORS as error:
         raise RunFolderError(f"{path}: cannot be read: {str(error).partition(chr(10))[0]}; {remedy}") from None

@@ -1,4 +1,4 @@
-"""Who works on what: locks on files, which the operating system takes from a process that ends, however it ends."""
+"""Process locks: lock files, which the operating system releases when a process ends."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from fedsim.errors import RunFolderError
 
 @contextmanager
 def lock(path: Path, wait: bool = False) -> Iterator[bool]:
-    """Whether this process alone holds the lock file `path`, until the end of the block; `wait` until it does.
+    """Whether this process holds the lock file `path` until the end of the block; with `wait`, waits until it does.
 
-    The file stays. Raises `RunFolderError` where it cannot be written.
+    The file stays. Raises `RunFolderError` if it cannot be written.
     """
     file_lock = FileLock(path, timeout=-1 if wait else 0)
     try:

@@ -1,8 +1,8 @@
-"""The contracts of all that can be plugged in, as checks: one a file.
+"""Checks of the contracts of everything that can be plugged in, one per file.
 
-Each check puts a thing through its contract, clause by clause, and raises `AssertionError` with one sentence at the
-first clause that is broken; the sentence starts with the clause's name. `skip` leaves clauses out by name: a rule that
-adds noise cannot give identical clients their own update, say. Every file has its names in `CLAUSES`.
+Each check runs clause by clause and raises `AssertionError` with one sentence, which starts with the clause's name, at
+the first clause that is violated. `skip` leaves out clauses by name: a rule that adds noise, for example, cannot return
+the common update of identical clients. `CLAUSES` in each file has their names.
 """
 
 from fedsim.testing.aggregators import check_aggregator

@@ -1,4 +1,4 @@
-"""The contract of a local training rule, as `fedsim.algorithms` states it."""
+"""The contract of a local training algorithm, as `fedsim.algorithms` states it."""
 
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
@@ -8,174 +8,172 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.local import LocalSGD
 from fedsim.core.settings import Scalar
-from fedsim.core.types import (
-    Algorithm,
-    Array,
-    Client,
-    ClientData,
-    HParams,
-    LocalTraining,
-    PyTree,
-    ServerState,
-    Trained,
-    Variables,
-)
-from fedsim.testing import tiny
-from fedsim.testing.clauses import check, largest, numbers, require, require_close, require_finite, require_like, rows
+from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, SimulationState, Variables
+from fedsim.testing import require, tiny
+from fedsim.testing.clauses import RoundsCase, by_name, check, stack_trees, take_rows, vmap
 
 KEY = jax.random.key(0)
-RATE, EPOCHS, ROUNDS = 0.1, 2, 3
-NUM_CLIENTS = len(tiny.COUNTS)
-
-Train = Callable[[Client, PyTree, PyTree, Scalar], Trained]  # client, memory, shared, learning rate
+LEARNING_RATE, NUM_ROUNDS = 0.1, 3
+NUM_CLIENTS = len(tiny.NUM_EXAMPLES)
 
 
-class _Case:
+class _Case(RoundsCase):
+    """Its rounds are those of each client alone, from the initial model."""
+
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
         self.algorithm = algorithm
-        self.data = tiny.federation(np.random.default_rng(seed))
-        self.clients = Client(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.counts)
-        self.start: Variables = tiny.task().init(jax.random.key(seed))
-        self.memory, self.shared = algorithm.init(self.start.params)
-        self.jitted: Train = jax.jit(self.train)
+        self.data = tiny.draw_data(np.random.default_rng(seed))
+        self.start: Variables = tiny.make_task().init(jax.random.key(seed))
+        self.client_state, self.server_state = algorithm.init(self.start.params)
+        clients = ClientSlice(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.num_examples)
+        self.clients = [take_rows(clients, i) for i in range(NUM_CLIENTS)]
+        inputs = {f"client {i}": self.inputs(client, LEARNING_RATE) for i, client in enumerate(self.clients)}
+        super().__init__(self.train, (), inputs, compile=True)
 
-    def train(self, client: Client, memory: PyTree, shared: PyTree, rate: Scalar) -> Trained:
+    def inputs(self, client: ClientSlice, learning_rate: Scalar) -> tuple[ClientSlice, PyTree, PyTree, Scalar]:
+        return client, self.client_state, self.server_state, learning_rate
+
+    def train(
+        self, state: tuple[()], client: ClientSlice, client_state: PyTree, server_state: PyTree, learning_rate: Scalar
+    ) -> tuple[LocalResult, tuple[()]]:
         """One client's training from the initial model."""
-        sizes = {"epochs": EPOCHS, "batch_size": tiny.BATCH_SIZE, "max_count": max(tiny.COUNTS)}
-        sgd = LocalSGD(tiny.task(), optax.sgd(rate), **sizes)
+        sgd = LocalSGD(tiny.make_task(), optax.sgd(learning_rate), tiny.TRAINING)
         run = partial(sgd.train, self.start, self.data, client, jax.random.fold_in(KEY, client.client_id))
-        return self.algorithm.train(LocalTraining(self.start, sgd.num_steps(client), rate, run), memory, shared)
+        local = LocalTraining(self.start, sgd.num_steps(client), learning_rate, run)
+        return self.algorithm.train(local, client_state, server_state), state
+
+    @property
+    def results(self) -> list[LocalResult]:
+        """Each client's result in its first round."""
+        return [round.result for round in self.rounds]
 
     @cached_property
-    def trained(self) -> list[Trained]:
-        """Each client alone, in its first round."""
-        return [self.jitted(rows(self.clients, i), self.memory, self.shared, RATE) for i in range(NUM_CLIENTS)]
+    def simulate(self) -> Callable[[ClientData, int], tuple[SimulationState, SimulationState, Array]]:
+        """`(data, num_rounds) -> (state before, state after, client ids [K] of the first round)`."""
+        simulation = tiny.make_simulation(algorithm=self.algorithm)
+        hparams = HParams(LEARNING_RATE)
 
-    @cached_property
-    def rounds(self) -> Callable[[ClientData, int], tuple[ServerState, ServerState, Array]]:
-        """A simulation of so many rounds: the states before and after it, and who took part in the first."""
-        simulation = tiny.simulation(algorithm=lambda hparams: self.algorithm)
-        hparams = HParams(RATE)
-
-        def run(data: ClientData, num_rounds: Array) -> tuple[ServerState, ServerState, Array]:
+        def run(data: ClientData, num_rounds: Array) -> tuple[SimulationState, SimulationState, Array]:
             before = simulation.init(KEY, data, hparams)
-            after, records = simulation.run_rounds(before, data, hparams, ROUNDS, num_rounds)
+            after, records = simulation.run_rounds(before, data, hparams, NUM_ROUNDS, num_rounds)
             return before, after, records.client_ids[0]
 
         return jax.jit(run)
 
 
 def _train(case: _Case) -> None:
-    for trained in case.trained:
-        require(isinstance(trained, Trained), f"the result is {type(trained).__name__}, no Trained")
-        require_like(trained.variables, case.start, "the trained model")
-        require_like(trained.memory, case.memory, "what a client remembers")
-        require_like(trained.message, case.trained[0].message, "the message")
+    for result in case.results:
+        require.true(isinstance(result, LocalResult), f"the result must be a LocalResult, got {type(result).__name__}")
+        require.like(result.variables, case.start, "the trained model")
+        require.like(result.client_state, case.client_state, "client_state")
+        require.like(result.message, case.results[0].message, "the message")
 
 
 def _finite(case: _Case) -> None:
-    for trained in case.trained:
-        require_finite(trained.variables, "the trained model")
-        require_finite((trained.memory, trained.message), "what a client remembers or sends")
+    for result in case.results:
+        require.finite(result.variables, "the trained model")
+        require.finite(result.client_state, "client_state")
+        require.finite(result.message, "the message")
 
 
-def _share(case: _Case) -> None:
-    messages = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[trained.message for trained in case.trained])
+def _update_server_state(case: _Case) -> None:
+    messages = stack_trees([result.message for result in case.results])
     for name, factor in (("all", 1), ("no", 0)):
-        sent = jax.tree.map(lambda a, factor=factor: factor * a, messages)
+        masked = jax.tree.map(lambda a, factor=factor: factor * a, messages)
         valid = jnp.full(NUM_CLIENTS, bool(factor))
-        shared = case.algorithm.share(case.shared, sent, valid, 2 * NUM_CLIENTS)
-        require_like(shared, case.shared, f"with {name} clients valid what is shared")
-        require_finite(shared, f"with {name} clients valid what is shared")
+        server_state = case.algorithm.update_server_state(case.server_state, masked, valid, 2 * NUM_CLIENTS)
+        require.like(server_state, case.server_state, f"with {name} clients valid server_state")
+        require.finite(server_state, f"with {name} clients valid server_state")
 
 
 def _scale(case: _Case) -> None:
     if case.algorithm.scale is None:
         return
-    messages = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[trained.message for trained in case.trained])
-    for name, share in (("all", 1 / NUM_CLIENTS), ("no", 0.0)):
-        sent = jax.tree.map(lambda a, share=share: a if share else jnp.zeros_like(a), messages)
-        factor = case.algorithm.scale(sent, jnp.full(NUM_CLIENTS, share))
-        require_like(factor, jnp.float32(0), f"with {name} clients valid the factor of the update")
-        require_finite(factor, f"with {name} clients valid the factor of the update")
+    messages = stack_trees([result.message for result in case.results])
+    for name, weight in (("all", 1 / NUM_CLIENTS), ("no", 0.0)):
+        masked = jax.tree.map(lambda a, weight=weight: a if weight else jnp.zeros_like(a), messages)
+        factor = case.algorithm.scale(masked, jnp.full(NUM_CLIENTS, weight))
+        require.like(factor, jnp.float32(0), f"with {name} clients valid the factor")
+        require.finite(factor, f"with {name} clients valid the factor")
 
 
 def _jit(case: _Case) -> None:
-    eager = case.train(rows(case.clients, 1), case.memory, case.shared, RATE)
-    require_close(case.trained[1], eager, "a client trains to something else inside jax.jit", largest(eager))
+    """For one client only: many small programs take their time outside of `jax.jit`."""
+    eager, _ = case.train((), *case.rounds[1].inputs)
+    require.close(case.results[1], eager, "inside jax.jit the result differs", require.max_abs(eager))
 
 
-def _vmap(case: _Case) -> None:
-    mapped = jax.jit(jax.vmap(case.train, (0, None, None, None)))
-    together = mapped(case.clients, case.memory, case.shared, RATE)
-    for i, alone in enumerate(case.trained):
-        sentence = "beside others, inside jax.vmap, a client trains to something else than alone"
-        require_close(rows(together, i), alone, sentence, largest(alone))
+def _zero_learning_rate(case: _Case) -> None:
+    result, _ = case.jitted((), *case.inputs(case.clients[1], 0.0))
+    require.close(result.variables, case.start, "with learning rate 0 the model must not change, but differs")
 
 
-def _still(case: _Case) -> None:
-    trained = case.jitted(rows(case.clients, 1), case.memory, case.shared, 0.0)
-    require_close(trained.variables, case.start, "with learning rate 0 the model moves")
+def _not_sampled(case: _Case) -> None:
+    before, after, ids = case.simulate(case.data, 1)
+    rest = np.setdiff1d(np.arange(NUM_CLIENTS), np.asarray(ids))
+    states = zip(require.to_float64(before.client_states), require.to_float64(after.client_states), strict=True)
+    is_same = all((a[rest] == b[rest]).all() for a, b in states)
+    require.true(is_same, "client_state must not change in a round in which the client is not sampled")
 
 
-def _unselected(case: _Case) -> None:
-    before, after, ids = case.rounds(case.data, 1)
-    out = np.setdiff1d(np.arange(NUM_CLIENTS), np.asarray(ids))
-    same = all((a[out] == b[out]).all() for a, b in zip(numbers(before.memory), numbers(after.memory), strict=True))
-    require(same, "in a round without it a client's memory changes")
+def _independent(case: _Case) -> None:
+    """All other clients keep a single, different example."""
+    _, after, ids = case.simulate(case.data, 1)
+    client = ids[-1]  # the smallest of them
+    others = jnp.arange(NUM_CLIENTS) != client
+    owner = np.repeat(np.arange(NUM_CLIENTS), tiny.NUM_EXAMPLES)
+    changed = case.data._replace(
+        x=jnp.where(others[owner][:, None], -case.data.x, case.data.x),
+        num_examples=jnp.where(others, 1, case.data.num_examples),
+    )
+    _, after_change, ids_after = case.simulate(changed, 1)
+    require.true(client in ids_after, "the cohort must not depend on the data")
+    actual, expected = take_rows(after_change.client_states, client), take_rows(after.client_states, client)
+    message = "client_state must not depend on other clients' data, but differs"
+    require.close(actual, expected, message, require.max_abs(expected))
 
 
-def _alone(case: _Case) -> None:
-    """All others lose their examples but for one, and that is another."""
-    _, after, ids = case.rounds(case.data, 1)
-    one = ids[-1]  # the smallest of them
-    others = jnp.arange(NUM_CLIENTS) != one
-    owner = np.repeat(np.arange(NUM_CLIENTS), tiny.COUNTS)
-    other_x = jnp.where(others[owner][:, None], -case.data.x, case.data.x)
-    changed = case.data._replace(x=other_x, counts=jnp.where(others, 1, case.data.counts))
-    _, after_change, ids_after = case.rounds(changed, 1)
-    require(one in ids_after, "another cohort")
-    memory, wanted = rows(after_change.memory, one), rows(after.memory, one)
-    sentence = "what a client remembers depends on the data of others in its round"
-    require_close(memory, wanted, sentence, largest(wanted))
+def _simulation(case: _Case) -> None:
+    _, state, _ = case.simulate(case.data, NUM_ROUNDS)
+    for name in ("variables", "client_states", "server_state"):
+        require.finite(getattr(state, name), f"after {NUM_ROUNDS} rounds {name}")
 
 
-def _rounds(case: _Case) -> None:
-    _, state, _ = case.rounds(case.data, ROUNDS)
-    require_finite((state.variables, state.memory, state.shared), f"after {ROUNDS} rounds model, memory or shared")
-
-
-_CLAUSES = {
-    "train": _train,
-    "finite": _finite,
-    "share": _share,
-    "scale": _scale,
-    "jit": _jit,
-    "vmap": _vmap,
-    "still": _still,
-    "unselected": _unselected,
-    "alone": _alone,
-    "rounds": _rounds,
-}
-CLAUSES = tuple(_CLAUSES)
+CLAUSES = by_name(
+    _train,
+    _finite,
+    _update_server_state,
+    _scale,
+    _jit,
+    vmap,
+    _zero_learning_rate,
+    _not_sampled,
+    _independent,
+    _simulation,
+)
 
 
 def check_algorithm(algorithm: Algorithm, *, seed: int = 0, skip: Collection[str] = ()) -> None:
-    """Raises `AssertionError` with a sentence where it breaks the contract; `skip` names clauses to leave out.
+    """Raises `AssertionError` with a sentence if `algorithm` violates the contract; `skip` names clauses to leave out.
 
-    Softmax regression at four clients of 2 to 9 examples. The clauses:
+    Softmax regression on four clients with 2 to 9 examples. The clauses:
 
-    - train: the trained model is like the broadcast one, the memory like that of `init`, messages are all alike;
-    - finite: model, memory and message;
-    - share: what is shared keeps structure, shapes and dtypes and is finite, also where nobody is valid;
-    - scale: where there is one, a finite number, also where nobody is valid;
-    - jit: the same results in there;
-    - vmap: the same results in there, beside clients of other sizes;
-    - still: with learning rate 0 the model stays as it is;
-    - unselected: a client that is not in the cohort keeps its memory;
-    - alone: what a client remembers of its first round does not depend on the others' data;
-    - rounds: three rounds run in a loop, and everything stays finite.
+    - train: the model is like the broadcast one, `client_state` like that of `init`, all messages have one structure;
+    - finite: model, `client_state` and message;
+    - update_server_state: keeps structure, shapes and dtypes and is finite, also without valid clients;
+    - scale: if the algorithm has it, a finite number, also without valid clients;
+    - jit: the result is the same inside;
+    - vmap: the results are the same inside, in lockstep with clients of other sizes;
+    - zero_learning_rate: the model does not change;
+    - not_sampled: a client that is not in the cohort keeps its state;
+    - independent: a client's state after its first round does not depend on the others' data;
+    - simulation: three rounds run in a loop, and everything stays finite.
+
+    >>> import fedsim
+    >>> from fedsim.testing import check_algorithm
+    >>> check_algorithm(fedsim.algorithms.fedprox(mu=0.1))
     """
-    check(_CLAUSES, lambda: _Case(algorithm, seed), skip)
+    check(CLAUSES, lambda: _Case(algorithm, seed), skip)

@@ -8,18 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.types import ClientData, Corruption, DataSpec
-from fedsim.testing.clauses import check, numbers, require, require_close, require_finite, require_like
+from fedsim.core.contracts import Corruption
+from fedsim.core.types import Array, ClientData, DataSpec
+from fedsim.testing import require
+from fedsim.testing.clauses import by_name, check
 
 KEY = jax.random.key(0)
-COUNTS = (1, 4, 6, 3, 5)
+NUM_EXAMPLES = (1, 4, 6, 3, 5)
 CORRUPTED = (False, True, False, True, True)
-FIELDS = ("x", "y", "counts")  # that a corruption may change
+CHANGEABLE = ("x", "y", "num_examples")
 SPECS = {
     "images": DataSpec("image", "classes", 3, (4, 4, 1), "uint8"),
     "texts": DataSpec("text", "classes", 7, (6,), "int8", (6,)),
     "vectors": DataSpec("vector", "classes", 3, (5,), "float32"),
-    "vectors with numbers to predict": DataSpec("vector", "numbers", 0, (5,), "float32", (2,)),
+    "regression": DataSpec("vector", "numbers", 0, (5,), "float32", (2,)),
 }
 
 
@@ -32,21 +34,28 @@ class _Federation(NamedTuple):
 class _Case:
     def __init__(self, corruption: Corruption, spec: DataSpec | None, seed: int) -> None:
         self.corruption, rng = corruption, np.random.default_rng(seed)
-        specs = SPECS if spec is None else {"data like spec": spec}
-        fits = {name: one for name, one in specs.items() if not corruption.problem(one)}
-        self.federations = [_Federation(name, one, _federation(rng, one)) for name, one in fits.items()]
+        specs = SPECS if spec is None else {"the given spec": spec}
+        accepted = {name: spec for name, spec in specs.items() if _accepts(corruption, spec)}
+        self.federations = [_Federation(name, spec, _draw_data(rng, spec)) for name, spec in accepted.items()]
         self.jitted = jax.jit(corruption.apply, static_argnums=3)
         self.corrupted = jnp.asarray(CORRUPTED)
-        self.owner = np.repeat(np.arange(len(COUNTS)), COUNTS)
 
     @cached_property
     def results(self) -> list[tuple[_Federation, ClientData]]:
-        """Each federation with what becomes of it, inside of `jit`."""
-        return [(one, self.jitted(KEY, one.data, self.corrupted, one.spec)) for one in self.federations]
+        """Each federation with its corrupted data, computed inside `jit`."""
+        return [(given, self.jitted(KEY, given.data, self.corrupted, given.spec)) for given in self.federations]
 
 
-def _federation(rng: np.random.Generator, spec: DataSpec) -> ClientData:
-    shape, target_shape = (sum(COUNTS), *spec.shape), (sum(COUNTS), *spec.target_shape)
+def _accepts(corruption: Corruption, spec: DataSpec) -> bool:
+    try:
+        corruption.validate(spec)
+    except ValueError:
+        return False
+    return True
+
+
+def _draw_data(rng: np.random.Generator, spec: DataSpec) -> ClientData:
+    shape, target_shape = (sum(NUM_EXAMPLES), *spec.shape), (sum(NUM_EXAMPLES), *spec.target_shape)
     if np.dtype(spec.dtype).kind == "f":
         x: np.ndarray = rng.random(shape)
     else:
@@ -55,143 +64,153 @@ def _federation(rng: np.random.Generator, spec: DataSpec) -> ClientData:
     y: np.ndarray = rng.normal(size=target_shape)
     if spec.targets == "classes":
         y = rng.integers(0, spec.num_classes, target_shape)
-        y[0] = spec.num_classes - 1  # the last one is there
+        y[0] = spec.num_classes - 1  # so that the largest class occurs
     return ClientData(
         jnp.asarray(x, spec.dtype),
         jnp.asarray(y, jnp.int32 if spec.targets == "classes" else jnp.float32),
-        jnp.asarray(np.cumsum([0, *COUNTS[:-1]]), jnp.int32),
-        jnp.asarray(COUNTS, jnp.int32),
-        jnp.zeros(len(COUNTS), bool),
+        jnp.asarray(np.cumsum([0, *NUM_EXAMPLES[:-1]]), jnp.int32),
+        jnp.asarray(NUM_EXAMPLES, jnp.int32),
+        jnp.zeros(len(NUM_EXAMPLES), bool),
     )
 
 
-def _problem(case: _Case) -> None:
-    require(case.federations, "it says of all data that it is not for such")
+def _validate(case: _Case) -> None:
+    require.true(case.federations, "the corruption must accept some kind of data, but rejects all that are tried")
 
 
-def _declared(case: _Case) -> None:
-    unknown = sorted(set(case.corruption.changes) - set(FIELDS))
-    require(not unknown, f"it declares to change {unknown}; only {', '.join(FIELDS)} may change")
-
-
-def _shapes(case: _Case) -> None:
-    for one, after in case.results:
-        require(isinstance(after, ClientData), f"the result is {type(after).__name__}, no ClientData")
-        for name in ClientData._fields:
-            require_like(getattr(after, name), getattr(one.data, name), f"of {one.name} {name}")
-
-
-def _fields(case: _Case) -> None:
-    for one, after in case.results:
-        for name in set(FIELDS) | {"offsets"}:
-            if name not in case.corruption.changes:
-                same = jnp.array_equal(getattr(after, name), getattr(one.data, name))
-                require(same, f"of {one.name} it changes {name}, which it does not declare")
-
-
-def _benign(case: _Case) -> None:
-    benign = ~np.asarray(CORRUPTED)
-    for one, after in case.results:
-        for name, whose in (("x", benign[case.owner]), ("y", benign[case.owner]), ("counts", benign)):
-            same = np.array_equal(np.asarray(getattr(after, name))[whose], np.asarray(getattr(one.data, name))[whose])
-            require(same, f"of {one.name} it changes {name} of clients that are not corrupted")
-
-
-def _nobody(case: _Case) -> None:
-    for one in case.federations:
-        after = case.jitted(KEY, one.data, jnp.zeros(len(COUNTS), bool), one.spec)
-        same = all(np.array_equal(a, b) for a, b in zip(numbers(after), numbers(one.data), strict=True))
-        require(same, f"with nobody corrupted it changes {one.name}")
-
-
-def _labels(case: _Case) -> None:
-    for one, after in case.results:
-        if one.spec.targets == "classes":
-            inside = jnp.all((after.y >= 0) & (after.y < one.spec.num_classes))
-            require(inside, f"of {one.name} a label is not in 0..{one.spec.num_classes - 1}")
-
-
-def _counts(case: _Case) -> None:
-    for one, after in case.results:
-        fewer = jnp.all((after.counts >= 0) & (after.counts <= one.data.counts))
-        require(fewer, f"of {one.name} a count is raised, or negative")
-
-
-def _finite(case: _Case) -> None:
-    for one, after in case.results:
-        require_finite((after.x, after.y), f"of {one.name} an input or a target")
-
-
-def _same_key(case: _Case) -> None:
-    """With one federation, outside of `jit`: what NumPy draws inside would be a constant."""
-    one = case.federations[0]
-    first, second = (case.corruption.apply(KEY, one.data, case.corrupted, one.spec) for _ in range(2))
-    require_close(second, first, f"of {one.name} the same key makes something else the second time")
+def _changed_fields(case: _Case) -> None:
+    unknown = sorted(set(case.corruption.changed_fields) - set(CHANGEABLE))
+    require.true(not unknown, f"changed_fields must be among {', '.join(CHANGEABLE)}, got {unknown}")
 
 
 def _jit(case: _Case) -> None:
-    one, inside = case.results[0]
-    outside = case.corruption.apply(KEY, one.data, case.corrupted, one.spec)
-    sentence = f"of {one.name} it makes something else inside jax.jit"
-    if one.data.x.dtype.kind != "f":  # rounding may decide between two whole numbers
-        far = np.abs(np.asarray(inside.x, int) - np.asarray(outside.x, int)) > 1
-        require(not far.any(), sentence)
-        inside = inside._replace(x=outside.x)
-    require_close(inside, outside, sentence)
+    given, compiled = case.results[0]
+    eager = case.corruption.apply(KEY, given.data, case.corrupted, given.spec)
+    message = f"inside jax.jit the result differs ({given.name})"
+    if given.data.x.dtype.kind != "f":  # rounding may decide between two integers
+        is_far = np.abs(np.asarray(compiled.x, int) - np.asarray(eager.x, int)) > 1
+        require.true(not is_far.any(), message)
+        compiled = compiled._replace(x=eager.x)
+    require.close(compiled, eager, message)
+
+
+def _shapes(case: _Case) -> None:
+    for given, after in case.results:
+        require.true(isinstance(after, ClientData), f"the result must be ClientData, got {type(after).__name__}")
+        for name in ClientData._fields:
+            require.like(getattr(after, name), getattr(given.data, name), f"with {given.name} {name}")
+
+
+def _other_fields(case: _Case) -> None:
+    for given, after in case.results:
+        for name in {*CHANGEABLE, "offsets"} - case.corruption.changed_fields:
+            is_same = jnp.array_equal(getattr(after, name), getattr(given.data, name))
+            require.true(is_same, f"with {given.name} {name} must not change, as it is not in changed_fields")
+
+
+def _benign_clients(case: _Case) -> None:
+    benign = ~np.asarray(CORRUPTED)
+    is_benign_example = np.repeat(benign, NUM_EXAMPLES)
+    for given, after in case.results:
+        for name, rows in (("x", is_benign_example), ("y", is_benign_example), ("num_examples", benign)):
+            before_rows, after_rows = (np.asarray(getattr(data, name))[rows] for data in (given.data, after))
+            is_same = np.array_equal(before_rows, after_rows)
+            require.true(is_same, f"with {given.name} {name} of benign clients must not change")
+
+
+def _no_corrupted_clients(case: _Case) -> None:
+    for given in case.federations:
+        after = case.jitted(KEY, given.data, jnp.zeros(len(NUM_EXAMPLES), bool), given.spec)
+        is_same = all(
+            np.array_equal(a, b) for a, b in zip(require.to_float64(after), require.to_float64(given.data), strict=True)
+        )
+        require.true(is_same, f"with {given.name} and no corrupted clients nothing must change")
+
+
+def _labels(case: _Case) -> None:
+    for given, after in case.results:
+        _require_labels(after.y, given.spec, f"with {given.name} labels")
+
+
+def _require_labels(y: Array, spec: DataSpec, name: str) -> None:
+    if spec.targets == "classes":
+        is_class = jnp.all((y >= 0) & (y < spec.num_classes))
+        require.true(is_class, f"{name} must be from 0 to {spec.num_classes - 1}, got {jnp.min(y)} to {jnp.max(y)}")
+
+
+def _num_examples(case: _Case) -> None:
+    for given, after in case.results:
+        is_fewer = jnp.all((after.num_examples >= 0) & (after.num_examples <= given.data.num_examples))
+        require.true(is_fewer, f"with {given.name} num_examples must be neither negative nor increased")
+
+
+def _finite(case: _Case) -> None:
+    for given, after in case.results:
+        require.finite((after.x, after.y), f"with {given.name} inputs and targets")
+
+
+def _deterministic(case: _Case) -> None:
+    """Outside of `jit`, inside which NumPy's random numbers would be constants."""
+    given = case.federations[0]
+    first, second = (case.corruption.apply(KEY, given.data, case.corrupted, given.spec) for _ in range(2))
+    require.close(second, first, f"with {given.name} the same key must give the same data, but a second call differs")
 
 
 def _trigger(case: _Case) -> None:
-    trigger = case.corruption.trigger
-    for one in case.federations if trigger is not None else ():
-        assert trigger is not None
-        x, y = trigger(one.data.x, one.data.y, one.spec)
-        require_like(x, one.data.x, f"of triggered {one.name} x")
-        require_like(y, one.data.y, f"of triggered {one.name} y")
-        require_finite(x, f"of triggered {one.name} an input")
-        inside = not one.spec.num_classes or jnp.all((y >= 0) & (y < one.spec.num_classes))
-        require(inside, f"of triggered {one.name} a label is not in 0..{one.spec.num_classes - 1}")
-        again = trigger(one.data.x, one.data.y, one.spec)
-        require_close(again, (x, y), f"of triggered {one.name} something else comes out the second time")
-        alone = trigger(one.data.x[:2], one.data.y[:2], one.spec)
-        require_close(alone, (x[:2], y[:2]), f"of triggered {one.name} an example depends on the others")
+    if case.corruption.trigger is None:
+        return
+    for given in case.federations:
+        x, y = given.data.x, given.data.y
+        triggered = case.corruption.trigger(x, y, given.spec)
+        require.like(triggered[0], x, f"with {given.name} triggered x")
+        require.like(triggered[1], y, f"with {given.name} triggered y")
+        require.finite(triggered[0], f"with {given.name} triggered inputs")
+        _require_labels(triggered[1], given.spec, f"with {given.name} triggered labels")
+        again, first_two = (case.corruption.trigger(x[:n], y[:n], given.spec) for n in (len(x), 2))
+        require.close(again, triggered, f"with {given.name} a second call of trigger differs")
+        message = f"with {given.name} a triggered example must not depend on others, but differs"
+        require.close(first_two, (triggered[0][:2], triggered[1][:2]), message)
 
 
-_CLAUSES = {
-    "problem": _problem,
-    "declared": _declared,
-    "jit": _jit,
-    "shapes": _shapes,
-    "fields": _fields,
-    "benign": _benign,
-    "nobody": _nobody,
-    "labels": _labels,
-    "counts": _counts,
-    "finite": _finite,
-    "key": _same_key,
-    "trigger": _trigger,
-}
-CLAUSES = tuple(_CLAUSES)
+CLAUSES = by_name(
+    _validate,
+    _changed_fields,
+    _jit,
+    _shapes,
+    _other_fields,
+    _benign_clients,
+    _no_corrupted_clients,
+    _labels,
+    _num_examples,
+    _finite,
+    _deterministic,
+    _trigger,
+)
 
 
 def check_corruption(
     corruption: Corruption, spec: DataSpec | None = None, *, seed: int = 0, skip: Collection[str] = ()
 ) -> None:
-    """Raises `AssertionError` with a sentence where it breaks the contract; `skip` names clauses to leave out.
+    """Raises `AssertionError` with a sentence if `corruption` violates the contract; `skip` names clauses to leave out.
 
-    Five clients, three of them corrupted, with made-up data like `spec`; by default images, texts and vectors of
-    several kinds, but for those that the corruption says it is not for. The clauses:
+    Five clients, three of them corrupted, with synthetic data like `spec`; by default with images, texts, vectors and a
+    regression, except those that `corruption.validate` rejects. The clauses:
 
-    - problem: it is for such data;
-    - declared: the fields that it says it changes are x, y or counts;
-    - jit: the same result as outside of it;
+    - validate: accepts at least one kind of data;
+    - changed_fields: among x, y and num_examples;
+    - jit: the result is the same inside;
     - shapes: all fields keep shapes and dtypes;
-    - fields: only declared fields change;
-    - benign: examples and counts of clients that are not corrupted stay as they are;
-    - nobody: with nobody corrupted nothing changes;
-    - labels: classes stay in 0 .. num_classes - 1;
-    - counts: none is raised or negative;
+    - other_fields: only `changed_fields` change;
+    - benign_clients: their examples and numbers of examples do not change;
+    - no_corrupted_clients: then nothing changes;
+    - labels: classes are from 0 to num_classes - 1;
+    - num_examples: is neither negative nor increased;
     - finite: inputs and targets;
-    - key: the same key gives the same result;
-    - trigger: where it has one, examples keep shapes and dtypes, are finite, and do not depend on each other.
+    - deterministic: the same key gives the same result;
+    - trigger: if there is one, triggered examples keep shapes and dtypes, are finite, and do not depend on each other.
+
+    >>> import fedsim
+    >>> from fedsim.testing import check_corruption
+    >>> check_corruption(fedsim.corruption.pairflip(rate=0.5))
     """
-    check(_CLAUSES, lambda: _Case(corruption, spec, seed), skip)
+    check(CLAUSES, lambda: _Case(corruption, spec, seed), skip)

@@ -1,155 +1,111 @@
-"""The contract of what stands before a rule, as `fedsim.aggregators` states it."""
+"""The contract of a pre-aggregator, as `fedsim.aggregators` states it."""
 
 from collections.abc import Collection
-from functools import cached_property
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.types import CohortReport, PreAggregator
-from fedsim.testing.clauses import (
-    check,
-    kind,
-    largest,
-    numbers,
-    require,
-    require_close,
-    require_finite,
-    require_like,
-    rows,
-    stacked,
-)
-from fedsim.testing.reports import COHORT_SIZE, alike, federation, ordinary, reports
+from fedsim.core.contracts import PreAggregator
+from fedsim.core.types import CohortReport, PyTree
+from fedsim.testing import require
+from fedsim.testing.clauses import Round, RoundsCase, by_name, check, jit, take_rows, vmap
+from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, draw_reports, equalize_updates
 
 KEY = jax.random.key(0)
 
 
-class _Result(NamedTuple):
-    name: str
-    report: CohortReport
-    after: CohortReport
-
-
-class _Case:
+class _Case(RoundsCase):
     def __init__(self, pre_aggregator: PreAggregator, seed: int) -> None:
         self.pre_aggregator, rng = pre_aggregator, np.random.default_rng(seed)
-        counts, _ = federation(rng)
-        self.reports = reports(rng, counts)
-        self.alike = alike(ordinary(rng, counts))
+        num_examples, _ = draw_clients(rng)
+        reports = {name: (report,) for name, report in draw_reports(rng, num_examples).items()}
+        self.identical = equalize_updates(draw_report(rng, num_examples))
+        super().__init__(lambda state, report: (pre_aggregator(report, KEY), state), (), reports)
 
-    @cached_property
-    def results(self) -> list[_Result]:
-        """Outside of `jit`."""
-        return [_Result(name, report, self.pre_aggregator(report, KEY)) for name, report in self.reports.items()]
+    def require_same(self, outputs: tuple[PyTree, PyTree], round: Round, message: str) -> None:
+        require.close(outputs[0], round.result, message, require.max_abs(round.inputs[0].updates))
 
 
 def _shapes(case: _Case) -> None:
-    num_rows = {len(each.after.valid) for each in case.results if isinstance(each.after, CohortReport)}
-    for each in case.results:
-        after = each.after
-        require(isinstance(after, CohortReport), f"the result is {type(after).__name__}, no CohortReport")
-        require(len(num_rows) == 1, f"it makes {sorted(num_rows)} rows; their number must always be the same")
+    num_rows = {len(round.result.valid) for round in case.rounds if isinstance(round.result, CohortReport)}
+    for round in case.rounds:
+        before, after = round.inputs[0], round.result
+        require.true(isinstance(after, CohortReport), f"the result must be a CohortReport, got {type(after).__name__}")
+        require.true(len(num_rows) == 1, f"the number of rows must be the same in all rounds, got {sorted(num_rows)}")
         k = len(after.valid)
-        require(k <= COHORT_SIZE, f"it makes {k} rows of {COHORT_SIZE}")
-        require(k == COHORT_SIZE or after.mixing is not None, f"it makes {k} rows, but no mixing says whose they are")
-        for name in ("client_ids", "counts", "losses", "valid"):
-            row = jnp.zeros(k, getattr(each.report, name).dtype)
-            require_like(getattr(after, name), row, f"with {each.name} {name}")
-        like = jax.tree.map(lambda u, k=k: jax.ShapeDtypeStruct((k, *u.shape[1:]), u.dtype), each.report.updates)
-        require_like(after.updates, like, "the updates")
+        require.true(k <= COHORT_SIZE, f"the number of rows must be at most {COHORT_SIZE}, the cohort's, got {k}")
+        require.true(k == COHORT_SIZE or after.mixing is not None, f"mixing must be given for {k} rows, got None")
+        for name in ("client_ids", "num_examples", "losses", "valid"):
+            require.array(getattr(after, name), f"{getattr(before, name).dtype}[{k}]", f"with {round.name} {name}")
+        expected = jax.tree.map(lambda u, k=k: jax.ShapeDtypeStruct((k, *u.shape[1:]), u.dtype), before.updates)
+        require.like(after.updates, expected, "the updates")
         if after.mixing is not None:
-            wanted = f"float32[{k}, {COHORT_SIZE}]"
-            require(kind(after.mixing) == wanted, f"mixing is {kind(after.mixing)}, not {wanted}")
+            require.array(after.mixing, f"float32[{k}, {COHORT_SIZE}]", "mixing")
 
 
 def _mixing(case: _Case) -> None:
-    for each in case.results:
-        if each.after.mixing is not None:
-            mixing = np.asarray(each.after.mixing)
-            require((mixing >= 0).all(), f"with {each.name} a share in mixing is negative")
-            require(
-                (mixing.sum(axis=1)[np.asarray(each.after.valid)] <= 1 + 1e-5).all(),
-                f"with {each.name} the shares in a row of mixing sum to more than 1",
-            )
-            on_invalid = mixing[:, ~np.asarray(each.report.valid)]
-            require((on_invalid == 0).all(), f"with {each.name} a client that is not valid has a share in mixing")
-            in_valid = mixing[np.asarray(each.after.valid)].sum(axis=1)
-            require((in_valid > 0).all(), f"with {each.name} nobody has a share in a valid row of mixing")
+    for round in case.rounds:
+        if round.result.mixing is not None:
+            mixing, name = np.asarray(round.result.mixing), f"with {round.name} mixing"
+            valid, valid_before = np.asarray(round.result.valid), np.asarray(round.inputs[0].valid)
+            row_sums = mixing[valid].sum(axis=1)
+            require.true((mixing >= 0).all(), f"{name} must not be negative")
+            require.true((row_sums <= 1 + 1e-5).all(), f"{name} must sum to at most 1 in each valid row")
+            require.true((mixing[:, ~valid_before] == 0).all(), f"{name} must be 0 for invalid clients")
+            require.true((row_sums > 0).all(), f"{name} must have a positive share in each valid row")
 
 
 def _finite(case: _Case) -> None:
-    for each in case.results:
-        require_finite(each.after.updates, f"with {each.name} an update")
+    for round in case.rounds:
+        require.finite(round.result.updates, f"with {round.name} the updates")
 
 
 def _invalid(case: _Case) -> None:
-    for each in case.results:
-        valid = np.asarray(each.after.valid)
-        if each.after.mixing is None:
-            kept = valid & ~np.asarray(each.report.valid)
-            require(not kept.any(), f"with {each.name} a client that is not valid becomes valid")
-        for update in numbers(each.after.updates):
-            require((update[~valid] == 0).all(), f"with {each.name} the update of a row that is not valid is not zero")
+    for round in case.rounds:
+        valid = np.asarray(round.result.valid)
+        if round.result.mixing is None:
+            becomes_valid = valid & ~np.asarray(round.inputs[0].valid)
+            require.true(not becomes_valid.any(), f"with {round.name} an invalid client must not become valid")
+        for update in require.to_float64(round.result.updates):
+            require.true((update[~valid] == 0).all(), f"with {round.name} the updates of invalid rows must be 0")
 
 
-def _nobody(case: _Case) -> None:
-    for each in case.results:
-        if not bool(jnp.any(each.report.valid)):
-            require(not jnp.any(each.after.valid), "with nobody valid a row is valid")
+def _no_valid_clients(case: _Case) -> None:
+    for round in case.rounds:
+        if not bool(jnp.any(round.inputs[0].valid)):
+            require.true(not jnp.any(round.result.valid), "without valid clients no row must be valid")
 
 
 def _identical(case: _Case) -> None:
-    after = case.pre_aggregator(case.alike, KEY)
-    valid = np.flatnonzero(np.asarray(after.valid))
-    require(valid.size > 0, "of clients that all send one update none is left")
-    one = rows(after.updates, valid[0])
-    for row in valid:
-        require_close(rows(after.updates, int(row)), one, "clients that all send one update do not any more")
+    after = case.pre_aggregator(case.identical, KEY)
+    rows = np.flatnonzero(np.asarray(after.valid))
+    require.true(rows.size > 0, "a row must stay valid if all clients send the same update")
+    first = take_rows(after.updates, rows[0])
+    for row in rows:
+        message = "all rows must have the same update if all clients do, but they differ"
+        require.close(take_rows(after.updates, int(row)), first, message)
 
 
-def _jit(case: _Case) -> None:
-    jitted = jax.jit(case.pre_aggregator)
-    for each in case.results:
-        got = jitted(each.report, KEY)
-        sentence = f"with {each.name} it gives something else inside jax.jit"
-        require_close(got, each.after, sentence, largest(each.report.updates))
-
-
-def _vmap(case: _Case) -> None:
-    cohorts = stacked([each.report for each in case.results])
-    mapped = jax.jit(jax.vmap(case.pre_aggregator, (0, None)))(cohorts, KEY)
-    for i, each in enumerate(case.results):
-        sentence = f"with {each.name} it gives something else inside jax.vmap"
-        require_close(rows(mapped, i), each.after, sentence, largest(each.report.updates))
-
-
-_CLAUSES = {
-    "shapes": _shapes,
-    "mixing": _mixing,
-    "finite": _finite,
-    "invalid": _invalid,
-    "nobody": _nobody,
-    "identical": _identical,
-    "jit": _jit,
-    "vmap": _vmap,
-}
-CLAUSES = tuple(_CLAUSES)
+CLAUSES = by_name(_shapes, _mixing, _finite, _invalid, _no_valid_clients, _identical, jit, vmap)
 
 
 def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: Collection[str] = ()) -> None:
-    """Raises `AssertionError` with a sentence where it breaks the contract; `skip` names clauses to leave out.
+    """Raises `AssertionError` with a sentence if `pre_aggregator` violates the contract; `skip` names clauses to skip.
 
-    Random cohorts of 7 clients: some have invalid clients, losses that are infinite or missing, updates that are large
-    or zero, or nobody valid at all. The clauses:
+    Random cohorts of 7 clients; some have invalid clients, infinite or missing losses, large or zero updates, or no
+    valid clients. The clauses:
 
-    - shapes: a `CohortReport` of 7 rows, or always of the same smaller number, with `mixing` [K', 7];
+    - shapes: a `CohortReport` of 7 rows, or of a smaller, constant number K' of rows with `mixing` [K', 7];
     - mixing: no share is negative, those of a valid row sum to at most 1, and invalid clients have none;
     - finite: the updates;
-    - invalid: nobody becomes valid who was not, and the update of an invalid row is zero;
-    - nobody: without a valid client no row is valid;
-    - identical: where all clients send one update, all rows have one update;
-    - jit, vmap: the same results in there.
+    - invalid: no invalid client becomes valid, and the updates of invalid rows are zero;
+    - no_valid_clients: then no row is valid;
+    - identical: if all clients send the same update, all rows have the same update;
+    - jit, vmap: the results are the same inside these.
+
+    >>> import jax, fedsim
+    >>> from fedsim.testing import check_pre_aggregator
+    >>> check_pre_aggregator(fedsim.aggregators.clipping(threshold=1.0))
     """
-    check(_CLAUSES, lambda: _Case(pre_aggregator, seed), skip)
+    check(CLAUSES, lambda: _Case(pre_aggregator, seed), skip)

@@ -1,69 +1,74 @@
-"""Reports of made-up cohorts, ordinary and awkward, for rules, for what stands before them, and for attacks."""
+"""Reports of synthetic cohorts, typical and unusual ones, for rules, pre-aggregators and attacks."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.core.contracts import RootEvaluator
 from fedsim.core.trees import squared_norms
-from fedsim.core.types import Array, CohortReport, Root, Variables
+from fedsim.core.types import Array, CohortReport, Variables
 
 NUM_CLIENTS, COHORT_SIZE = 12, 7
-EMPTY = NUM_CLIENTS - 1  # a client without examples, as `exclude` makes them
-SPOILT = NUM_CLIENTS - 2  # one whose loss at the initial model is infinite
+EMPTY_CLIENT = NUM_CLIENTS - 1  # has no examples, as after `exclude`
+INFINITE_LOSS_CLIENT = NUM_CLIENTS - 2  # of the initial model
 
 
-def variables() -> Variables:
+def make_variables() -> Variables:
     """A model with two parameters and a statistic."""
     return Variables({"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}, {"mean": jnp.zeros(2)})
 
 
-def root() -> Root:
-    """Root data on which the mean loss is half the squared distance from a model with ones everywhere."""
-    ones = jax.tree.map(jnp.ones_like, variables())
-    away = lambda updates: jax.tree.map(lambda u, one: u - one[None], updates, ones)
-    return Root(lambda updates: squared_norms(away(updates)) / 2, lambda: jax.tree.map(lambda one: one / 4, ones))
+def make_root() -> RootEvaluator:
+    """Root data whose mean loss is half the squared distance of a model from one that is 1 everywhere."""
+    target = jax.tree.map(jnp.ones_like, make_variables())
+    difference = lambda updates: jax.tree.map(lambda u, t: u - t[None], updates, target)
+    return RootEvaluator(
+        lambda updates: squared_norms(difference(updates)) / 2, lambda: jax.tree.map(lambda t: t / 4, target)
+    )
 
 
-def federation(rng: np.random.Generator) -> tuple[Array, Array]:
-    """Counts [N] and losses [N] of all clients as a simulation reports them before the first round."""
-    counts = rng.integers(1, 200, NUM_CLIENTS)
+def draw_clients(rng: np.random.Generator) -> tuple[Array, Array]:
+    """Numbers of examples [N] and losses [N] that all clients report before the first round."""
+    num_examples = rng.integers(1, 200, NUM_CLIENTS)
     losses = rng.gamma(2.0, size=NUM_CLIENTS)
-    counts[EMPTY], losses[EMPTY], losses[SPOILT] = 0, np.nan, np.inf
-    return jnp.asarray(counts, jnp.int32), jnp.asarray(losses, jnp.float32)
+    num_examples[EMPTY_CLIENT], losses[EMPTY_CLIENT], losses[INFINITE_LOSS_CLIENT] = 0, np.nan, np.inf
+    return jnp.asarray(num_examples, jnp.int32), jnp.asarray(losses, jnp.float32)
 
 
-def ordinary(rng: np.random.Generator, counts: Array, size: int = COHORT_SIZE) -> CohortReport:
-    """A cohort of `size` clients that have examples, all valid, with normal updates."""
-    ids = jnp.asarray(rng.permutation(np.flatnonzero(np.asarray(counts)))[:size], jnp.int32)
+def draw_report(rng: np.random.Generator, num_examples: Array) -> CohortReport:
+    """A cohort of K = `COHORT_SIZE` of the clients with `num_examples` [N] > 0, all valid, with normal updates."""
+    ids = jnp.asarray(rng.permutation(np.flatnonzero(np.asarray(num_examples)))[:COHORT_SIZE], jnp.int32)
     updates = jax.tree.map(
-        lambda a: jnp.asarray(0.5 + rng.normal(size=(size, *a.shape)), jnp.float32), variables()
-    )  # not around zero: a sum and a mean of them differ
-    losses = jnp.asarray(0.1 + rng.gamma(2.0, size=size), jnp.float32)
-    return CohortReport(ids, counts[ids], losses, updates, jnp.ones(size, bool))
+        lambda a: jnp.asarray(0.5 + rng.normal(size=(COHORT_SIZE, *a.shape)), jnp.float32), make_variables()
+    )  # with a nonzero mean, which distinguishes sums from means
+    losses = jnp.asarray(0.1 + rng.gamma(2.0, size=COHORT_SIZE), jnp.float32)
+    return CohortReport(ids, num_examples[ids], losses, updates, jnp.ones(COHORT_SIZE, bool))
 
 
-def reports(rng: np.random.Generator, counts: Array) -> dict[str, CohortReport]:
-    """An ordinary report and awkward ones, by what is said of them."""
-    report = ordinary(rng, counts)
-    empty = report._replace(client_ids=report.client_ids.at[2].set(EMPTY), counts=report.counts.at[2].set(0))
-    times = lambda factor: jax.tree.map(lambda u: factor * u, report.updates)
+def draw_reports(rng: np.random.Generator, num_examples: Array) -> dict[str, CohortReport]:
+    """Typical and unusual reports by their description."""
+    report = draw_report(rng, num_examples)
+    with_empty = report._replace(
+        client_ids=report.client_ids.at[2].set(EMPTY_CLIENT), num_examples=report.num_examples.at[2].set(0)
+    )
+    scale = lambda factor: jax.tree.map(lambda u: factor * u, report.updates)
     return {
-        "ordinary clients": report,
-        "large updates": report._replace(updates=times(1e4)),
-        "a valid client whose loss is infinite": report._replace(losses=report.losses.at[4].set(jnp.inf)),
-        "two invalid clients": without(report, [0, 3], jnp.inf),
-        "a client without examples": without(empty, [1, 2, 6], jnp.nan),
-        "an invalid client whose loss is small": without(report, [5], 0.01),
-        "one valid client": without(report, list(range(1, COHORT_SIZE)), jnp.inf),
-        "nobody valid": without(report, list(range(COHORT_SIZE)), jnp.nan),
-        "zero updates": report._replace(updates=times(0.0)),
-        "ordinary clients again": ordinary(rng, counts),
+        "typical clients": report,
+        "large updates": report._replace(updates=scale(1e4)),
+        "a valid client with an infinite loss": report._replace(losses=report.losses.at[4].set(jnp.inf)),
+        "two invalid clients": invalidate(report, [0, 3], jnp.inf),
+        "a client without examples": invalidate(with_empty, [1, 2, 6], jnp.nan),
+        "an invalid client with a small loss": invalidate(report, [5], 0.01),
+        "one valid client": invalidate(report, list(range(1, COHORT_SIZE)), jnp.inf),
+        "no valid clients": invalidate(report, list(range(COHORT_SIZE)), jnp.nan),
+        "zero updates": report._replace(updates=scale(0.0)),
+        "typical clients again": draw_report(rng, num_examples),
     }
 
 
-def without(report: CohortReport, who: list[int], loss: float) -> CohortReport:
-    """The report with the clients at `who` invalid, as the server sees them."""
-    index = jnp.asarray(who)
+def invalidate(report: CohortReport, rows: list[int], loss: float) -> CohortReport:
+    """The report with invalid clients in `rows`, as the server sees them."""
+    index = jnp.asarray(rows)
     return report._replace(
         losses=report.losses.at[index].set(loss),
         updates=jax.tree.map(lambda u: u.at[index].set(0.0), report.updates),
@@ -71,6 +76,6 @@ def without(report: CohortReport, who: list[int], loss: float) -> CohortReport:
     )
 
 
-def alike(report: CohortReport) -> CohortReport:
-    """The report in which everybody sends what the first client does."""
+def equalize_updates(report: CohortReport) -> CohortReport:
+    """The report with the first client's update for all clients."""
     return report._replace(updates=jax.tree.map(lambda u: jnp.broadcast_to(u[:1], u.shape), report.updates))

@@ -1,4 +1,4 @@
-"""The contract of a task, as `fedsim.core.types.Task` states it."""
+"""The contract of a task, as `fedsim.core.contracts.Task` states it."""
 
 from collections.abc import Collection
 from functools import cached_property
@@ -8,178 +8,170 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedsim.core.types import Array, FederatedDataset, Metrics, PyTree, Task, Variables
-from fedsim.testing.clauses import (
-    check,
-    kind,
-    largest,
-    numbers,
-    require,
-    require_close,
-    require_finite,
-    require_like,
-    rows,
-    stacked,
-)
+from fedsim.core.contracts import Task
+from fedsim.core.types import Array, FederatedDataset, Metrics, PyTree, Variables
+from fedsim.testing import require
+from fedsim.testing.clauses import RoundsCase, by_name, check, vmap
 
 KEY = jax.random.key(0)
-BATCH, REAL = 8, 5  # examples of a batch, and how many of them are not masked
+BATCH_SIZE, NUM_UNMASKED = 8, 5
 STEP = 1e-2  # of a finite difference
-SLACK = 0.05  # of the slope: what a finite difference may be off
+TOLERANCE = 0.05  # of a finite difference, relative to the slope
 
 
-class _Case:
+class _Case(RoundsCase):
+    """Its rounds are evaluations of two models on one batch."""
+
     def __init__(self, task: Task, data: FederatedDataset | tuple[ArrayLike, ArrayLike], seed: int) -> None:
         x, y = (data.train.x, data.train.y) if isinstance(data, FederatedDataset) else map(np.asarray, data)
         self.task, self.rng = task, np.random.default_rng(seed)
-        chosen = self.rng.permutation(np.resize(np.arange(len(y)), max(2 * BATCH, len(y))))
-        batch, others = chosen[:BATCH], chosen[BATCH : 2 * BATCH]
+        order = self.rng.permutation(np.resize(np.arange(len(y)), max(2 * BATCH_SIZE, len(y))))
+        batch, others = order[:BATCH_SIZE], order[BATCH_SIZE : 2 * BATCH_SIZE]
         self.x, self.y = jnp.asarray(x[batch]), jnp.asarray(y[batch])
-        self.mask = jnp.arange(BATCH) < REAL
-        keep = np.asarray(self.mask)
-        swap = lambda a: jnp.asarray(np.concatenate([a[batch][keep], a[others][~keep]]))
-        self.masked_changed = swap(x), swap(y)
-        self.is_classes = y.dtype.kind in "iu"
+        self.mask = jnp.arange(BATCH_SIZE) < NUM_UNMASKED
+        unmasked = np.asarray(self.mask)
+        replace_masked = lambda a: jnp.asarray(np.concatenate([a[batch][unmasked], a[others][~unmasked]]))
+        self.changed_batch = replace_masked(x), replace_masked(y), self.mask
+        self.is_classification = y.dtype.kind in "iu"
         num_classes = data.num_classes if isinstance(data, FederatedDataset) else 0
-        self.largest_label = num_classes - 1 if num_classes else int(y.max()) if self.is_classes else 0
+        self.largest_label = num_classes - 1 if num_classes else int(y.max()) if self.is_classification else 0
         self.variables: Variables = task.init(KEY)
         self.value_and_gradient = jax.jit(
-            lambda *batch: jax.value_and_grad(self._loss, has_aux=True)(*self.variables, *batch, KEY)
+            lambda *batch: jax.value_and_grad(self.loss, has_aux=True)(*self.variables, *batch, KEY)
         )
         self.metrics = jax.jit(task.metrics)
+        halved = jax.tree.map(lambda a: (0.5 * a).astype(a.dtype), self.variables)
+        models = {"the initial model": self.variables, "half of the initial model": halved}
+        inputs = {name: (model, self.x, self.y, self.mask) for name, model in models.items()}
+        super().__init__(lambda state, *inputs: (task.metrics(*inputs), state), (), inputs, compile=True)
 
-    def _loss(self, params: PyTree, statistics: PyTree, *batch: Array) -> tuple[Array, PyTree]:
+    def loss(self, params: PyTree, statistics: PyTree, *batch: Array) -> tuple[Array, PyTree]:
         return self.task.loss(Variables(params, statistics), *batch)
 
     @cached_property
-    def step(self) -> tuple[tuple[Array, PyTree], PyTree]:
+    def gradient_step(self) -> tuple[tuple[Array, PyTree], PyTree]:
         """((loss, statistics), gradient) of the batch."""
         return self.value_and_gradient(self.x, self.y, self.mask)
 
 
 def _init(case: _Case) -> None:
-    require(isinstance(case.variables, Variables), f"init gives {type(case.variables).__name__}, no Variables")
-    require_finite(case.variables, "the initial model")
-    again, sentence = case.task.init(KEY), "the same key gives another model the second time"
-    require_close(again, case.variables, sentence)
+    is_variables = isinstance(case.variables, Variables)
+    require.true(is_variables, f"init must return Variables, got {type(case.variables).__name__}")
+    require.finite(case.variables, "the initial model")
+    message = "the same key must give the same model, but a second one differs"
+    require.close(case.task.init(KEY), case.variables, message)
 
 
 def _loss(case: _Case) -> None:
-    (loss, _), gradient = case.step
-    require(kind(loss) == "float32[]", f"the loss is {kind(loss)}, not float32[]")
-    require_finite(loss, "the loss")
-    require_like(gradient, case.variables.params, "the gradient")
-    require_finite(gradient, "the gradient")
+    (loss, _), gradient = case.gradient_step
+    require.array(loss, "float32[]", "the loss")
+    require.finite(loss, "the loss")
+    require.like(gradient, case.variables.params, "the gradient")
+    require.finite(gradient, "the gradient")
 
 
 def _statistics(case: _Case) -> None:
-    (_, statistics), _ = case.step
-    require_like(statistics, case.variables.statistics, "the statistics that the loss returns")
-    require_finite(statistics, "a statistic")
+    (_, statistics), _ = case.gradient_step
+    require.like(statistics, case.variables.statistics, "the returned statistics")
+    require.finite(statistics, "the returned statistics")
 
 
 def _metrics(case: _Case) -> None:
     metrics = case.metrics(case.variables, case.x, case.y, case.mask)
-    require(isinstance(metrics, Metrics), f"the metrics are {type(metrics).__name__}, no Metrics")
+    require.true(isinstance(metrics, Metrics), f"metrics must return Metrics, got {type(metrics).__name__}")
     for name, value in metrics._asdict().items():
-        require(jnp.shape(value) == (), f"{name} is {kind(value)}, no scalar")
-    require_finite(metrics.loss_sum, "loss_sum")
-    require(metrics.num_examples == REAL, f"num_examples is {metrics.num_examples} of {REAL} that are not masked")
-    correct = float(metrics.num_correct)
-    require(np.isnan(correct) or 0 <= correct <= REAL, f"num_correct is {correct:g} of {REAL} examples")
+        require.true(jnp.shape(value) == (), f"{name} must be a scalar, got {require.array_type(value)}")
+    require.finite(metrics.loss_sum, "loss_sum")
+    count, correct = metrics.num_examples, float(metrics.num_correct)
+    require.true(count == NUM_UNMASKED, f"num_examples must be {NUM_UNMASKED}, the unmasked ones, got {count}")
+    is_possible = np.isnan(correct) or 0 <= correct <= NUM_UNMASKED
+    require.true(is_possible, f"num_correct must be from 0 to {NUM_UNMASKED}, or NaN, got {correct:g}")
 
 
 def _deterministic(case: _Case) -> None:
     first = case.task.metrics(case.variables, case.x, case.y, case.mask)
-    sentence = "the same model and examples give other metrics the second time"
-    require_close(case.task.metrics(case.variables, case.x, case.y, case.mask), first, sentence)
+    message = "the same model and examples must give the same metrics, but a second call differs"
+    require.close(case.task.metrics(case.variables, case.x, case.y, case.mask), first, message)
 
 
 def _mask(case: _Case) -> None:
-    changed = case.value_and_gradient(*case.masked_changed, case.mask)
-    ((loss, statistics), gradient), ((other_loss, other_statistics), other_gradient) = case.step, changed
-    sentence = "examples that are masked change the {}"
-    require_close(other_loss, loss, sentence.format("loss"))
-    require_close(other_gradient, gradient, sentence.format("gradient"), largest(gradient))
-    require_close(other_statistics, statistics, sentence.format("statistics"), largest(statistics))
-    metrics = case.metrics(case.variables, case.x, case.y, case.mask)
-    changed_metrics = case.metrics(case.variables, *case.masked_changed, case.mask)
-    require_close(changed_metrics, metrics, sentence.format("metrics"))
-    nothing = case.metrics(case.variables, case.x, case.y, jnp.zeros(BATCH, bool))
-    require(nothing.loss_sum == 0 and nothing.num_examples == 0, "with all examples masked loss_sum is not zero")
+    ((loss, statistics), gradient), batch = case.gradient_step, (case.x, case.y, case.mask)
+    (changed_loss, changed_statistics), changed_gradient = case.value_and_gradient(*case.changed_batch)
+    metrics, changed_metrics = case.metrics(case.variables, *batch), case.metrics(case.variables, *case.changed_batch)
+    for name, actual, expected, scale in (
+        ("the loss", changed_loss, loss, 1.0),
+        ("the gradient", changed_gradient, gradient, require.max_abs(gradient)),
+        ("the statistics", changed_statistics, statistics, require.max_abs(statistics)),
+        ("the metrics", changed_metrics, metrics, 1.0),
+    ):
+        require.close(actual, expected, f"{name} must not depend on masked examples, but differs", scale)
+    empty = case.metrics(case.variables, case.x, case.y, jnp.zeros(BATCH_SIZE, bool))
+    require.true(empty.loss_sum == 0 and empty.num_examples == 0, "loss_sum must be 0 if all examples are masked")
 
 
-def _merge(case: _Case) -> None:
-    everybody = jnp.ones(BATCH, bool)
-    whole = case.metrics(case.variables, case.x, case.y, everybody)
-    halves = [slice(None, BATCH // 2), slice(BATCH // 2, None)]
-    parts = [case.metrics(case.variables, case.x[half], case.y[half], everybody[half]) for half in halves]
-    total = jax.tree.map(jnp.add, *parts)
-    require_close(total, whole, "the metrics of two halves of a batch do not sum to those of the batch")
+def _additive(case: _Case) -> None:
+    mask = jnp.ones(BATCH_SIZE, bool)
+    halves = [slice(None, BATCH_SIZE // 2), slice(BATCH_SIZE // 2, None)]
+    parts = [case.metrics(case.variables, case.x[half], case.y[half], mask[half]) for half in halves]
+    message = "the metrics of a batch must be the sum of those of its halves, but differ"
+    require.close(jax.tree.map(jnp.add, *parts), case.metrics(case.variables, case.x, case.y, mask), message)
 
 
-def _difference(case: _Case) -> None:
+def _gradient(case: _Case) -> None:
     """Along one random direction in the space of the parameters."""
-    _, gradient = case.step
+    _, gradient = case.gradient_step
     leaves, structure = jax.tree.flatten(case.variables.params)
     direction = [case.rng.normal(size=leaf.shape) for leaf in leaves]
     length = np.sqrt(sum(np.sum(d**2) for d in direction))
-    move = jax.tree.unflatten(structure, [jnp.asarray(d / length, jnp.float32) for d in direction])
+    unit = jax.tree.unflatten(structure, [jnp.asarray(d / length, jnp.float32) for d in direction])
 
     @jax.jit
-    def at(step: float) -> Array:
-        params = jax.tree.map(lambda p, d: p + step * d, case.variables.params, move)
-        return case._loss(params, case.variables.statistics, case.x, case.y, case.mask, KEY)[0]
+    def loss_at(step: float) -> Array:
+        params = jax.tree.map(lambda p, d: p + step * d, case.variables.params, unit)
+        return case.loss(params, case.variables.statistics, case.x, case.y, case.mask, KEY)[0]
 
-    forth, back = float(at(STEP)), float(at(-STEP))
-    difference = (forth - back) / (2 * STEP)
-    slope = sum(np.sum(g * d) for g, d in zip(numbers(gradient), numbers(move), strict=True))
-    rounding = 8 * float(np.finfo(np.float32).eps) * max(abs(forth), 1.0) / STEP
-    close = abs(difference - slope) <= SLACK * abs(slope) + rounding
-    require(close, f"the gradient along a direction is {slope:.3g}, a finite difference of the loss {difference:.3g}")
+    forward, backward = float(loss_at(STEP)), float(loss_at(-STEP))
+    difference = (forward - backward) / (2 * STEP)
+    slope = sum(np.sum(g * d) for g, d in zip(require.to_float64(gradient), require.to_float64(unit), strict=True))
+    rounding = 8 * float(np.finfo(np.float32).eps) * max(abs(forward), 1.0) / STEP
+    is_close = abs(difference - slope) <= TOLERANCE * abs(slope) + rounding
+    require.true(
+        is_close, f"the slope along a direction must be {difference:.3g}, by finite differences, got {slope:.3g}"
+    )
 
 
 def _outputs(case: _Case) -> None:
-    if case.is_classes:
+    if case.is_classification:
         labels = jnp.full_like(case.y, case.largest_label)
-        loss = case.metrics(case.variables, case.x, labels, jnp.ones(BATCH, bool)).loss_sum
-        few = f"examples of the largest class, {case.largest_label}, have no loss: are there too few outputs?"
-        require(loss > 0, few)
-
-
-def _vmap(case: _Case) -> None:
-    models = [case.variables, jax.tree.map(lambda a: (0.5 * a).astype(a.dtype), case.variables)]
-    mapped = jax.jit(jax.vmap(case.task.metrics, (0, None, None, None)))(stacked(models), case.x, case.y, case.mask)
-    for i, model in enumerate(models):
-        alone = case.metrics(model, case.x, case.y, case.mask)
-        sentence = "the metrics of several models at once, inside jax.vmap, are not those of each"
-        require_close(rows(mapped, i), alone, sentence)
+        loss = case.metrics(case.variables, case.x, labels, jnp.ones(BATCH_SIZE, bool)).loss_sum
+        require.true(
+            loss > 0, f"the loss must be positive for label {case.largest_label}; does the model have an output?"
+        )
 
 
 def _frozen(case: _Case) -> None:
     has_arrays = bool(jax.tree.leaves(case.task.frozen))
-    require(not has_arrays or case.task.bind is not None, "there are frozen arrays, but no bind")
+    require.true(not has_arrays or case.task.bind is not None, "bind must be given with frozen arrays, got None")
     if case.task.bind is not None:
         bound = jax.jit(lambda frozen, *batch: case.task.bind(frozen).metrics(*batch))  # type: ignore[misc]
-        got = bound(case.task.frozen, case.variables, case.x, case.y, case.mask)
-        wanted = case.metrics(case.variables, case.x, case.y, case.mask)
-        require_close(got, wanted, "bound to its own frozen arrays it gives other metrics")
+        inputs = case.variables, case.x, case.y, case.mask
+        message = "bound to its frozen arrays the task must give the same metrics, but they differ"
+        require.close(bound(case.task.frozen, *inputs), case.metrics(*inputs), message)
 
 
-_CLAUSES = {
-    "init": _init,
-    "loss": _loss,
-    "statistics": _statistics,
-    "metrics": _metrics,
-    "deterministic": _deterministic,
-    "mask": _mask,
-    "merge": _merge,
-    "difference": _difference,
-    "outputs": _outputs,
-    "vmap": _vmap,
-    "frozen": _frozen,
-}
-CLAUSES = tuple(_CLAUSES)
+CLAUSES = by_name(
+    _init,
+    _loss,
+    _statistics,
+    _metrics,
+    _deterministic,
+    _mask,
+    _additive,
+    _gradient,
+    _outputs,
+    vmap,
+    _frozen,
+)
 
 
 def check_task(
@@ -189,21 +181,21 @@ def check_task(
     seed: int = 0,
     skip: Collection[str] = (),
 ) -> None:
-    """Raises `AssertionError` with a sentence where it breaks the contract; `skip` names clauses to leave out.
+    """Raises `AssertionError` with a sentence if `task` violates the contract; `skip` names clauses to leave out.
 
-    `data` is a data set, or examples x [M, *feature] and y [M] or [M, T]; integers are taken for classes. A batch of 8
-    of them, 3 of which are masked, goes through the task at its initial model. The clauses:
+    `data` is a data set, or examples x [M, *feature] and y [M] or [M, T]; integers are classes. The task gets a
+    batch of 8 examples, 3 of them masked, at its initial model. The clauses:
 
     - init: `Variables`, finite, the same for the same key;
-    - loss: a finite float32, and its gradient is finite and like the parameters;
+    - loss: a finite float32, whose gradient is finite and like the parameters;
     - statistics: those that the loss returns are finite and like the initial ones;
-    - metrics: scalars that count the examples that are not masked;
-    - deterministic: the same metrics the second time;
+    - metrics: scalars that count the unmasked examples;
+    - deterministic: a second call gives the same metrics;
     - mask: masked examples change neither loss, gradient and statistics nor metrics;
-    - merge: the metrics of two halves of a batch sum to those of the batch;
-    - difference: the gradient along a direction is a finite difference of the loss;
-    - outputs: an example of the largest class has a loss, which it has not where the model has too few outputs;
-    - vmap: the same metrics in there;
-    - frozen: arrays that are not trained come with `bind`, and bound to them the task is the same.
+    - additive: the metrics of a batch are the sum of those of its halves;
+    - gradient: equals a finite difference of the loss along a random direction;
+    - outputs: the loss of the largest class is positive; it is 0 if the model has too few outputs;
+    - vmap: the metrics are the same inside;
+    - frozen: arrays that are not trained come with `bind`, and bound to them the task gives the same metrics.
     """
-    check(_CLAUSES, lambda: _Case(task, data, seed), skip)
+    check(CLAUSES, lambda: _Case(task, data, seed), skip)

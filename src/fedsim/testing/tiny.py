@@ -1,4 +1,4 @@
-"""A federation of four clients and softmax regression on it: what a whole round is tried with."""
+"""Softmax regression on four clients: a small federation for checks that run whole rounds."""
 
 from typing import Any
 
@@ -7,29 +7,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.aggregators import fedavg
+from fedsim.core.contracts import Task
+from fedsim.core.method import Method, client_sgd
+from fedsim.core.options import CohortOptions, TrainingOptions
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import cross_entropy, stateless
-from fedsim.core.types import Array, ClientData, Metrics, PyTree, Task
+from fedsim.core.types import Array, ClientData, HParams, Metrics, PyTree
 
-COUNTS = (2, 3, 5, 9)  # smaller and larger than a batch
-BATCH_SIZE, NUM_FEATURES, NUM_CLASSES = 4, 3, 3
+NUM_EXAMPLES = (2, 3, 5, 9)  # smaller and larger than a batch
+NUM_FEATURES, NUM_CLASSES = 3, 3
+TRAINING = TrainingOptions(batch_size=4, max_num_examples=max(NUM_EXAMPLES), epochs=2)
 
 
-def federation(rng: np.random.Generator) -> ClientData:
-    """Nobody is corrupted."""
-    y = rng.integers(0, NUM_CLASSES, sum(COUNTS))
+def draw_data(rng: np.random.Generator) -> ClientData:
+    """The training data of the four clients, none of them corrupted."""
+    y = rng.integers(0, NUM_CLASSES, sum(NUM_EXAMPLES))
     x = rng.normal(size=(len(y), NUM_FEATURES)) + np.eye(NUM_CLASSES)[y]
-    offsets = np.cumsum([0, *COUNTS[:-1]])
+    offsets = np.cumsum([0, *NUM_EXAMPLES[:-1]])
     return ClientData(
         jnp.asarray(x, jnp.float32),
         jnp.asarray(y, jnp.int32),
         jnp.asarray(offsets, jnp.int32),
-        jnp.asarray(COUNTS, jnp.int32),
-        jnp.zeros(len(COUNTS), bool),
+        jnp.asarray(NUM_EXAMPLES, jnp.int32),
+        jnp.zeros(len(NUM_EXAMPLES), bool),
     )
 
 
-def task() -> Task:
+def make_task() -> Task:
     """Softmax regression."""
 
     def init(key: Array) -> PyTree:
@@ -44,13 +48,17 @@ def task() -> Task:
         return jnp.sum(losses(params, x, y, mask)[0]) / jnp.maximum(jnp.sum(mask), 1)
 
     def metrics(params: PyTree, x: Array, y: Array, mask: Array) -> Metrics:
-        each, correct = losses(params, x, y, mask)
-        return Metrics(jnp.sum(each), jnp.sum(correct), jnp.sum(mask))
+        loss_values, is_correct = losses(params, x, y, mask)
+        return Metrics(jnp.sum(loss_values), jnp.sum(is_correct), jnp.sum(mask))
 
     return stateless(init, loss, metrics)
 
 
-def simulation(**options: Any) -> Simulation:
-    """FedAvg with three of the four clients a round."""
-    defaults: dict[str, Any] = {"cohort_size": 3, "batch_size": BATCH_SIZE, "max_count": max(COUNTS), "epochs": 2}
-    return Simulation(task(), lambda hparams: fedavg(), **(defaults | options))
+def make_simulation(**parts: Any) -> Simulation:
+    """FedAvg with three of the four clients per round; `parts` replace fields of its `Method`."""
+
+    def method(hparams: HParams, round: Array) -> Method:
+        del round
+        return Method(**({"aggregator": fedavg(), "client_optimizer": client_sgd(hparams)} | parts))
+
+    return Simulation(make_task(), method, CohortOptions(size=3), TRAINING)

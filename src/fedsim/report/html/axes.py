@@ -1,81 +1,89 @@
-"""What cells differ in: the axes of the page's heat map."""
+"""What settings differ in: the axes of the page's heat map."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsim.report.cells import Cell, is_clean
-from fedsim.report.names import aggregator_name, data_name, wrong_name
+from fedsim.report.names import aggregator_name, data_name, percent, threat_name
+from fedsim.report.results import Setting
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
-from fedsim.report.settings import value_text
+from fedsim.report.swept_values import format_value
 
-RULE = ("aggregator", "lam")  # what a row tells, beside the settings
-WRONG = ("corruption", "attack")  # what is told by what is wrong
-NOT_THERE = -1
-ABSENT = object()  # where a key says nothing
+NO_POSITION = -1
+ABSENT = object()  # the value of a key that does not apply
 
 
 class Axis(NamedTuple):
-    """An axis and the place of each cell on it."""
+    """An axis and the position of each setting on it."""
 
     key: str
     title: str
-    values: list[str]  # as they are shown, in their order
-    codes: np.ndarray  # [C] int32, a cell's position in `values`; NOT_THERE: the key says nothing about the cell
-    tells: list[str]  # keys of the axes whose values follow from this one's
+    values: list[str]
+    """As they are shown, in their order."""
+    codes: np.ndarray
+    """Position in `values` of each setting, [C] int32; NO_POSITION: the key does not apply to it."""
+    determines: list[str]
+    """Keys of the axes whose values follow from this one's."""
 
 
-def axes(cells: Sequence[Cell]) -> list[Axis]:
-    """The axes along which cells differ, those of several keys at once first."""
-    names = row_names(cells)
-    keys = list(dict.fromkeys(key for cell in cells for key, _ in cell.settings))
-    rules = [aggregator_name(cell.aggregator) for cell in cells]
-    wrongs = ["Clean" if is_clean(cell.scenario) else wrong_name(cell.corruption, cell.attack) for cell in cells]
-    found = [
-        _axis("row", "Rule with its settings", names, ordered_rows(cells, names), tells=[*RULE, *keys]),
-        _axis("wrong", "What is wrong", wrongs, list(dict.fromkeys(sorted(wrongs, key="Clean".__ne__))), tells=WRONG),
-        _axis("data", "Data set", [data_name(cell.data) for cell in cells]),
-        _axis("aggregator", "Rule", rules, ordered_rows(cells, rules)),
-        _axis("corruption", "Corruption", [cell.corruption for cell in cells], show=lambda kind: _kind(kind, "none")),
-        _axis("attack", "Attack", [cell.attack for cell in cells], show=lambda kind: _kind("none", kind)),
-        _axis("fraction", "Corrupted clients", [cell.fraction for cell in cells], show=lambda f: f"{100 * f:.3g} %"),
-        _axis("lam", lam_label(cells), _lams(cells), show=lambda lam: f"{lam:g}"),
-        *(_of_setting(key, cells) for key in keys),
+def axes(settings: Sequence[Setting]) -> list[Axis]:
+    """The axes along which settings differ, those of several keys at once first."""
+    names = row_names(settings)
+    keys = list(dict.fromkeys(key for setting in settings for key, _ in setting.swept_values))
+    rules = {setting: aggregator_name(setting.aggregator) for setting in settings}
+    threats = ["Clean" if s.scenario.is_clean else threat_name(*s.scenario.threat) for s in settings]
+    clean_first = list(dict.fromkeys(sorted(threats, key="Clean".__ne__)))
+    row_axes = ["aggregator", "lam", *keys]
+    every = [
+        _axis("row", "Rule with its settings", list(names.values()), ordered_rows(names.items()), determines=row_axes),
+        _axis("threat", "Corruption or attack", threats, clean_first, determines=["corruption", "attack"]),
+        _axis("data", "Data set", [data_name(setting.data) for setting in settings]),
+        _axis("aggregator", "Rule", list(rules.values()), ordered_rows(rules.items())),
+        _axis("corruption", "Corruption", [s.corruption for s in settings], show=lambda kind: _kind(kind, "none")),
+        _axis("attack", "Attack", [setting.attack for setting in settings], show=lambda kind: _kind("none", kind)),
+        _axis("fraction", "Corrupted clients", [setting.fraction for setting in settings], show=percent),
+        _axis("lam", lam_label(settings), _lams(settings), show=lambda lam: f"{lam:g}"),
+        *(_swept_axis(key, settings) for key in keys),
     ]
-    differ = [axis for axis in found if len(axis.values) > 1]
-    return [axis for axis in differ if not any(_same(axis, other) for other in differ if other.key in axis.tells)]
+    differ = [axis for axis in every if len(axis.values) > 1]
+    return [axis for axis in differ if not any(_same(axis, other) for other in differ if other.key in axis.determines)]
 
 
 def _kind(corruption: str, attack: str) -> str:
-    return "none" if corruption == attack == "none" else wrong_name(corruption, attack)
+    return "none" if corruption == attack == "none" else threat_name(corruption, attack)
 
 
-def _lams(cells: Sequence[Cell]) -> list[Any]:
-    """Of each cell; of none where lambda only follows the scenario or was chosen."""
-    is_swept = row_names(cells) != row_names(cells, without=(LAM,))
-    return [cell.lam if is_swept and cell.lam is not None else ABSENT for cell in cells]
+def _lams(settings: Sequence[Setting]) -> list[Any]:
+    """The lambda of each setting; ABSENT if lambda only follows the scenario or was chosen."""
+    is_swept = row_names(settings) != row_names(settings, without=(LAM,))
+    return [setting.lam if is_swept and setting.lam is not None else ABSENT for setting in settings]
 
 
-def _of_setting(key: str, cells: Sequence[Cell]) -> Axis:
-    values = [dict(cell.settings).get(key, ABSENT) for cell in cells]
-    return _axis(key, key, values, show=lambda value: value_text(key, value))
+def _swept_axis(key: str, settings: Sequence[Setting]) -> Axis:
+    values = [dict(setting.swept_values).get(key, ABSENT) for setting in settings]
+    return _axis(key, key, values, show=lambda value: format_value(key, value))
 
 
 def _axis(
-    key: str, title: str, values: Sequence[Any], order: Sequence[Any] = (), show: Any = str, tells: Sequence[str] = ()
+    key: str,
+    title: str,
+    values: Sequence[Any],
+    order: Sequence[Any] = (),
+    show: Any = str,
+    determines: Sequence[str] = (),
 ) -> Axis:
-    """`values` [C] of the cells, or ABSENT; in `order`, or numbers ascending and others as they come."""
+    """`values` [C] of the settings, or ABSENT; in `order`, or numbers ascending and others by first appearance."""
     different = list(order) or [value for value in dict.fromkeys(values) if value is not ABSENT]
     is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     if all(map(is_number, different)):
         different.sort()
-    place = {value: position for position, value in enumerate(different)}
-    codes = np.asarray([place.get(value, NOT_THERE) for value in values], np.int32)
-    return Axis(key, title, [show(value) for value in different], codes, list(tells))
+    positions = {value: position for position, value in enumerate(different)}
+    codes = np.asarray([positions.get(value, NO_POSITION) for value in values], np.int32)
+    return Axis(key, title, [show(value) for value in different], codes, list(determines))
 
 
 def _same(axis: Axis, other: Axis) -> bool:
-    """Whether two axes divide the cells alike, so that one is enough."""
+    """Whether two axes partition the settings alike, so that one is enough."""
     pairs = set(zip(axis.codes.tolist(), other.codes.tolist(), strict=True))
     return len(pairs) == len(axis.values) == len(other.values)

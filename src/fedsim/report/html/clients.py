@@ -1,72 +1,70 @@
-"""The weights of single clients over rounds, of each cell's first seed, thinned to what a page can hold."""
+"""The weights of single clients over rounds, of each setting's first seed, thinned out to what a page can hold."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from fedsim.report.auc import by_run
-from fedsim.report.cells import Results
-from fedsim.report.html.quantities import as_shares
-from fedsim.report.weights import thinned
+from fedsim.report.html.packing import pack_shares
+from fedsim.report.results import Results
+from fedsim.report.weights import thin_out
 
-MAX_ROUNDS = 100  # of a cell
-LEAST_ROUNDS = 10
-MAX_NUMBERS = 2_000_000  # of all cells, above LEAST_ROUNDS
+MIN_ROUNDS, MAX_ROUNDS = 10, 100  # of a setting
+MAX_NUMBERS = 2_000_000  # of all settings, above MIN_ROUNDS
 
 
-class Weights(NamedTuple):
+class ClientWeights(NamedTuple):
     """The weights of clients in one run. Shapes: T rounds, N clients."""
 
-    cell: int
-    kind: str  # "alpha", among all clients, or "weight", in the round
+    setting: int
+    kind: str
+    """"alpha", among all clients, or "weight", in the round."""
     rounds: list[int]
+    """[T]"""
     clients: list[int]
-    corrupted: list[bool]  # [N]
-    num_rounds: int  # recorded
-    num_clients: int  # recorded
-    shares: np.ndarray  # [T, N] uint16
+    """[N]"""
+    corrupted: list[bool]
+    """[N]"""
+    num_rounds: int
+    """Recorded rounds."""
+    num_clients: int
+    """Recorded clients."""
+    shares: np.ndarray
+    """[T, N] uint16"""
 
 
-def weights(results: Results) -> list[Weights]:
-    """Those of each cell whose first seed has some."""
-    of_runs = by_run(results.clients, len(results.runs))
-    tables = [of_runs[cell.runs[0]] for cell in results.cells]
-    kinds = [_kind(table) for table in tables]
-    parts = [
-        None if kind is None else table.filter(table[kind].is_valid())
-        for table, kind in zip(tables, kinds, strict=True)
-    ]
-    columns = sum(len(thinned(_different(part, "client_id"))) for part in parts if part is not None)
-    most = int(np.clip(MAX_NUMBERS // max(columns, 1), LEAST_ROUNDS, MAX_ROUNDS))
-    named = enumerate(zip(kinds, parts, strict=True))
-    return [_of_cell(cell, kind, part, most) for cell, (kind, part) in named if kind is not None and part is not None]
-
-
-def _kind(clients: pa.Table) -> str | None:
-    """Which weight a run has: that among all clients where its rule keeps one."""
-    return next((kind for kind in ("alpha", "weight") if clients[kind].null_count < len(clients)), None)
+def client_weights(results: Results) -> list[ClientWeights]:
+    """Those of each setting whose first seed has some."""
+    run_clients = by_run(results.clients, len(results.runs))
+    recorded = []
+    for position, setting in enumerate(results.settings):
+        table = run_clients[setting.runs[0]]
+        # The weight among all clients, if the rule keeps one.
+        kind = next((kind for kind in ("alpha", "weight") if table[kind].null_count < len(table)), None)
+        if kind is not None:
+            recorded.append((position, kind, table.filter(table[kind].is_valid())))
+    num_clients = sum(len(thin_out(_different(table, "client_id"))) for _, _, table in recorded)
+    max_rounds = int(np.clip(MAX_NUMBERS // max(num_clients, 1), MIN_ROUNDS, MAX_ROUNDS))
+    return [_thin_out(position, kind, table, max_rounds) for position, kind, table in recorded]
 
 
 def _different(clients: pa.Table, name: str) -> np.ndarray:
     return np.unique(clients[name].to_numpy())
 
 
-def _of_cell(cell: int, kind: str, clients: pa.Table, most: int) -> Weights:
+def _thin_out(setting: int, kind: str, clients: pa.Table, max_rounds: int) -> ClientWeights:
+    """At most `max_rounds` evenly spaced rounds, the last among them, of evenly spaced clients."""
     every_round, every_client = _different(clients, "round"), _different(clients, "client_id")
-    rounds, ids = every_round[_spread(len(every_round), most)], thinned(every_client)
-    at = {name: clients[name].to_numpy() for name in ("round", "client_id", "corrupted", kind)}
-    kept = np.isin(at["round"], rounds) & np.isin(at["client_id"], ids)
-    row, column = np.searchsorted(rounds, at["round"][kept]), np.searchsorted(ids, at["client_id"][kept])
+    rounds, ids = every_round, thin_out(every_client)
+    if len(rounds) > max_rounds:
+        rounds = rounds[np.rint(np.linspace(0, len(rounds) - 1, max_rounds)).astype(int)]
+    columns = {name: clients[name].to_numpy() for name in ("round", "client_id", "corrupted", kind)}
+    kept = np.isin(columns["round"], rounds) & np.isin(columns["client_id"], ids)
+    row, column = np.searchsorted(rounds, columns["round"][kept]), np.searchsorted(ids, columns["client_id"][kept])
     table = np.full((len(rounds), len(ids)), np.nan)
-    table[row, column] = at[kind][kept]
+    table[row, column] = columns[kind][kept]
     corrupted = np.zeros(len(ids), bool)
-    corrupted[column] = at["corrupted"][kept]
+    corrupted[column] = columns["corrupted"][kept]
     lists = rounds.tolist(), ids.tolist(), corrupted.tolist()
-    return Weights(cell, kind, *lists, len(every_round), len(every_client), as_shares(table))
-
-
-def _spread(number: int, most: int) -> Sequence[int] | np.ndarray:
-    """At most `most` positions among `number`, evenly spaced, the last among them."""
-    return range(number) if number <= most else np.rint(np.linspace(0, number - 1, most)).astype(int)
+    return ClientWeights(setting, kind, *lists, len(every_round), len(every_client), pack_shares(table))

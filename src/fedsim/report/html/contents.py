@@ -1,32 +1,39 @@
-"""What the page knows of run folders."""
+"""The data of the page."""
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedsim.report.cells import Cell, Results, is_clean, places
+import numpy as np
+
 from fedsim.report.cube import attributes
-from fedsim.report.curves import place_name
-from fedsim.report.html import axes, clients, commands, quantities
+from fedsim.report.html import axes, clients, commands
+from fedsim.report.html.packing import pack_shares
+from fedsim.report.line_plots import panel_title
+from fedsim.report.metric import METRICS, Metric
+from fedsim.report.results import PERCENTILES, Results, Setting
 from fedsim.report.rows import row_names
-from fedsim.report.style import COLOURS
+from fedsim.report.style import COLORS
 from fedsim.report.summary import as_csv, summary
+
+SHARES = ("corrupted_weight", "byzantine_excess", *PERCENTILES)  # metrics that are packed in 16 bits
 
 
 def contents(results: Results) -> dict[str, Any]:
-    """A document for `packing.pack`: axes, quantities over rounds, weights of clients, commands, and summary.csv."""
-    cells = results.cells
+    """A document for `packing.pack`: axes, metrics over rounds, weights of clients, commands, and summary.csv."""
+    settings = results.settings
     table = list(csv.reader(io.StringIO(as_csv(summary(results)))))
-    shown = quantities.quantities(cells)
+    recorded = [m for m in METRICS if any(np.isfinite(m.recorded(setting)).any() for setting in settings)]
     return {
         "about": _about(results),
-        "colours": COLOURS,
-        "axes": [axis._asdict() for axis in axes.axes(cells)],
-        "cells": _cells(results),
-        "rounds": _different_rounds(cells),
-        "quantities": [one._asdict() | {"numbers": quantities.packed(one, cells)} for one in shown],
-        "weights": [one._asdict() for one in clients.weights(results)],
+        "colors": COLORS,
+        "axes": [axis._asdict() for axis in axes.axes(settings)],
+        "settings": _settings(results),
+        "rounds": _different_rounds(settings),
+        "metrics": [_metric(metric, settings) for metric in recorded],
+        "weights": [weights._asdict() for weights in clients.client_weights(results)],
         "summary": {"columns": table[0], "rows": table[1:]},
     }
 
@@ -37,37 +44,47 @@ def _about(results: Results) -> dict[str, Any]:
         "num_runs": len(results.runs),
         "num_repeated": results.num_repeated,
         "incomplete": " ".join(results.incomplete),
-        "final": asdict(results.cells[0].final),
-        "chosen": results.chosen.sentence if results.chosen else "",
+        "final": asdict(results.settings[0].final),
+        "chosen": results.selection.sentence if results.selection else "",
     }
 
 
-def _cells(results: Results) -> list[dict[str, Any]]:
-    """What each cell is; its numbers lie in `quantities`, in the order of the cells, seed by seed."""
-    named = {place: place_name(place, results.cells) for place in places(results.cells)}
-    lengths = {rounds: position for position, rounds in enumerate(map(tuple, _different_rounds(results.cells)))}
-    rows = zip(
-        results.cells,
-        row_names(results.cells),
-        commands.commands(results),
-        commands.configurations(results),
-        strict=True,
-    )
+def _metric(metric: Metric, settings: Sequence[Setting]) -> dict[str, Any]:
+    """How a metric is shown, and its values in all settings, seed by seed, concatenated."""
+    numbers = np.concatenate([metric.recorded(setting).ravel() for setting in settings])
+    is_share = metric.name in SHARES
+    return {
+        "key": metric.name,
+        "title": metric.title,
+        "unit": metric.unit,
+        "scale": metric.scale,
+        "digits": metric.digits,
+        "higher_is_better": metric.higher_is_better,
+        "is_share": is_share,
+        "numbers": pack_shares(numbers) if is_share else numbers.astype(np.float32),
+    }
+
+
+def _settings(results: Results) -> list[dict[str, Any]]:
+    """The description of each setting; its numbers are in `metrics`, in the order of the settings."""
+    lengths = {tuple(rounds): position for position, rounds in enumerate(_different_rounds(results.settings))}
+    names = row_names(results.settings).items()
+    rows = zip(names, commands.commands(results), commands.configurations(results), strict=True)
     return [
         {
             "row": row,
-            "place": named[cell.place],
-            "is_clean": is_clean(cell.scenario),
-            "seeds": cell.seeds,
-            "num_diverged": cell.num_diverged,
-            "rounds": lengths[tuple(cell.rounds.tolist())],  # a position in "rounds"
+            "scenario": panel_title(setting.data_scenario, results.settings),
+            "is_clean": setting.scenario.is_clean,
+            "seeds": setting.seeds,
+            "num_diverged": setting.num_diverged,
+            "rounds": lengths[tuple(setting.rounds.tolist())],  # a position in "rounds"
             "command": command,
             "configuration": configuration,
         }
-        for cell, row, command, configuration in rows
+        for (setting, row), command, configuration in rows
     ]
 
 
-def _different_rounds(cells: list[Cell]) -> list[list[int]]:
-    """The rounds after which cells were evaluated, each list once."""
-    return list(map(list, dict.fromkeys(tuple(cell.rounds.tolist()) for cell in cells)))
+def _different_rounds(settings: list[Setting]) -> list[list[int]]:
+    """The rounds after which settings were evaluated, each list once."""
+    return list(map(list, dict.fromkeys(tuple(setting.rounds.tolist()) for setting in settings)))

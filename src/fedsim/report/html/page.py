@@ -6,13 +6,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from fedsim.errors import FedsimError
-from fedsim.report.cells import Results
 from fedsim.report.html.contents import contents
-from fedsim.report.html.packing import compressed, pack
+from fedsim.report.html.packing import compress, pack
+from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
 
 FILE = "report.html"
-# Modules of the page's program, each behind those it imports.
+# Modules of the page's program, each after those that it imports.
 MODULES = (
     "unpack",
     "format",
@@ -30,27 +30,27 @@ MODULES = (
 
 
 def write_page(results: Results, out: RunFolder) -> Path:
-    """Writes report.html into the folder `out`, and returns its path; `FedsimError` where Plotly is missing."""
+    """Writes report.html into the folder `out`, and returns its path. Raises `FedsimError` if Plotly is missing."""
     out.write_text(FILE, page(results))
     return out.path / FILE
 
 
 def page(results: Results) -> str:
-    """The page; `FedsimError` where Plotly is missing."""
+    """The page. Raises `FedsimError` if Plotly is missing."""
     plotly = _plotly()
     document = contents(results)
     texts = {
         "title": html.escape(document["about"]["name"]),
         "style": _static("page.css"),
         "program": program(),
-        "plotly": compressed(plotly.encode()),
+        "plotly": compress(plotly.encode()),
         "data": pack(document),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: texts[found[1]], _static("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda field: texts[field[1]], _static("page.html"))
 
 
 def _plotly() -> str:
-    """The library that draws curves (MIT licence), as its Python package carries it."""
+    """The plotting library (MIT license) from its Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -59,7 +59,7 @@ def _plotly() -> str:
 
 
 def program() -> str:
-    """The modules one behind the other, as one module: without imports, and with nothing exported."""
+    """The modules concatenated to one, without imports and exports."""
     lines = []
     for name in MODULES:
         for line in _static(f"{name}.js").splitlines():

@@ -1,38 +1,38 @@
-// What the reader chooses: rows, columns, the number, and where every other axis is held.
+// Rows, columns, metric, and the value at which every other axis is held.
 
-import { filters, usual, WORST } from "./cube.js";
+import { filters, defaultValue, WORST } from "./cube.js";
 import { element } from "./format.js";
 
 const NONE = ""; // no axis
 export const TIMES = {
-  final: "after the last round",
+  final: "last round",
   last: "mean of the last evaluations",
-  validation: "at the best on validation data",
-  best: "best of all evaluations",
+  validation: "best round on validation data",
+  best: "best evaluation",
 };
 const FINAL = { last: "final", mean: "last", best: "validation" }; // as --final calls them
 
-// The view at first: rules by what is wrong, or by its share where only one thing is.
+// The first view: rules by corruption or attack, or by the share of corrupted clients if there is only one.
 export function firstState(results) {
   const has = (key) => results.axisOf.has(key);
   const keys = results.axes.map((axis) => axis.key);
   const rows = ["row", "aggregator", ...keys].find(has) ?? NONE;
-  const told = results.axisOf.get(rows)?.tells ?? [];
+  const determined = results.axisOf.get(rows)?.determines ?? [];
   const isMany = (key) => has(key) && results.axisOf.get(key).values.length > 2;
-  const wrong = ["wrong", "attack", "corruption"];
-  const free = keys.filter((key) => key !== rows && !told.includes(key) && key !== "aggregator");
-  const columns = wrong.find(isMany) ?? ["fraction", ...wrong, ...free].find((key) => has(key) && key !== rows) ?? NONE;
+  const threats = ["threat", "attack", "corruption"];
+  const free = keys.filter((key) => key !== rows && !determined.includes(key) && key !== "aggregator");
+  const columns = threats.find(isMany) ?? ["fraction", ...threats, ...free].find((key) => has(key) && key !== rows) ?? NONE;
   const { final } = results.about;
-  const state = { rows, columns, quantity: results.quantities[0]?.key, at: FINAL[final.kind], n: final.kind === "mean" ? final.number : 5, order: "listed", held: {}, chosen: [], active: null };
-  return settle(results, state);
+  const state = { rows, columns, metric: results.metrics[0]?.key, at: FINAL[final.kind], n: final.kind === "mean" ? final.number : 5, order: "listed", held: {}, selected: [], active: null };
+  return holdAxes(results, state);
 }
 
-// The state with every axis that is neither row nor column held somewhere.
-export function settle(results, state) {
+// The state with a value for every axis that is neither row nor column.
+export function holdAxes(results, state) {
   const held = {};
   for (const axis of filters(results, state)) {
     const value = state.held[axis.key];
-    held[axis.key] = value === WORST || axis.values[value] !== undefined ? value : usual(axis);
+    held[axis.key] = value === WORST || axis.values[value] !== undefined ? value : defaultValue(axis);
   }
   return { ...state, held: { ...state.held, ...held } };
 }
@@ -40,17 +40,17 @@ export function settle(results, state) {
 export function drawControls(box, results, state, change) {
   const focused = box.contains(document.activeElement) ? document.activeElement.id : null;
   const axes = [[NONE, "nothing"], ...results.axes.map((axis) => [axis.key, axis.title])];
-  const place = (key, other) => (event) => {
+  const chooseAxis = (key, other) => (event) => {
     const value = event.target.value;
     change(value && value === state[other] ? { [key]: value, [other]: state[key] } : { [key]: value });
   };
   const set = (key) => (event) => change({ [key]: event.target.value });
-  const hasValidation = results.quantityOf.has("validation_loss");
+  const hasValidation = results.metricOf.has("validation_loss");
   const parts = [
-    choice("rows", "Rows", axes, state.rows, place("rows", "columns")),
-    choice("columns", "Columns", axes, state.columns, place("columns", "rows")),
-    choice("quantity", "Number", results.quantities.map((one) => [one.key, one.title]), state.quantity, set("quantity")),
-    choice("at", "Taken", Object.entries(TIMES).filter(([at]) => at !== "validation" || hasValidation), state.at, set("at")),
+    choice("rows", "Rows", axes, state.rows, chooseAxis("rows", "columns")),
+    choice("columns", "Columns", axes, state.columns, chooseAxis("columns", "rows")),
+    choice("metric", "Metric", results.metrics.map((metric) => [metric.key, metric.title]), state.metric, set("metric")),
+    choice("at", "Evaluated at", Object.entries(TIMES).filter(([at]) => at !== "validation" || hasValidation), state.at, set("at")),
     state.at === "last" ? evaluations(state, change) : null,
     choice("order", "Order of rows", [["listed", "as listed"], ["best", "best first"]], state.order, set("order")),
     ...filters(results, state).map((axis) => held(axis, state, change)),
@@ -59,9 +59,9 @@ export function drawControls(box, results, state, change) {
   if (focused) document.getElementById(focused)?.focus();
 }
 
-function choice(id, label, options, chosen, change) {
-  const made = options.map(([value, text]) => element("option", { value, selected: String(value) === String(chosen) }, text));
-  return element("label", {}, element("span", {}, label), element("select", { id, change }, ...made));
+function choice(id, label, options, selected, change) {
+  const entries = options.map(([value, text]) => element("option", { value, selected: String(value) === String(selected) }, text));
+  return element("label", {}, element("span", {}, label), element("select", { id, change }, ...entries));
 }
 
 function evaluations(state, change) {

@@ -1,32 +1,32 @@
-// Cells (runs that differ in their seed alone) by axes: which one stands where in the heat map, and its number.
+// The heat map: which setting is in which cell, and its mean.
 
-const WRONG = ["wrong", "corruption", "attack", "fraction"]; // axes that say nothing about clean cells
+const THREAT_AXES = ["threat", "corruption", "attack", "fraction"]; // axes that do not apply to clean settings
 export const WORST = "worst"; // of all values of an axis
 
-const MISSING = 65535; // as in quantities.py
+const MISSING = 65535; // as in metrics.py
 const STEPS = 65534;
 
 export function share(code) {
   return code === MISSING ? NaN : code / STEPS;
 }
 
-// The document with, for each cell, its number and where its numbers begin; axes and quantities by key.
+// The document with, for each setting, its position and where its values begin; axes and metrics by key.
 export function prepare(contents) {
   let start = 0;
-  contents.cells.forEach((cell, number) => {
-    Object.assign(cell, { number, start, x: contents.rounds[cell.rounds] });
-    start += cell.seeds.length * cell.x.length;
+  contents.settings.forEach((setting, number) => {
+    Object.assign(setting, { number, start, x: contents.rounds[setting.rounds] });
+    start += setting.seeds.length * setting.x.length;
   });
-  const byKey = (list) => new Map(list.map((one) => [one.key, one]));
-  return { ...contents, axisOf: byKey(contents.axes), quantityOf: byKey(contents.quantities), means: new Map() };
+  const byKey = (list) => new Map(list.map((entry) => [entry.key, entry]));
+  return { ...contents, axisOf: byKey(contents.axes), metricOf: byKey(contents.metrics), means: new Map() };
 }
 
-// A quantity of a cell over rounds, in the unit that is shown: an array a seed.
-export function series(quantity, cell) {
-  const decode = quantity.is_share ? share : (value) => value;
-  return cell.seeds.map((_, seed) => {
-    const from = cell.start + seed * cell.x.length;
-    return Array.from(quantity.numbers.subarray(from, from + cell.x.length), (v) => quantity.scale * decode(v));
+// A metric of a setting over rounds, in the unit that is shown: an array for each seed.
+export function series(metric, setting) {
+  const decode = metric.is_share ? share : (value) => value;
+  return setting.seeds.map((_, seed) => {
+    const from = setting.start + seed * setting.x.length;
+    return Array.from(metric.numbers.subarray(from, from + setting.x.length), (v) => metric.scale * decode(v));
   });
 }
 
@@ -48,9 +48,9 @@ export function deviation(values) {
   return values.length > 1 ? Math.sqrt(values.reduce((a, v) => a + (v - middle) ** 2, 0) / (values.length - 1)) : NaN;
 }
 
-// For each seed of a cell, the first evaluation that is the best on validation data, as cells.py takes it.
-function bestOnValidation(results, cell) {
-  const runs = (key) => (results.quantityOf.has(key) ? series(results.quantityOf.get(key), cell) : []);
+// For each seed of a setting, the first evaluation that is the best on validation data, as settings.py takes it.
+function bestOnValidation(results, setting) {
+  const runs = (key) => (results.metricOf.has(key) ? series(results.metricOf.get(key), setting) : []);
   const hasAccuracy = runs("accuracy").flat().some(Number.isFinite);
   const goodness = hasAccuracy ? (value) => value : (value) => -value;
   const ranked = runs(hasAccuracy ? "validation_accuracy" : "validation_loss").map((run) =>
@@ -59,18 +59,18 @@ function bestOnValidation(results, cell) {
   return ranked.map((run) => run.indexOf(Math.max(...run)));
 }
 
-// Mean and deviation over seeds of every cell; seeds without a number are left out.
+// Mean and deviation over seeds of every setting; seeds without a number are left out.
 export function numbers(results, state) {
-  const key = [state.quantity, state.at, state.n].join();
+  const key = [state.metric, state.at, state.n].join();
   if (!results.means.has(key)) {
-    const quantity = results.quantityOf.get(state.quantity);
-    const found = results.cells.map((cell) => {
-      const best = state.at === "validation" ? bestOnValidation(results, cell) : [];
-      const runs = series(quantity, cell).map((run, seed) => reduce(run, state, best[seed], quantity.higher_is_better));
+    const metric = results.metricOf.get(state.metric);
+    const means = results.settings.map((setting) => {
+      const best = state.at === "validation" ? bestOnValidation(results, setting) : [];
+      const runs = series(metric, setting).map((run, seed) => reduce(run, state, best[seed], metric.higher_is_better));
       const finite = runs.filter(Number.isFinite);
       return { mean: finite.length ? mean(finite) : NaN, deviation: deviation(finite), count: finite.length };
     });
-    results.means.set(key, found);
+    results.means.set(key, means);
   }
   return results.means.get(key);
 }
@@ -78,95 +78,95 @@ export function numbers(results, state) {
 // The axes that are neither rows nor columns, nor follow from these: each is held at a value, or at its worst.
 export function filters(results, state) {
   const placed = [state.rows, state.columns].map((key) => results.axisOf.get(key)).filter(Boolean);
-  const settled = new Set(placed.flatMap((axis) => [axis.key, ...axis.tells]));
-  const wrong = results.axisOf.get("wrong");
-  const isWhole = wrong && ![wrong.key, ...wrong.tells].some((key) => settled.has(key));
+  const determined = new Set(placed.flatMap((axis) => [axis.key, ...axis.determines]));
+  const threat = results.axisOf.get("threat");
+  const isWhole = threat && ![threat.key, ...threat.determines].some((key) => determined.has(key));
   const isFilter = (axis) => {
-    if (settled.has(axis.key) || axis.key === "row") return false;
-    if (axis.key === "wrong") return isWhole;
-    return !(isWhole && wrong.tells.includes(axis.key));
+    if (determined.has(axis.key) || axis.key === "row") return false;
+    if (axis.key === "threat") return isWhole;
+    return !(isWhole && threat.determines.includes(axis.key));
   };
   return results.axes.filter(isFilter);
 }
 
-// What an axis is held at unless the reader says so: what is wrong at its worst, else the value of most cells.
-export function usual(axis) {
-  if (WRONG.includes(axis.key) && axis.key !== "fraction") return WORST;
+// The initial value of an axis: the worst of corruptions and attacks, otherwise the value of most settings.
+export function defaultValue(axis) {
+  if (THREAT_AXES.includes(axis.key) && axis.key !== "fraction") return WORST;
   const counts = axis.values.map((_, value) => axis.codes.reduce((n, code) => n + (code === value), 0));
   return counts.indexOf(Math.max(...counts));
 }
 
-// The heat map: labels of rows and columns, and for each place its cell (null: none) and among how many it is worst.
+// The heat map: labels of rows and columns, and for each cell its setting (null: none) and among how many it is worst.
 export function grid(results, state) {
   const axes = [results.axisOf.get(state.rows), results.axisOf.get(state.columns)];
   const [rows, columns] = axes.map((axis) => (axis ? axis.values : ["All"]));
   const held = filters(results, state).map((axis) => [axis, state.held[axis.key]]);
   const exact = rows.map(() => columns.map(() => []));
   const wild = rows.map(() => columns.map(() => []));
-  for (const cell of results.cells) {
-    const fit = fits(cell, held, axes);
+  for (const setting of results.settings) {
+    const fit = fits(setting, held, axes);
     if (fit === null) continue;
-    for (const row of positions(axes[0], cell)) {
-      for (const column of positions(axes[1], cell)) (fit ? exact : wild)[row][column].push(cell);
+    for (const row of positions(axes[0], setting)) {
+      for (const column of positions(axes[1], setting)) (fit ? exact : wild)[row][column].push(setting);
     }
   }
   const all = numbers(results, state);
-  const higher = results.quantityOf.get(state.quantity).higher_is_better;
-  const places = exact.map((line, r) =>
-    line.map((found, c) => {
-      const candidates = found.length ? found : wild[r][c];
-      const cell = worst(candidates, all, higher);
-      return { cell, among: candidates.length, ...(cell ? all[cell.number] : { mean: NaN, deviation: NaN, count: 0 }) };
+  const higher = results.metricOf.get(state.metric).higher_is_better;
+  const cells = exact.map((line, r) =>
+    line.map((matching, c) => {
+      const candidates = matching.length ? matching : wild[r][c];
+      const setting = worst(candidates, all, higher);
+      return { setting, among: candidates.length, ...(setting ? all[setting.number] : { mean: NaN, deviation: NaN, count: 0 }) };
     }),
   );
   columns.forEach((_, c) => {
-    const most = Math.max(...places.map((line) => line[c].among));
-    for (const line of places) line[c].isPartial = line[c].cell !== null && line[c].among < most;
+    const most = Math.max(...cells.map((line) => line[c].among));
+    for (const line of cells) line[c].isPartial = line[c].setting !== null && line[c].among < most;
   });
-  return { rowAxis: axes[0], columnAxis: axes[1], columns, ...ordered(rows, places, state.order, higher) };
+  return { rowAxis: axes[0], columnAxis: axes[1], columns, ...ordered(rows, cells, state.order, higher) };
 }
 
-// Whether a cell is as the axes are held: true, null, or false where it is clean and stands for any share and attack.
-function fits(cell, held, placed) {
+// Whether a setting has the held values: true, null (no), or false if it is clean and represents any share and attack.
+function fits(setting, held, placed) {
   let isExact = true;
-  const isNamed = (axis, value) => WRONG.includes(axis.key) && axis.codes[cell.number] === value;
+  const isNamed = (axis, value) => THREAT_AXES.includes(axis.key) && axis.codes[setting.number] === value;
   const mayStand =
-    cell.is_clean &&
-    (placed.some((axis) => axis && WRONG.includes(axis.key)) ||
+    setting.is_clean &&
+    (placed.some((axis) => axis && THREAT_AXES.includes(axis.key)) ||
       held.some(([axis, value]) => axis.key !== "fraction" && isNamed(axis, value)));
   for (const [axis, value] of held) {
-    const code = axis.codes[cell.number];
+    const code = axis.codes[setting.number];
     if (value === WORST || code === -1 || code === value) continue;
-    if (!mayStand || !WRONG.includes(axis.key)) return null;
+    if (!mayStand || !THREAT_AXES.includes(axis.key)) return null;
     isExact = false;
   }
   return isExact;
 }
 
-// Where a cell stands on an axis: everywhere, where the axis says nothing about it.
-function positions(axis, cell) {
+// The positions of a setting on an axis: all, if the axis does not apply to it.
+function positions(axis, setting) {
   if (!axis) return [0];
-  const code = axis.codes[cell.number];
+  const code = axis.codes[setting.number];
   return code === -1 ? axis.values.map((_, value) => value) : [code];
 }
 
-// The worst cell; one whose runs have all diverged is worse than any, one where nothing was measured is not.
-function worst(cells, all, higherIsBetter) {
-  const badness = (cell) => {
-    const value = all[cell.number].mean;
-    if (Number.isNaN(value)) return cell.num_diverged ? Infinity : -Infinity;
+// The worst setting; one whose runs have all diverged is worse than any, one where nothing was measured is not.
+function worst(settings, all, higherIsBetter) {
+  const badness = (setting) => {
+    const value = all[setting.number].mean;
+    if (Number.isNaN(value)) return setting.num_diverged ? Infinity : -Infinity;
     return higherIsBetter ? -value : value;
   };
-  return cells.reduce((found, cell) => (found && badness(found) >= badness(cell) ? found : cell), null);
+  return settings.reduce((a, b) => (a && badness(a) >= badness(b) ? a : b), null);
 }
 
-// Rows with a cell, as they are listed or the best mean first.
-function ordered(rows, places, order, higherIsBetter) {
-  const kept = rows.map((label, row) => ({ label, places: places[row] })).filter((row) => row.places.some((p) => p.cell));
+// Rows with a setting, as they are listed or the best mean first.
+function ordered(rows, cells, order, higherIsBetter) {
+  const kept = rows.map((label, row) => ({ label, cells: cells[row] })).filter((row) => row.cells.some((p) => p.setting));
   const score = (row) => {
-    const finite = row.places.map((place) => place.mean).filter(Number.isFinite);
+    const finite = row.cells.map((cell) => cell.mean).filter(Number.isFinite);
     return finite.length ? (higherIsBetter ? 1 : -1) * mean(finite) : -Infinity;
   };
   if (order === "best") kept.sort((a, b) => score(b) - score(a));
-  return { rows: kept.map((row) => row.label), places: kept.map((row) => row.places) };
+  return { rows: kept.map((row) => row.label), cells: kept.map((row) => row.cells) };
 }

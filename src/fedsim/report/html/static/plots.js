@@ -2,7 +2,7 @@
 
 import { series, share } from "./cube.js";
 import { save } from "./save.js";
-import { isDark, line, plotColours } from "./theme.js";
+import { isDark, line, plotColors } from "./theme.js";
 import { unpackText } from "./unpack.js";
 
 const BENIGN = { color: "#0072B2", dash: "solid" };
@@ -34,30 +34,30 @@ export async function savePicture(name, figure) {
   save(name, decodeURIComponent(url.slice(url.indexOf(",") + 1)), "image/svg+xml");
 }
 
-// The mean over seeds with a band from the least to the greatest, a line a cell.
-export function curves(results, quantity, cells) {
+// The mean over seeds with a band from the least to the greatest, a line a setting.
+export function curves(results, metric, settings) {
   return (dark) => {
-    const isOne = (key) => new Set(cells.map((cell) => cell[key])).size === 1;
-    const data = cells.flatMap((cell, position) => {
-      const look = line(results.colours, position, dark);
-      const name = isOne("place") ? cell.row : isOne("row") ? cell.place : `${cell.row}, ${cell.place}`;
-      return ofCell(cell, series(quantity, cell), { ...look, name });
+    const isOne = (key) => new Set(settings.map((setting) => setting[key])).size === 1;
+    const data = settings.flatMap((setting, position) => {
+      const look = line(results.colors, position, dark);
+      const name = isOne("scenario") ? setting.row : isOne("row") ? setting.scenario : `${setting.row}, ${setting.scenario}`;
+      return settingTraces(setting, series(metric, setting), { ...look, name });
     });
-    return { data, layout: layout(dark, `${quantity.title}${quantity.unit}`, cells.length > 1) };
+    return { data, layout: layout(dark, `${metric.title}${metric.unit}`, settings.length > 1) };
   };
 }
 
-function ofCell(cell, runs, { color, dash, name }) {
-  const at = cell.x.map((round, t) => {
+function settingTraces(setting, runs, { color, dash, name }) {
+  const points = setting.x.map((round, t) => {
     const finite = runs.map((run) => run[t]).filter(Number.isFinite);
     return { round, finite, mean: finite.length ? finite.reduce((a, b) => a + b) / finite.length : null };
   });
-  const full = at.filter((one) => one.finite.length);
-  const x = [...full.map((one) => one.round), ...full.map((one) => one.round).reverse()];
-  const y = [...full.map((one) => Math.max(...one.finite)), ...full.map((one) => Math.min(...one.finite)).reverse()];
-  const group = { legendgroup: String(cell.number), name };
+  const known = points.filter((point) => point.finite.length);
+  const x = [...known.map((point) => point.round), ...known.map((point) => point.round).reverse()];
+  const y = [...known.map((point) => Math.max(...point.finite)), ...known.map((point) => Math.min(...point.finite)).reverse()];
+  const group = { legendgroup: String(setting.number), name };
   const band = { ...group, x, y, fill: "toself", fillcolor: color, opacity: 0.15, line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false };
-  const middle = { ...group, x: cell.x, y: at.map((one) => one.mean), mode: at.length > 1 ? "lines" : "markers", line: { color, dash, width: 2 }, marker: { color } };
+  const middle = { ...group, x: setting.x, y: points.map((point) => point.mean), mode: points.length > 1 ? "lines" : "markers", line: { color, dash, width: 2 }, marker: { color } };
   return runs.length > 1 ? [band, middle] : [middle];
 }
 
@@ -78,13 +78,13 @@ export function clientWeights(weights) {
       };
     });
     const title = weights.kind === "alpha" ? "Weight α among all clients (%)" : "Weight in the round (%)";
-    const made = layout(dark, title, true);
-    return { data, layout: { ...made, hovermode: "closest", yaxis: { ...made.yaxis, rangemode: "tozero" } } };
+    const base = layout(dark, title, true);
+    return { data, layout: { ...base, hovermode: "closest", yaxis: { ...base.yaxis, rangemode: "tozero" } } };
   };
 }
 
 function layout(dark, title, showlegend) {
-  const { ink, pale } = plotColours(dark);
+  const { ink, pale } = plotColors(dark);
   const axis = { gridcolor: pale, linecolor: pale, zeroline: false, automargin: true };
   return {
     xaxis: { ...axis, title: { text: "Round" }, tickformat: "d" },

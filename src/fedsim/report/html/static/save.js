@@ -1,4 +1,4 @@
-// Files that the reader keeps.
+// Downloads and the clipboard.
 
 import { element } from "./format.js";
 
@@ -11,7 +11,7 @@ export function save(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
-// Copies the text of an element; where the browser does not let us, selects it.
+// Copies the text of an element; selects it if the browser forbids that.
 export async function copy(from) {
   try {
     await navigator.clipboard.writeText(from.textContent);

@@ -1,4 +1,4 @@
-// Light and dark, and colours that colour-blind readers can tell apart.
+// Light and dark, and colors for color-blind readers.
 
 // cividis (Nuñez, Anderton and Renslow 2018), from low to high.
 const CIVIDIS = [
@@ -19,7 +19,7 @@ export function switchTheme() {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
 }
 
-// The colour at 0 to 1, and that of text on it.
+// The color at 0 to 1, and that of text on it.
 export function heat(position) {
   const at = Math.min(Math.max(position, 0), 1) * (CIVIDIS.length - 1);
   const low = Math.min(Math.floor(at), CIVIDIS.length - 2);
@@ -33,13 +33,13 @@ export function heatGradient(isReversed) {
   return `linear-gradient(to right, ${(isReversed ? stops.reverse() : stops).join(", ")})`;
 }
 
-// Colour and dashes of the line at a position: colours and dashes come round at different times.
-export function line(colours, position, dark) {
-  const colour = colours[position % colours.length];
-  return { color: colour === BLACK && dark ? INK.dark : colour, dash: DASHES[position % DASHES.length] };
+// Color and dashes of the line at a position: colors and dashes have different periods.
+export function line(colors, position, dark) {
+  const color = colors[position % colors.length];
+  return { color: color === BLACK && dark ? INK.dark : color, dash: DASHES[position % DASHES.length] };
 }
 
-export function plotColours(dark) {
+export function plotColors(dark) {
   const kind = dark ? "dark" : "light";
   return { ink: INK[kind], pale: PALE[kind] };
 }

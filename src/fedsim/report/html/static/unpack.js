@@ -1,4 +1,4 @@
-// What lies compressed in the page: texts, and documents as report/html/packing.py writes them.
+// Unpacks compressed texts, and documents that report/html/packing.py wrote.
 
 const KINDS = { float32: Float32Array, uint16: Uint16Array, int32: Int32Array };
 

@@ -1,0 +1,149 @@
+"""Distances, inner products and top eigenvectors of a cohort's updates, accurate in float32."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.aggregators.weighting import equal_weights
+from fedsim.core.client import lockstep_max
+from fedsim.core.trees import gram_matrix, squared_distances, squared_norms
+from fedsim.core.types import Array, CohortReport, PyTree
+
+MIN_RELATIVE_DISTANCE = 1e-3
+"""A squared distance below this share of the squared norms has lost most of its digits in their difference."""
+NUM_SQUARINGS = 20
+"""Gives the power 2^20: smaller eigenvalues then change the largest by at most 4e-7 of it."""
+
+
+def cosine_similarities(gram: Array) -> Array:
+    """Cosine similarities [K, K] from inner products `gram` [K, K]; 0 for a zero update."""
+    norms = jnp.sqrt(jnp.diagonal(gram))
+    inverse = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1.0), 0.0)
+    return gram * inverse[:, None] * inverse[None, :]
+
+
+def center(updates: PyTree, weights: Array) -> PyTree:
+    """`updates` [K, ...] minus a point between them; `weights` [K] sum to 1 and are zero for ignored clients.
+
+    Distances stay the same, but without this the inner products of near-equal updates lose up to 3 % of them in
+    float32. The point is the mean of the updates clipped to the median norm: a single huge update would pull the plain
+    mean away, and rounding would hide the differences between all other updates.
+    """
+    norms = jnp.sqrt(squared_norms(updates))
+    median = jnp.nanmedian(jnp.where(weights > 0, norms, jnp.nan))
+    weights = weights * jnp.minimum(1.0, jnp.where(weights > 0, median, 0.0) / jnp.where(norms > 0, norms, 1.0))
+    return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)
+
+
+def pairwise_distances(report: CohortReport) -> Array:
+    """Squared distances [K, K] of the updates, exactly symmetric, so that ties are exact."""
+    distances = centered_distances(report, equal_weights(report.valid))
+    return (distances + distances.T) / 2
+
+
+def centered_distances(report: CohortReport, weights: Array) -> Array:
+    """Squared distances [K, K] of the updates, from inner products around their mean with `weights` [K].
+
+    Pairs that are too close for that in float32, as colluding clients or a tight group next to a large outlier are,
+    get `direct_distances` instead.
+    """
+    gram = gram_matrix(center(report.updates, weights))
+    norms, distances = jnp.diagonal(gram), squared_distances(gram)
+    pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
+    inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
+    inaccurate = inaccurate | inaccurate.T
+    return jax.lax.cond(
+        lockstep_max(jnp.any(inaccurate)),  # one condition for all runs in lockstep: `vmap` would compute both branches
+        lambda: jnp.where(inaccurate, direct_distances(report.updates, inaccurate), distances),
+        lambda: distances,
+    )
+
+
+@jax.custom_jvp
+def direct_distances(updates: PyTree, pairs: Array) -> Array:
+    """Squared distances [K, K] of `updates` [K, ...] as sums of squared differences, without cancellation.
+
+    Only for the symmetric mask `pairs` [K, K], one pair after another; 0 elsewhere.
+    """
+    num_clients = len(pairs)
+    upper = jnp.triu(pairs, 1).ravel()
+    positions = jnp.nonzero(upper, size=max(1, num_clients * (num_clients - 1) // 2), fill_value=0)[0]
+
+    def measure(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        count, distances = carry
+        i, j = jnp.divmod(positions[count], num_clients)
+        distance = squared_norms(jax.tree.map(lambda u: (u[i] - u[j])[None], updates))[0]
+        return count + 1, distances.at[i, j].set(distance).at[j, i].set(distance)
+
+    start = jnp.zeros((), jnp.int32), jnp.zeros(pairs.shape)
+    return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
+
+
+@direct_distances.defjvp
+def _direct_distances_jvp(primals: tuple[PyTree, Array], tangents: tuple[PyTree, Array]) -> tuple[Array, Array]:
+    """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
+    (updates, pairs), (changes, _) = primals, tangents
+
+    def change_of_row(k: Array) -> Array:
+        leaf = lambda u, v: jnp.sum((u - u[k][None]) * (v - v[k][None]), axis=tuple(range(1, u.ndim)))
+        return 2 * jnp.sum(jnp.stack(jax.tree.leaves(jax.tree.map(leaf, updates, changes))), axis=0)
+
+    changed = jax.lax.map(change_of_row, jnp.arange(len(pairs)))
+    return direct_distances(updates, pairs), jnp.where(pairs, changed, 0.0)
+
+
+def gram_around_mean(distances: Array, weights: Array) -> Array:
+    """Inner products [K, K] of the updates around their mean with `weights` [K], from squared `distances` [K, K].
+
+    A client without weight does not affect the others' accuracy: next to a large outlier, a tight group keeps its
+    digits.
+    """
+    to_all = jnp.matmul(distances, weights, precision="highest")
+    return (to_all[:, None] + to_all[None, :] - distances - weights @ to_all) / 2
+
+
+def distances_to_mean(gram: Array, weights: Array) -> Array:
+    """Squared distance [K] of each update from the mean with `weights` [K], from inner products `gram` [K, K]."""
+    products = jnp.matmul(gram, weights, precision="highest")
+    return jnp.diagonal(gram) - 2 * products + weights @ products
+
+
+def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array], Array]) -> Array:
+    """The weights [K] that `iterate(gram)` converges to, of a method whose iterates are convex combinations of updates.
+
+    `gram` [K, K] holds inner products around a mean with weights `prior` [K]. If the result is so close to an update
+    that their distance is inaccurate in float32 (in a tight group next to a large outlier), the method runs once more
+    with inner products around that update.
+    """
+    gram = gram_matrix(center(report.updates, prior))
+    weights = iterate(gram)
+    squared = distances_to_mean(gram, weights)
+    is_inaccurate = jnp.any(report.valid & (squared < MIN_RELATIVE_DISTANCE * jnp.diagonal(gram)))
+
+    def around_nearest() -> Array:
+        nearest = jnp.argmin(jnp.where(report.valid, squared, jnp.inf))
+        gram = gram_matrix(jax.tree.map(lambda u: u - u[nearest][None], report.updates))
+        return jnp.where(is_inaccurate, iterate(gram), weights)
+
+    # One condition for all runs in lockstep: under `vmap`, separate ones would always compute both branches.
+    return jax.lax.cond(lockstep_max(is_inaccurate), around_nearest, lambda: weights)
+
+
+def top_eigenpair(matrix: Array) -> tuple[Array, Array]:
+    """The largest eigenvalue [] of a symmetric positive semidefinite `matrix` [K, K], and its eigenvector [K].
+
+    By repeated squaring, which converges to the projection on the top eigenvector; a mixture of eigenvectors if
+    float32 does not separate the largest eigenvalues. Both are 0 for a zero matrix. Unlike `jnp.linalg.eigh`, this is
+    fast for many small matrices on accelerators, and it cannot deadlock in LAPACK inside a larger program on CPUs.
+    """
+    nonzero = lambda scale: jnp.where(scale > 0, scale, 1.0)
+
+    def square(_: int, power: Array) -> Array:
+        power = jnp.matmul(power, power, precision="highest")
+        return power / nonzero(jnp.trace(power))
+
+    power = jax.lax.fori_loop(0, NUM_SQUARINGS, square, matrix / nonzero(jnp.trace(matrix)))
+    column = power[jnp.argmax(jnp.diagonal(power))]
+    vector = column / nonzero(jnp.linalg.norm(column))
+    return vector @ jnp.matmul(matrix, vector, precision="highest"), vector

@@ -1,0 +1,46 @@
+"""Norms of updates, clipping to a norm, and Gaussian noise."""
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.aggregators.weighting import equal_weights, normalize
+from fedsim.core.trees import cast_like, expand_like, squared_norms, weighted_sum
+from fedsim.core.types import Array, CohortReport, PyTree, Variables
+
+
+def norms_and_median(report: CohortReport) -> tuple[Array, Array]:
+    """The norms [K] of the updates, and the median norm [] of the valid clients; 0 if no client is valid."""
+    norms = jnp.sqrt(squared_norms(report.updates))
+    median = jnp.nanmedian(jnp.where(report.valid, norms, jnp.nan))
+    return norms, jnp.where(jnp.any(report.valid), median, 0.0)
+
+
+def clip_factors(updates: PyTree, radius: Array | float) -> Array:
+    """The factors [K], from 0 to 1, that clip each update of `updates` [K, ...] to norm `radius`."""
+    norms = jnp.sqrt(squared_norms(updates))
+    return jnp.where(norms > radius, radius / jnp.where(norms > 0, norms, 1.0), 1.0)
+
+
+def clip_updates(updates: PyTree, radius: Array | float) -> PyTree:
+    """`updates` [K, ...], each clipped to norm `radius`; integers are rounded."""
+    factors = clip_factors(updates, radius)
+    return jax.tree.map(lambda u: cast_like(expand_like(factors, u) * u, u), updates)
+
+
+def clipped_mean(report: CohortReport, mask: Array, radius: Array) -> tuple[PyTree, Array]:
+    """The mean of the updates of the clients in `mask` [K], each clipped to norm `radius`, and weights [K].
+
+    The weights are a diagnostic, in proportion to the clipping factors min(1, radius / norm).
+    """
+    factors = jnp.where(mask, clip_factors(report.updates, radius), 0.0)
+    return weighted_sum(factors * equal_weights(mask), report.updates), normalize(factors)
+
+
+def add_noise(update: Variables, std: Array, key: Array) -> Variables:
+    """`update` with Gaussian noise of standard deviation `std` [] on each parameter, but not on its statistics."""
+    leaves, structure = jax.tree.flatten(update.params)
+    keys = jax.random.split(key, len(leaves))
+    noisy = [
+        p + std.astype(p.dtype) * jax.random.normal(k, p.shape, p.dtype) for p, k in zip(leaves, keys, strict=True)
+    ]
+    return update._replace(params=jax.tree.unflatten(structure, noisy))

@@ -1,0 +1,102 @@
+"""Rules that only choose weights; weightings and the assumed number f of Byzantine clients, for all rules."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
+from fedsim.core.settings import Limit, Traced
+from fedsim.core.trees import weighted_sum
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+
+NumByzantine = Annotated[
+    Array | int | None, Traced(ge=0), "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 2"
+]
+MINORITY = Limit("2 f < K", lambda k: (k - 1) // 2)
+Weighting = Annotated[Literal["examples", "equal"], "weights in proportion to the clients' examples, or equal"]
+
+
+def stateless(
+    aggregate: Callable[[CohortReport, Array], Aggregate],
+    measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None,
+) -> Aggregator:
+    """The aggregator without state that computes `aggregate(report, key)`; `measure` as in `Aggregator`."""
+    return Aggregator(
+        init_stateless, lambda state, report, key: (aggregate(report, key), state), lambda state: None, measure=measure
+    )
+
+
+def from_weights(
+    compute_weights: Callable[[PyTree, CohortReport, Array], tuple[Array, PyTree]],
+    init: Callable[..., PyTree] = init_stateless,
+    client_weights: Callable[[PyTree], Array | None] = lambda state: None,
+    info: Callable[[PyTree], dict[str, Array]] = lambda state: {},
+    observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None,
+    measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None,
+) -> Aggregator:
+    """The aggregator whose update is a weighted sum of the clients' updates.
+
+    `compute_weights(state, report, key)` returns weights [K] and the next state. Weights are non-negative, zero for
+    invalid clients, and sum to 1, or are all zero to skip the round. `info(state)` returns the scalars to record. The
+    other arguments are as in `Aggregator`.
+
+    >>> import jax.numpy as jnp
+    >>> import fedsim
+    >>> def lowest_loss(state, report, key):
+    ...     losses = jnp.where(report.valid, report.losses, jnp.inf)
+    ...     return (jnp.arange(losses.size) == jnp.argmin(losses)).astype(float), state
+    >>> rule = fedsim.aggregators.from_weights(lowest_loss)
+    >>> fedsim.aggregators.apply(rule, [[1.0, 2.0], [3.0, 4.0]], losses=[0.7, 0.2]).update.tolist()
+    [3.0, 4.0]
+    """
+
+    def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
+        weights, state = compute_weights(state, report, key)
+        return Aggregate(weighted_sum(weights, report.updates), weights, info(state)), state
+
+    return Aggregator(init, aggregate, client_weights, observe_losses, measure)
+
+
+def normalize(weights: Array) -> Array:
+    """`weights` [K] divided by their sum; all zero if it is zero, which skips the round."""
+    total = jnp.sum(weights)
+    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
+
+
+def example_weights(mask: Array, report: CohortReport) -> Array:
+    """Weights [K] in proportion to the examples m_k of the valid clients in `mask` [K]; zero for the others."""
+    return normalize(jnp.where(mask & report.valid, report.num_examples, 0).astype(jnp.float32))
+
+
+def equal_weights(mask: Array) -> Array:
+    """Equal weights [K] for the clients in `mask` [K]; zero for the others."""
+    return normalize(mask.astype(jnp.float32))
+
+
+def weights_by(weighting: str, mask: Array, report: CohortReport) -> Array:
+    """Weights [K] of the valid clients in `mask` [K], by a `Weighting`; zero for the others."""
+    return example_weights(mask, report) if weighting == "examples" else equal_weights(mask & report.valid)
+
+
+def assumed_byzantine(num_byzantine: Array | int | None, num_valid: Array, maximum: Array) -> Array:
+    """f []: `num_byzantine`, or (K - 3) // 2 if that is None, for K = `num_valid`; clipped to 0 and `maximum`."""
+    f = (num_valid - 3) // 2 if num_byzantine is None else num_byzantine
+    return jnp.maximum(jnp.minimum(f, maximum), 0)
+
+
+def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) -> Array:
+    """f [] of a rule that requires 2 f < K, as `assumed_byzantine`, where K counts the valid clients.
+
+    Raises `ValueError` if `num_byzantine` is not traced and exceeds what a cohort without invalid clients allows.
+    """
+    MINORITY.check("num_byzantine", num_byzantine, report.valid.size)
+    num_valid = jnp.sum(report.valid)
+    return assumed_byzantine(num_byzantine, num_valid, MINORITY.largest(num_valid))
+
+
+def mix_updates(report: CohortReport, mixing: Array) -> CohortReport:
+    """The report in which update j is the sum of the K updates with the shares `mixing[j]` of [K', K]."""
+    updates = jax.vmap(weighted_sum, (0, None))(mixing, report.updates)
+    return report._replace(updates=updates, mixing=mixing)

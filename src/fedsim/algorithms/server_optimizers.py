@@ -1,0 +1,65 @@
+"""Server optimizers as optax transformations; the gradient is minus the aggregate.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: "Adaptive Federated Optimization", ICLR 2021,
+https://arxiv.org/abs/2003.00295
+"""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
+from fedsim.core.types import PyTree
+
+
+def sgd(
+    learning_rate: Scalar,
+    *,
+    momentum: Annotated[float, Bounds(ge=0, lt=1), "heavy-ball momentum (FedAvgM)"] = 0.0,
+) -> optax.GradientTransformation:
+    """Averaging; with momentum, FedAvgM."""
+    return optax.sgd(learning_rate, momentum or None)
+
+
+def adam(
+    learning_rate: Scalar,
+    *,
+    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
+    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+) -> optax.GradientTransformation:
+    """FedAdam, with the paper's defaults, and with bias correction, as in optax."""
+    return optax.adam(learning_rate, b1, b2, eps)
+
+
+def yogi(
+    learning_rate: Scalar,
+    *,
+    b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
+    b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+) -> optax.GradientTransformation:
+    """FedYogi, with the paper's defaults."""
+    return optax.yogi(learning_rate, b1, b2, eps)
+
+
+def adagrad(
+    learning_rate: Scalar, *, eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3
+) -> optax.GradientTransformation:
+    """FedAdagrad without momentum: steps of learning rate x g / (sqrt(v) + tau), v = tau^2 + the sum of all g^2.
+
+    optax's Adagrad has its eps inside the root.
+    """
+
+    def init(params: PyTree) -> PyTree:
+        return jax.tree.map(lambda p: jnp.full_like(p, eps**2), params)
+
+    def update(gradient: PyTree, squares: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        del params
+        squares = jax.tree.map(lambda v, g: v + g**2, squares, gradient)
+        step = lambda g, v: -learning_rate * g / (jnp.sqrt(v) + eps)
+        return jax.tree.map(step, gradient, squares), squares
+
+    return optax.GradientTransformation(init, update)

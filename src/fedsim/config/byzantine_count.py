@@ -1,0 +1,50 @@
+"""f, the number of Byzantine clients that rules and pre-aggregators assume."""
+
+import math
+
+import numpy as np
+
+from fedsim.config.components import factories
+from fedsim.config.fields import Field, settings_of
+from fedsim.config.schema import ROUNDING_ERROR, Config
+
+SETTING = "num_byzantine"  # the parameter of every factory that takes an f
+
+
+def is_byzantine_count(field: Field) -> bool:
+    """Whether the setting is an f."""
+    return field.name.rpartition(".")[2] == SETTING
+
+
+def configured_f(config: Config, field: Field) -> int | None:
+    """The f that `server.num_byzantine` gives to the setting `field`; None if it gives none.
+
+    "corrupted" gives the corrupted share of a cohort, rounded up, but at most what the rule's limits allow.
+    """
+    f = config.server.num_byzantine
+    if f is None or not is_byzantine_count(field):
+        return None
+    if isinstance(f, int):
+        return f
+    size, corruption = config.server.cohort_size, config.corruption
+    share = len(corruption.clients) / config.data.num_clients or corruption.fraction
+    number = math.ceil(share * size - ROUNDING_ERROR)
+    return min([number, *(max(limit.largest(size), 0) for limit in field.limits if limit.is_required)])
+
+
+def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:
+    """The f of rounds in which `num_valid` [...] clients answered; None if no rule or pre-aggregator takes an f.
+
+    It is the setting or, by default, (n - 3) // 2, but at most what n clients allow (docs/rules.md), and the smallest
+    if several components take an f. n counts all clients, also those that a pre-aggregator merges.
+    """
+    values, counts = dict(config.settings), []
+    for factory in factories(config):
+        if factory.key not in ("server.aggregator", "server.pre_aggregators"):
+            continue
+        for field in filter(is_byzantine_count, settings_of(factory)):
+            setting = values[field.name]
+            f = (num_valid - 3) // 2 if setting is None else np.full_like(num_valid, setting)
+            largest = [limit.largest(num_valid) for limit in field.limits if limit.is_required]
+            counts.append(np.maximum(np.min([f, *largest], axis=0), 0))
+    return np.min(counts, axis=0) if counts else None

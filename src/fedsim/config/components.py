@@ -1,0 +1,74 @@
+"""The components that a run names, and their settings."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import Factory, find
+from fedsim.config.schema import Config, DataChoice, Settings
+
+
+def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(key, name) of every component that a configuration by dotted key names."""
+    for key in KINDS:
+        value = values.get(key, ())
+        yield from ((key, name) for name in ([value] if isinstance(value, str) else value))
+
+
+def flatten(config: Config) -> dict[str, Any]:
+    """The configuration as {dotted key: value}: the fixed keys, then the settings of its components."""
+    return {name: _fixed_value(config, name) for name in FIXED} | dict(config.settings)
+
+
+def factories(config: Config) -> list[Factory]:
+    """The factories of all components of a run."""
+    return [find(key, name) for key, name in component_names({key: _fixed_value(config, key) for key in KINDS})]
+
+
+def _fixed_value(config: Config, key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(config, section) if section else config, name)
+
+
+def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of all keys of the run with `values` by dotted key, its components' settings included.
+
+    Raises `ConfigError` if it names an unknown component.
+    """
+    named = [find(key, name) for key, name in component_names(values)]
+    return DEFAULTS | {field.name: field.default for factory in named for field in settings_of(factory)}
+
+
+def settings_under(config: Config, *keys: str) -> Settings:
+    """The settings of the components that are named under `keys`."""
+    chosen = [factory for factory in factories(config) if factory.key in keys]
+    names = {field.name for factory in chosen for field in settings_of(factory)}
+    return tuple((name, value) for name, value in config.settings if name in names)
+
+
+def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
+    """The settings of one component by the parameters of its factory."""
+    values = dict(config.settings)
+    names = [field.name for field in settings_of(factory) if field.name in values]
+    return {name.rpartition(".")[2]: values[name] for name in names}
+
+
+def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, float]]:
+    """The settings with limits, and their values, of the component `name` under `key`."""
+    values = dict(config.settings)
+    limited = [(field, values.get(field.name)) for field in settings_of(find(key, name)) if field.limits]
+    return [(field, value) for field, value in limited if value is not None]
+
+
+def data_choice(config: Config) -> DataChoice:
+    """Everything that determines the examples of the run's clients."""
+    return DataChoice(config.data, settings_under(config, "data.name", "data.partition"))
+
+
+def traced_settings(config: Config) -> dict[str, float]:
+    """The settings that are inputs of the compiled program: numbers marked `Traced`, of components built in it."""
+    traced = [factory for factory in factories(config) if KINDS[factory.key].is_traced]
+    names = {field.name for factory in traced for field in settings_of(factory) if field.is_traced}
+    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    return {name: value for name, value in config.settings if name in names and is_number(value)}

@@ -1,0 +1,73 @@
+"""An experiment: values of keys and grids over them, and the runs that they describe."""
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedsim.config.components import component_names
+from fedsim.config.fields import DEFAULTS, FIXED
+from fedsim.config.reader import Block
+from fedsim.config.registry import find
+from fedsim.config.resolve import Schema
+from fedsim.config.schema import Config
+from fedsim.config.values import format_toml
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration and its sweep: each block is a grid, and the runs are those of all blocks."""
+
+    values: dict[str, Any]
+    """Values by dotted key; all other keys are at their defaults."""
+    sweep: tuple[Block, ...]
+    """Grids over any keys."""
+    schema: Schema
+    """All keys, those of plug-ins included."""
+    overridden: frozenset[str] = field(default=frozenset(), compare=False)
+    """The keys that overrides set or sweep."""
+    named_sections: frozenset[str] = field(default=frozenset(), compare=False)
+    """The sections of all components that the configuration names anywhere, also in other budgets."""
+
+    @property
+    def name(self) -> str:
+        """The name of the run folder."""
+        return str(self.values.get("name", "fedsim"))
+
+    def points(self) -> Iterator[dict[str, Any]]:
+        """The points of all grids in the order of the blocks; the first key of a block varies slowest."""
+        for block in self.sweep or ({},):
+            for point in itertools.product(*block.values()):
+                yield self.values | dict(zip(block, point, strict=True))
+
+    def runs(self) -> list[Config]:
+        """The runs: resolved points, equal ones once. Raises `ConfigError` if one is invalid.
+
+        >>> import fedsim
+        >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
+        [0, 1]
+        """
+        return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+
+    def dump(self) -> str:
+        """The experiment as TOML with every key resolved; `parse` of it gives the same experiment."""
+        names = dict.fromkeys(name for values in self.points() for name in component_names(DEFAULTS | values))
+        sections = {find(key, name).section for key, name in names}
+        lines, section = [], ""
+        for key, item in self.schema.fields.items():
+            value = self.values.get(key, item.default)
+            if value is None or (key not in FIXED and item.section not in sections):
+                continue
+            if item.section != section:
+                section = item.section
+                lines.append(f"\n[{section}]")
+            lines.append(f"{key.rpartition('.')[2]} = {format_toml(value)}")
+        for block in self.sweep:
+            lines.append("\n[[sweep]]")
+            lines += [f"{key} = {format_toml(values)}" for key, values in block.items()]
+        return "\n".join(lines) + "\n"
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with any key."""
+        return hashlib.sha256(self.dump().encode()).hexdigest()[:8]

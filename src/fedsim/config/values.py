@@ -1,0 +1,99 @@
+"""Values of keys: plain Python values, sweeps over several, and words of a command line."""
+
+import contextlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from fedsim.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Values of one key, each of which is run."""
+
+    values: tuple[Any, ...]
+
+
+def sweep(values: Iterable[Any]) -> Sweep:
+    """Several values of a key, in overrides or tables for `fedsim.load`: each of them is run.
+
+    >>> rules = fedsim.sweep(["fedavg", "median"])
+    >>> len(fedsim.load({}, server__aggregator=rules, seed=fedsim.sweep([0, 1, 2])).runs())
+    6
+
+    A plain list is one value of a key that takes a list; so this is one network with two hidden layers:
+
+    >>> len(fedsim.load({}, mlp__hidden_sizes=[64, 32]).runs())
+    1
+    """
+    return Sweep(tuple(values))
+
+
+class Word(str):
+    """A word of a command line: text, or TOML where its key takes other values than text."""
+
+    __slots__ = ()
+
+
+def to_plain(value: Any) -> Any:
+    """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths."""
+    if isinstance(value, Sweep):
+        return Sweep(tuple(map(to_plain, value.values)))
+    if isinstance(value, Mapping):
+        return {name: to_plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [to_plain(inner) for inner in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def parse_words(value: Any, kind: Any) -> Any:
+    """`value` with its words parsed for a key of the type `kind`; for a list type, one word is a list of one."""
+    if isinstance(value, Sweep):
+        return Sweep(tuple(parse_words(inner, kind) for inner in value.values))
+    element = list_element(kind)
+    if isinstance(value, Word) and element is not None:
+        parsed = _parse_word(value, Any)
+        return parsed if isinstance(parsed, list) else [_parse_word(value, element)]
+    if isinstance(value, list):
+        return [_parse_word(inner, element or kind) for inner in value]
+    return _parse_word(value, kind)
+
+
+def _parse_word(value: Any, kind: Any) -> Any:
+    if not isinstance(value, Word) or _without_metadata(kind) is str:
+        return str(value) if isinstance(value, Word) else value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        with contextlib.suppress(ValueError):
+            return float(value)  # .5, which is not TOML
+        return str(value)
+
+
+def list_element(kind: Any) -> Any:
+    """The type of the elements of a list type; None for any other type."""
+    kind = _without_metadata(kind)
+    return get_args(kind)[0] if get_origin(kind) is tuple else None
+
+
+def _without_metadata(kind: Any) -> Any:
+    return get_args(kind)[0] if hasattr(kind, "__metadata__") else kind
+
+
+def format_toml(value: Any) -> str:
+    """A string, number, boolean or list in TOML."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(format_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf, -inf and nan, as TOML writes them
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except TypeError:
+        raise ConfigError(f"{value}: must be text, a number, true, false or a list of them") from None

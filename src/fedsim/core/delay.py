@@ -1,0 +1,70 @@
+"""Corruption that starts in a later round: until then clients train on clean data and the attack does nothing."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.core.types import Array, ClientData, PyTree
+
+EXAMPLE_FIELDS = ("x", "y")  # have a row for each example; the others have one for each client
+
+
+class DelayedCorruption(NamedTuple):
+    """The clients' data where corruption starts in a later round; unchanged fields are held once."""
+
+    clean: ClientData
+    """The data before the start."""
+    changed: dict[str, Array]
+    """The fields that differ from then on, by name."""
+    start: Array
+    """[] int32, the first round (from 1) with corruption; 0 also corrupts the losses before the first round."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SwitchedArray:
+    """Reads rows of one of two arrays; selects only the rows that are read, never the whole."""
+
+    clean: Array
+    """[M, ...]."""
+    corrupted: Array
+    """[M, ...]."""
+    active: Array
+    """[] bool, whether to read `corrupted`."""
+
+    def __getitem__(self, index: Any) -> Array:
+        return jnp.where(self.active, self.corrupted[index], self.clean[index])
+
+
+def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array | None) -> ClientData:
+    """The clients' data in the round after `rounds_completed` [] rounds; None means before the first round.
+
+    Data without a delay are returned as they are.
+    """
+    if isinstance(data, ClientData):
+        return data
+    active = is_active(data, rounds_completed)
+
+    def select(name: str, corrupted: Array) -> Any:
+        clean = getattr(data.clean, name)
+        is_by_example = name in EXAMPLE_FIELDS
+        return SwitchedArray(clean, corrupted, active) if is_by_example else jnp.where(active, corrupted, clean)
+
+    return data.clean._replace(**{name: select(name, corrupted) for name, corrupted in data.changed.items()})
+
+
+def next_attack_state(
+    data: ClientData | DelayedCorruption, rounds_completed: Array, new: PyTree, old: PyTree
+) -> PyTree:
+    """The attack's state after a round: `new`, but `old` as long as corruption has not started."""
+    if isinstance(data, ClientData):
+        return new
+    active = is_active(data, rounds_completed)
+    return jax.tree.map(lambda new, old: jnp.where(active, new, old), new, old)
+
+
+def is_active(data: DelayedCorruption, rounds_completed: Array | None) -> Array:
+    """Whether corruption is active [] in the round after `rounds_completed` rounds; None means before the first."""
+    return data.start <= (0 if rounds_completed is None else rounds_completed + 1)

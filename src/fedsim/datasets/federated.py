@@ -1,0 +1,79 @@
+"""Builds a `FederatedDataset` from a `RawDataset` and a partition of its training examples."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedsim.core.types import ClientData, FederatedDataset
+from fedsim.datasets.raw import Partition, RawDataset
+from fedsim.errors import DataError
+
+MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
+MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
+
+
+def make_federated_dataset(
+    raw: RawDataset, partition: np.ndarray | Partition, test_client_ids: np.ndarray | None = None
+) -> FederatedDataset:
+    """`raw` with its training examples given to clients; examples keep their order within a client.
+
+    `partition` holds the client [M] of each training example, 0 to N - 1, `test_client_ids` [T] that of each test
+    example. Raises `DataError` if `partition` is not such an array, a client has no examples, inputs of a `Partition`
+    differ in shape or type from those of `raw`, or there are more examples than int32 can count.
+    """
+    if isinstance(partition, Partition):
+        raw, partition = replace(raw, x=_check_inputs(raw, np.asarray(partition.x))), partition.client_ids
+    for part, num_examples in (("training", len(raw.y)), ("test", len(raw.y_test))):
+        if num_examples > MAX_EXAMPLES:
+            raise DataError(
+                f"{raw.name}: must have at most {MAX_EXAMPLES:,} {part} examples, got {num_examples:,}; use "
+                "data.num_train and data.num_test or, for natural clients, data.sample_fraction"
+            )
+    client_ids = np.asarray(partition)
+    if client_ids.shape != (len(raw.y),) or client_ids.dtype.kind not in "iu" or client_ids.min(initial=0) < 0:
+        raise DataError(
+            f"data.partition: must give a client >= 0 for each of the {len(raw.y)} examples of {raw.name}, got "
+            f"{client_ids.dtype} {client_ids.shape}"
+        )
+    sizes = np.bincount(client_ids)
+    if len(empty := np.flatnonzero(sizes == 0)):
+        raise DataError(f"data.partition: must give every client examples of {raw.name}, got none for {empty[0]}")
+    is_sorted = bool(np.all(client_ids[1:] >= client_ids[:-1]))
+    order = slice(None) if is_sorted else np.argsort(client_ids, kind="stable")
+    dtype = np.int32 if raw.num_classes else np.float32
+    train: dict[str, Any] = {
+        "x": raw.x[order],
+        "y": raw.y[order].astype(dtype),
+        "offsets": np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32),
+        "num_examples": sizes.astype(np.int32),
+        "corrupted": np.zeros(len(sizes), bool),
+    }
+    y_test = raw.y_test.astype(dtype)
+    return FederatedDataset(
+        raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_client_ids
+    )
+
+
+def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
+    if x.shape != raw.x.shape or x.dtype != raw.x.dtype:
+        raise DataError(
+            f"data.partition: inputs must be {raw.x.dtype} {raw.x.shape} as in {raw.name}, got {x.dtype} {x.shape}"
+        )
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
+    return x
+
+
+def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
+    """A remark if at least 1 % of the test labels are classes that no client trains on."""
+    if not dataset.num_classes or not dataset.y_test.size:
+        return []
+    count = lambda labels: np.bincount(np.ravel(labels), minlength=dataset.num_classes)
+    unseen = np.where(count(dataset.train.y) == 0, count(dataset.y_test), 0)
+    if unseen.sum() < MIN_UNSEEN_FRACTION * dataset.y_test.size:
+        return []
+    classes = np.flatnonzero(unseen)
+    shown = ", ".join(map(str, classes[:MAX_SHOWN_CLASSES])) + (" ..." if len(classes) > MAX_SHOWN_CLASSES else "")
+    percent = 100 * unseen.sum() / dataset.y_test.size
+    return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]

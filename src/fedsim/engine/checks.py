@@ -1,0 +1,115 @@
+"""Checks of runs against their data set, the device's memory and their cohorts, before anything runs."""
+
+from collections.abc import Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.config.components import limited_settings
+from fedsim.config.schema import Config, check_clients, num_corrupted
+from fedsim.core.types import CohortReport, FederatedDataset
+from fedsim.engine import build, memory
+from fedsim.errors import ConfigError
+
+
+def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
+    """Checks runs that share a program; returns notes about runs that are possible but questionable.
+
+    `available` are the free bytes of a device. Raises `ConfigError` if a run is not possible.
+    """
+    for config in configs:
+        check_fit(config, dataset)
+    check_model(configs[0], dataset, available)
+    return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+
+
+def check_fit(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the run does not fit the data set."""
+    check_clients(config, dataset.num_clients)
+    try:
+        build.corruption(config).validate(dataset.spec)
+    except ValueError as error:
+        raise ConfigError(f"corruption.kind: {config.corruption.kind}: {error} ({dataset.name})") from None
+    make_method = build.method(config)
+    if dataset.root is None and make_method(build.hparams(config), jnp.int32(0)).aggregator.measure is not None:
+        raise ConfigError(
+            f"data.root_examples: must be at least 1 for {config.server.aggregator}, which needs a clean root data "
+            "set, got 0; use 100, for example"
+        )
+    if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
+        raise ConfigError(
+            f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '
+            f'{dataset.train.x.shape[1:]} are no images, got "{config.client.augmentation}"'
+        )
+    fraction, num_clients = config.corruption.fraction, dataset.num_clients
+    if fraction > 0 and num_corrupted(config, num_clients) == 0:
+        raise ConfigError(
+            f"corruption.fraction: {fraction:g} rounds to 0 of {num_clients} clients; "
+            f"use at least {1 / num_clients:.3g}"
+        )
+
+
+def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
+    """Raises `ConfigError` if the model has fewer outputs than there are classes, or does not fit into memory."""
+    num_outputs = build.task(config, dataset).num_classes
+    if dataset.num_classes and num_outputs is not None and num_outputs() < dataset.num_classes:
+        raise ConfigError(
+            f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
+            f"{dataset.name}, got {num_outputs()}; its argument spec has the number of classes"
+        )
+    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
+    if needed > available:
+        raise ConfigError(
+            f"model.name: {config.model.name} has {build.num_params(config, dataset):,} parameters, "
+            f"{memory.gibibytes(needed)} with their gradient, and {memory.gibibytes(available)} are free; use a "
+            f"smaller model ({dataset.num_classes:,} classes)"
+        )
+
+
+def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[str]:
+    """Checks settings that count clients against the cohort, in runs that share a program.
+
+    Returns notes about values for which a rule's authors guarantee nothing. Raises `ConfigError` if a value is beyond a
+    limit that the rule requires.
+    """
+    config = configs[0]
+    cohort_size = num_rows = config.server.cohort_size
+    stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
+    notes: dict[str, None] = {}
+    for key, name in [*stages, ("server.aggregator", config.server.aggregator)]:
+        rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
+        values = dict.fromkeys(setting for config in configs for setting in limited_settings(config, key, name))
+        for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
+            try:
+                limit.check(field.name, value, num_rows, "" if num_rows == cohort_size else rows)
+            except ValueError as error:
+                if limit.is_required:
+                    raise ConfigError(str(error)) from None
+                notes[str(error)] = None
+        if key == "server.pre_aggregators":
+            num_rows = _count_rows(config, name, num_rows, dataset)
+    return list(notes)
+
+
+def _count_rows(config: Config, name: str, num_rows: int, dataset: FederatedDataset) -> int:
+    """The number of rows that a pre-aggregator makes of `num_rows`."""
+    pre_aggregate = build.build(config, "server.pre_aggregators", name)
+    shapes = build.model_shapes(config, dataset)
+
+    def apply() -> CohortReport:
+        ids, valid = jnp.arange(num_rows), jnp.ones(num_rows, bool)
+        updates = jax.tree.map(lambda shape: jnp.zeros((num_rows, *shape.shape), shape.dtype), shapes)
+        return pre_aggregate(CohortReport(ids, ids, jnp.zeros(num_rows), updates, valid), jax.random.key(0))
+
+    return int(jax.eval_shape(apply).valid.size)
+
+
+def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
+    """Notes about runs in which fewer clients participate than a cohort has."""
+    for config in configs:
+        left = num_clients - num_corrupted(config, num_clients)
+        if config.corruption.kind == "exclude" and left < config.server.cohort_size:
+            yield (
+                f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "
+                f"{config.server.cohort_size} of a round (server.cohort_size)"
+            )

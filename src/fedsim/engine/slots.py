@@ -1,0 +1,44 @@
+"""Example slots: how many examples clients in lockstep compute, padding included."""
+
+import numpy as np
+
+MIN_USED_SHARE = 0.95  # of the slots
+NUM_COHORTS = 64
+
+
+def num_slots(
+    sizes: np.ndarray, width: int, batch_size: int, micro_batch: int = 0, steps: int | None = None
+) -> np.ndarray:
+    """The slots [R] that an epoch, or `steps` steps, of cohorts of `sizes` [R, K] computes, largest client first.
+
+    A slot is computed whether it holds an example or not. A wave of `width` clients makes as many steps as its largest
+    client needs, and clients without examples fill up the last wave.
+    """
+    padding = -sizes.shape[1] % width
+    largest = np.pad(sizes, ((0, 0), (0, padding)))[:, ::width]  # of each wave
+    micro = micro_batch or batch_size
+    per_batch, (full, rest) = -(-batch_size // micro), np.divmod(largest, batch_size)
+    micro_batches = full * per_batch - (-rest // micro)  # of an epoch
+    if steps is not None:
+        epochs, left = np.divmod(steps, np.maximum(-(-largest // batch_size), 1))
+        micro_batches = epochs * micro_batches + left * per_batch  # an epoch that is cut off has whole batches only
+    return width * micro * np.sum(micro_batches, axis=1)
+
+
+def draw_cohorts(num_examples: np.ndarray, cohort_size: int) -> np.ndarray:
+    """The sizes [64, K], largest first, of random cohorts of clients with `num_examples` [N]."""
+    rng = np.random.default_rng(0)
+    return -np.sort(-np.stack([rng.choice(num_examples, cohort_size, replace=False) for _ in range(NUM_COHORTS)]))
+
+
+def efficient_width(
+    num_examples: np.ndarray, cohort_size: int, batch_size: int, max_width: int, steps: int | None = None
+) -> int:
+    """The most clients in lockstep, up to `max_width`, with at most 5 % more slots than one client at a time has.
+
+    Over random cohorts of clients with `num_examples` [N].
+    """
+    cohorts = draw_cohorts(num_examples, cohort_size)
+    slots = lambda width: num_slots(cohorts, width, batch_size, steps=steps).sum()
+    widths = range(1, min(max_width, cohort_size) + 1)
+    return max(width for width in widths if slots(width) * MIN_USED_SHARE <= slots(1))

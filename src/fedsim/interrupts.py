@@ -1,0 +1,81 @@
+"""Ctrl-C in the program `fedsim`, from its first line on. Other programs that import fedsim are not affected.
+
+A `KeyboardInterrupt` while modules are imported or plans are made may be swallowed, so Ctrl-C ends the process at once,
+except while runs are in progress, which save what they have.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+INTERRUPTED = 130  # exit code
+RETRY_SECONDS = 0.02
+MODULES = ("fedsim", "fedsim.cli")  # those that `python -m` runs as the program
+_message = "fedsim: interrupted"
+_raises = False
+
+
+def is_program() -> bool:
+    """Whether this process is `fedsim`, `python -m fedsim` or `python -m fedsim.cli`."""
+    program = sys.argv[0] if sys.argv else ""
+    if program == "-m":  # while the package is imported
+        arguments = sys.orig_argv[sys.orig_argv.index("-m") + 1 :] if "-m" in sys.orig_argv else []
+        return arguments[:1] != [] and arguments[0] in MODULES
+    return os.path.splitext(os.path.basename(program))[0] == "fedsim"
+
+
+def install_handler() -> None:
+    """Ends the process at Ctrl-C, unless it ignores Ctrl-C, as background jobs of a shell do."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
+
+
+def set_message(message: str) -> None:
+    """Sets the message that Ctrl-C prints from now on."""
+    global _message
+    _message = message
+
+
+def message() -> str:
+    """The message that Ctrl-C prints."""
+    return _message
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """In the block, the first Ctrl-C raises `KeyboardInterrupt` and the second one ends the process."""
+    global _raises
+    hook = sys.unraisablehook
+
+    def raise_again(ignored: "sys.UnraisableHookArgs") -> None:
+        """Sends the signal again if Python has ignored the exception, as in callbacks of the garbage collector."""
+        global _raises
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            return hook(ignored)
+        _raises = True
+        threading.Timer(RETRY_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    _raises, sys.unraisablehook = True, raise_again
+    try:
+        yield
+    finally:
+        _raises, sys.unraisablehook = False, hook
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _raises
+    if _raises:
+        _raises = False
+        raise KeyboardInterrupt
+    with contextlib.suppress(Exception):  # a stream that is being written to
+        sys.stdout.flush()
+    os.write(2, f"{_message}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+if is_program():
+    install_handler()

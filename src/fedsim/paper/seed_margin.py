@@ -1,0 +1,72 @@
+"""The margin by which a statement holds, over seeds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsim.report.statistics import half_width
+
+MIN_SEEDS = 3
+"""The interval of two seeds is about 13 times their standard deviation."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """A number for each seed, positive where the statement holds, or for each seed whether it holds."""
+
+    values: tuple[float, ...]
+    """[S] numbers or bools; infinite if the run compared with has diverged."""
+    unit: str = ""
+
+    @classmethod
+    def from_values(cls, values: Any, unit: str = "") -> "Margin":
+        """Margin from a scalar or from values [S]; seeds with NaN are dropped."""
+        every = np.atleast_1d(np.asarray(values))
+        return cls(tuple(every[~np.isnan(every)].tolist()), unit)
+
+    @property
+    def num_seeds(self) -> int:
+        """The number of seeds, S."""
+        return len(self.values)
+
+    @property
+    def is_preliminary(self) -> bool:
+        """Whether there are too few seeds for a useful interval."""
+        return self.num_seeds < MIN_SEEDS
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether the values are bools."""
+        return all(isinstance(value, bool) for value in self.values)
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the mean's 95 % t-interval; None: too few seeds, bools, or values that are not finite."""
+        has_interval = not self.is_boolean and not self.is_preliminary and np.isfinite(self.values).all()
+        return half_width(np.asarray(self.values)) if has_interval else None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the whole interval agrees, or every seed if there is no interval; None: neither holds nor fails."""
+        if self.half_width is not None:
+            low, high = self.mean - self.half_width, self.mean + self.half_width
+            return True if low >= 0 else False if high < 0 else None
+        each = [value is True if self.is_boolean else value >= 0 for value in self.values]
+        return True if all(each) else None if any(each) else False
+
+    @property
+    def text(self) -> str:
+        """For example "+22.66 ± 3.10 points"; of two seeds "+22.66 (+20.10, +25.22) points"; or "4 of 5 seeds"."""
+        if self.is_boolean:
+            return f"{sum(self.values):g} of {self.num_seeds} {'seed' if self.num_seeds == 1 else 'seeds'}"
+        digits = ".1e" if 0 < abs(self.mean) < 0.01 else ".2f"
+        number, spread = f"{self.mean:+{digits}}", "" if self.half_width is None else f" ± {self.half_width:{digits}}"
+        if self.num_seeds == 2:
+            spread = f" ({', '.join(f'{value:+{digits}}' for value in self.values)})"
+        return f"{number}{spread} {self.unit}".rstrip()

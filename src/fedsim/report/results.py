@@ -1,0 +1,231 @@
+"""What is read from run folders: settings, which are runs that differ only in their seed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fedsim.report.final import LAST, Final
+from fedsim.report.names import scenario_name
+from fedsim.report.swept_values import Run, SweptValues, section
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.sweep import section_name
+
+PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
+
+
+class Threat(NamedTuple):
+    """What corrupted clients do, whatever their share."""
+
+    corruption: str
+    attack: str
+
+
+class Scenario(NamedTuple):
+    """Corruption and attack: a column of a table."""
+
+    corruption: str
+    """Kind of the corruption; "none" with a fraction above 0: an attack with clean data."""
+    fraction: float
+    """Share of the clients that is corrupted."""
+    attack: str = "none"
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no client is corrupted."""
+        return self.corruption == "none" and not self.fraction
+
+    @property
+    def threat(self) -> Threat:
+        """Corruption and attack without the share of corrupted clients."""
+        return Threat(self.corruption, self.attack)
+
+
+class DataScenario(NamedTuple):
+    """A scenario of a data set: a panel of a figure."""
+
+    data: str
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class SettingKey:
+    """What distinguishes a setting from others."""
+
+    data: str
+    """Name of the data set."""
+    aggregator: str
+    corruption: str
+    fraction: float
+    attack: str
+    lam: float | None
+    """None: the rule has no parameter of this name."""
+    swept_values: SweptValues
+    """All other keys that vary, with their values."""
+
+
+@dataclass(frozen=True)
+class Setting(SettingKey):
+    """Runs that differ only in their seed. Two settings are equal if their configurations are.
+
+    Shapes: S runs, T evaluations. Measurements are NaN where rows have null.
+    """
+
+    seeds: tuple[int, ...] = field(compare=False)
+    """[S]"""
+    runs: tuple[int, ...] = field(compare=False)
+    """Positions [S] in `Results.runs`."""
+    rounds: np.ndarray = field(compare=False)
+    """[T]"""
+    accuracy: np.ndarray = field(compare=False)
+    """[S, T] from 0 to 1."""
+    loss: np.ndarray = field(compare=False)
+    """[S, T]"""
+    validation_accuracy: np.ndarray = field(compare=False)
+    """[S, T] from 0 to 1."""
+    validation_loss: np.ndarray = field(compare=False)
+    """[S, T]"""
+    corrupted_weight: np.ndarray = field(compare=False)
+    """[S, T] share of the weight that corrupted clients got since the evaluation before."""
+    byzantine_excess: np.ndarray = field(compare=False)
+    """[S, T] share of the rounds since the evaluation before with more corrupted clients than the rule's f."""
+    backdoor_success: np.ndarray = field(compare=False)
+    """[S, T] from 0 to 1."""
+    accuracy_p10: np.ndarray = field(compare=False)
+    """[S, T] percentile of the accuracy over clients, as are the next two."""
+    accuracy_p50: np.ndarray = field(compare=False)
+    accuracy_p90: np.ndarray = field(compare=False)
+    diverged: np.ndarray = field(compare=False)
+    """[S, T] bool."""
+    final: Final = field(default=LAST, compare=False)
+    """Which evaluations tables and figures show."""
+    chosen: SweptValues = field(default=(), compare=False)
+    """The values by which the setting was chosen among others."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """Corruption and attack."""
+        return Scenario(self.corruption, self.fraction, self.attack)
+
+    @property
+    def data_scenario(self) -> DataScenario:
+        """The scenario and its data set."""
+        return DataScenario(self.data, self.scenario)
+
+    @property
+    def shared_values(self) -> SweptValues:
+        """The swept values outside the section of the rule, which other rules have as well."""
+        rule_section = section_name(self.aggregator)
+        return tuple((key, value) for key, value in self.swept_values if section(key) != rule_section)
+
+    @property
+    def num_diverged(self) -> int:
+        """Runs that have diverged at the end."""
+        return int(self.diverged[:, -1].sum())
+
+    @property
+    def final_evaluations(self) -> np.ndarray:
+        """Positions [S, E] of the evaluations whose mean is shown; of equally good ones the first."""
+        num_runs, num_evaluations = self.loss.shape
+        if self.final.kind == "best":
+            better = self.validation_accuracy if np.isfinite(self.accuracy).any() else -self.validation_loss
+            return np.argmax(np.where(np.isnan(better), -np.inf, better), axis=1)[:, None]
+        shown = np.arange(num_evaluations - self.final.number, num_evaluations)
+        return np.broadcast_to(shown, (num_runs, self.final.number))
+
+    @property
+    def mean_byzantine_excess(self) -> float | None:
+        """Share of all rounds in which more of a cohort were corrupted than f; None: the rule has no f."""
+        shares = self.byzantine_excess[:, 1:].mean(axis=0)
+        is_known = len(shares) > 0 and np.isfinite(shares).all()
+        return float(np.average(shares, weights=np.diff(self.rounds))) if is_known else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The values that were chosen for a rule."""
+
+    setting: Setting
+    """The first setting with these values."""
+    where: Scenario | float
+    """The scenario, or the share of corrupted clients under any attack."""
+    values: SweptValues
+    num_values: int
+    """Number of candidates."""
+    test: float
+    """The test metric, in the worst scenario."""
+    best_test: float
+    """The same if the test set had been used to choose."""
+    optimism: float
+    """How much better `best_test` is."""
+
+    @property
+    def where_name(self) -> str:
+        """For example "20 %" or "ALIE 20 %"."""
+        return f"{100 * self.where:.3g} %" if isinstance(self.where, float) else scenario_name(self.where)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """All that was chosen, and how."""
+
+    keys: tuple[str, ...]
+    by: str
+    """"validation" or "test"."""
+    per: str
+    """"scenario" or "worst"."""
+    choices: tuple[Choice, ...]
+
+    @property
+    def sentence(self) -> str:
+        """For a caption."""
+        on = "validation data" if self.by == "validation" else "the test set itself, which is optimistic"
+        per = "one value for the worst attack at each share" if self.per == "worst" else "each scenario by itself"
+        return f"{', '.join(self.keys)}: chosen on {on}, {per}."
+
+
+@dataclass(frozen=True)
+class Results:
+    """The contents of run folders."""
+
+    folders: tuple[RunFolder, ...]
+    manifests: tuple[dict[str, Any], ...]
+    runs: tuple[Run, ...]
+    """The configuration of each run by dotted key."""
+    sources: tuple[tuple[int, int], ...]
+    """For each run, the position of its folder and its position in that folder."""
+    settings: list[Setting]
+    clients: pa.Table
+    """clients.parquet of all folders; `run` is a position in `runs`."""
+    num_repeated: int
+    """Runs that were left out because an earlier folder has them."""
+    selection: Selection | None = None
+    """None: nothing was chosen, so that `settings` has all."""
+    incomplete: tuple[str, ...] = ()
+    """A sentence for each folder that is not complete."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The first folder's."""
+        return self.manifests[0]
+
+
+def data_sets(settings: Iterable[Setting]) -> list[str]:
+    """The data sets of the settings, in the order of their first appearance."""
+    return list(dict.fromkeys(setting.data for setting in settings))
+
+
+def scenarios(settings: Sequence[Setting]) -> list[Scenario]:
+    """The scenarios of the settings: clean first, then by first appearance of the threat, then by fraction."""
+    threats = list(dict.fromkeys(setting.scenario.threat for setting in settings))
+    order = lambda scenario: (not scenario.is_clean, threats.index(scenario.threat), scenario.fraction)
+    return sorted({setting.scenario for setting in settings}, key=order)
+
+
+def data_scenarios(settings: Sequence[Setting]) -> list[DataScenario]:
+    """The scenarios of each data set."""
+    present = {setting.data_scenario for setting in settings}
+    every = [DataScenario(data, scenario) for data in data_sets(settings) for scenario in scenarios(settings)]
+    return [data_scenario for data_scenario in every if data_scenario in present]

@@ -1,0 +1,125 @@
+"""The final test accuracy (or loss) over a swept number: a line a rule, bands from the least to the greatest seed."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedsim.report import style
+from fedsim.report.accuracy import final_text
+from fedsim.report.line_plots import by_panel_title, line_figure
+from fedsim.report.metric import Metric
+from fedsim.report.names import data_name, threat_name
+from fedsim.report.results import Setting, data_sets
+from fedsim.report.rows import LAM, lam_label, row_names
+from fedsim.report.swept_values import section
+from fedsim.runs.sweep import section_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MIN_VALUES = 3  # that make a figure
+LOG_FROM = 20.0  # greatest value over least from which an axis is logarithmic
+FRACTION = "corruption.fraction"
+FILE_NAMES = {FRACTION: "fraction", LAM: "lam"}  # others are whole: "client-learning_rate", say
+LABELS = {FRACTION: "Corrupted clients (share)"}
+
+
+def plot_over_swept_numbers(settings: Sequence[Setting], metric: Metric) -> dict[str, "Figure"]:
+    """A figure for each number that takes three or more values, by name, such as "accuracy_over_lam"."""
+    figures = {}
+    for key in dict.fromkeys([*FILE_NAMES, *_swept_keys(settings)]):
+        by_title = _by_threat(settings) if key == FRACTION else by_panel_title(settings, settings)
+        panels = {title: group for title, group in by_title.items() if len(numbers(group, key)) >= MIN_VALUES}
+        if panels:
+            names, label = row_names(settings, without=(key,)), f"{metric.label}\n{final_text(settings)}"
+            draw = partial(_draw_line, key, metric)
+            figure = line_figure(panels, names, label, draw, partial(_finish_x, key))
+            figures[f"{metric.name}_over_{FILE_NAMES.get(key, key.replace('.', '-'))}"] = figure
+    return figures
+
+
+def _swept_keys(settings: Sequence[Setting]) -> list[str]:
+    return list(dict.fromkeys(key for setting in settings for key, _ in setting.swept_values))
+
+
+def numbers(settings: Sequence[Setting], key: str) -> list[float]:
+    """The different numbers that `key` has in the settings, ascending."""
+    return sorted({number for setting in settings if (number := number_of(setting, key)) is not None})
+
+
+def number_of(setting: Setting, key: str) -> float | None:
+    """The number that `key` has in a setting; None if it has none, or does not apply."""
+    value = {FRACTION: setting.fraction, LAM: setting.lam, **dict(setting.swept_values)}.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _by_threat(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
+    """The settings of each threat by its title, and the clean ones of the same rows."""
+    panels = {}
+    names = row_names(settings, without=(FRACTION,))
+    for data in data_sets(settings):
+        data_settings = [setting for setting in settings if setting.data == data]
+        for threat in dict.fromkeys(setting.scenario.threat for setting in data_settings if setting.fraction > 0):
+            rows = {names[s] for s in data_settings if s.scenario.threat == threat and s.fraction > 0}
+            name = threat_name(*threat)
+            title = f"{data_name(data)}: {name}" if len(data_sets(settings)) > 1 else name
+            is_in_panel = lambda s, threat=threat: s.scenario.threat == threat or s.fraction == 0
+            panels[title] = [setting for setting in data_settings if is_in_panel(setting) and names[setting] in rows]
+    return panels
+
+
+def _draw_line(
+    key: str,
+    metric: Metric,
+    panel: "Axes",
+    row_settings: list[Setting],
+    settings: Sequence[Setting],
+    look: dict[str, Any],
+) -> Any:
+    """A rule's line; for a rule to which `key` does not apply, the same value everywhere."""
+    by_number = {number_of(setting, key): metric.final(setting) for setting in row_settings}
+    finals = {number: final for number, final in by_number.items() if number is not None}
+    look = look | ({"marker": "o"} if finals else {})
+    finals = finals or dict.fromkeys(numbers(settings, key), metric.final(row_settings[0]))
+    ascending = sorted(finals)
+    return style.with_band(panel, np.asarray(ascending), [finals[x] for x in ascending], look)
+
+
+def _finish_x(key: str, panel: "Axes", settings: Sequence[Setting]) -> None:
+    label = lam_label(settings) if key == LAM else LABELS.get(key, key)
+    scale_x(panel, numbers(settings, key), label, log_from=0 if key == LAM else LOG_FROM)
+
+
+def scale_x(panel: "Axes", x: Sequence[float], label: str, log_from: float = LOG_FROM) -> None:
+    """Labels the axis of a swept number; logarithmic if the last of the ascending `x` is `log_from` times the first."""
+    panel.set_xlabel(label)
+    if x[0] > 0 and x[-1] / x[0] >= log_from:
+        panel.set_xscale("log")
+
+
+class Plane(NamedTuple):
+    """A swept number of the data or of a corruption, and the share of corrupted clients: the axes of a plane."""
+
+    key: str
+    settings: list[Setting]
+    values: list[float]
+    fractions: list[float]
+
+    def at(self, settings: Sequence[Setting], value: float, fraction: float) -> list[Setting]:
+        """Those of `settings` with this value and fraction."""
+        return [s for s in settings if s.fraction == fraction and number_of(s, self.key) == value]
+
+
+def find_planes(settings: Sequence[Setting]) -> list[Plane]:
+    """One for each such number, if it and the share each take three values or more."""
+    rule_sections = {section_name(setting.aggregator) for setting in settings} | {"client", "server"}
+    planes = []
+    for key in _swept_keys(settings):
+        with_key = [setting for setting in settings if number_of(setting, key) is not None]
+        plane = Plane(key, with_key, numbers(with_key, key), sorted({setting.fraction for setting in with_key}))
+        if section(key) not in rule_sections and min(len(plane.values), len(plane.fractions)) >= MIN_VALUES:
+            planes.append(plane)
+    return planes

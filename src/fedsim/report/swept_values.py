@@ -1,0 +1,104 @@
+"""Configurations of runs, and the keys that vary among them, except those with fields of their own in `Setting`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedsim.config.components import component_names
+from fedsim.config.fields import DEFAULTS
+from fedsim.config.kinds import KINDS
+from fedsim.report.names import labels
+from fedsim.runs.sweep import lam_key, varying_keys
+
+Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
+SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
+
+# Keys with fields of their own in `Setting`, as has `lam_key`.
+SETTING_KEYS = ("server.aggregator", "corruption.kind", "corruption.fraction", "attack.kind", "seed")
+# Keys that change nothing that a table or figure shows.
+IGNORED = ("name", "record.clients", "record.models", "record.final_states", "record.data")
+SHARED_F = "server.num_byzantine"  # applies to everything that has an f
+CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted clients only
+DATA_FROM_PATH = ("leaf", "arrays")  # data sets that are named after their file or folder
+
+
+def configuration(run: Run) -> Run:
+    """A run of a manifest with every fixed key, and tuples instead of lists, so that values can be compared."""
+    return {key: _hashable(value) for key, value in (DEFAULTS | run).items()}
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def identity(run: Run) -> tuple[Any, ...]:
+    """Equal for two runs that give the same results."""
+    return tuple((key, value) for key, value in sorted(run.items()) if key not in IGNORED)
+
+
+def with_labels(runs: Sequence[Run]) -> list[Run]:
+    """The runs with the names of factories as they are shown (`names.labels`)."""
+    shown = labels(name for run in runs for _, name in component_names(run))
+    label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
+    return [run | {key: label(run[key]) for key in KINDS} for run in runs]
+
+
+def data_set(run: Run) -> str:
+    """The name of the run's data set; for data from tensorflow-datasets or from a path, the name there."""
+    name = str(run["data.name"])
+    if name == "tfds":
+        return str(run["tfds.name"])
+    return Path(run[f"{name}.path"]).stem if name in DATA_FROM_PATH else name
+
+
+def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
+    """For each run, the keys that apply to it and vary among the runs of its data set, with their values."""
+    applied = [{key: run[key] for key in run if key not in IGNORED and applies(key, run)} for run in runs]
+    by_data: dict[str, list[Run]] = {}
+    for run, applied_values in zip(runs, applied, strict=True):
+        by_data.setdefault(data_set(run), []).append(applied_values)
+    varying = {data: {*varying_keys(data_runs)} - {*SETTING_KEYS} for data, data_runs in by_data.items()}
+    order = dict.fromkeys(key for run in runs for key in run)
+
+    def is_shown(key: str, run: Run) -> bool:
+        is_lam = key == lam_key(run) and isinstance(run[key], int | float)
+        return key in varying[data_set(run)] and not is_lam and not is_shared_f(key, run)
+
+    return [
+        tuple((key, applied_values[key]) for key in order if key in applied_values and is_shown(key, run))
+        for run, applied_values in zip(runs, applied, strict=True)
+    ]
+
+
+def is_shared_f(key: str, run: Run) -> bool:
+    """Whether `key` is an f that takes its value from `server.num_byzantine`."""
+    return _is_f(key) and run[SHARED_F] is not None
+
+
+def _is_f(key: str) -> bool:
+    """Whether `key` is the f of a rule or pre-aggregator."""
+    return key.endswith(".num_byzantine") and key != SHARED_F
+
+
+def applies(key: str, run: Run) -> bool:
+    """Whether `key` has an effect on `run`: keys of corruptions have none without corrupted clients."""
+    if key == SHARED_F and not any(map(_is_f, run)):
+        return False
+    is_corrupted = bool(run["corruption.clients"]) or run["corruption.fraction"] > 0
+    return key in run and (is_corrupted or section(key) not in CORRUPTION_SECTIONS)
+
+
+def section(key: str) -> str:
+    """The section of a dotted key."""
+    return key.rpartition(".")[0]
+
+
+def format_values(values: SweptValues) -> str:
+    """For example "client.epochs=5, data.partition=iid"."""
+    return ", ".join(f"{key}={format_value(key, value)}" for key, value in values)
+
+
+def format_value(key: str, value: Any) -> str:
+    """How the value of a key is shown."""
+    is_list_of_names = key in KINDS and not isinstance(value, str)
+    return (" + ".join(value) or "none") if is_list_of_names else f"{value}"

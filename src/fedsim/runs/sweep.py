@@ -1,0 +1,83 @@
+"""What a sweep varies: columns of the tables, and a name for each run."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+Run = Mapping[str, Any]  # a configuration by dotted key
+# In tables under other names.
+COLUMN_KEYS = ("name", "server.aggregator", "corruption.kind", "corruption.fraction", "seed")
+MAX_CHARACTERS = 150  # of a name, which is that of a folder
+
+
+def varying_keys(runs: Iterable[Run]) -> list[str]:
+    """The keys that have several values among the runs that have them, in the order of their first appearance."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for key, value in run.items():
+            values.setdefault(key, set()).add(repr(value))
+    return [key for key, different in values.items() if len(different) > 1]
+
+
+def section_name(factory: str) -> str:
+    """The section of a factory's settings: "tau_mean" for "my_rules.py:tau_mean" or "tau_mean (my_rules.py)"."""
+    return factory.partition(" (")[0].rpartition(":")[2]
+
+
+def lam_key(run: Run) -> str:
+    """The key of the rule's lambda, such as "arfl.lam", whether the rule has one or not."""
+    return f"{section_name(run['server.aggregator'])}.lam"
+
+
+def swept_keys(runs: Sequence[Run]) -> list[str]:
+    """The keys that vary among the runs, except those with columns of their own."""
+    lam_keys = {lam_key(run) for run in runs if "server.aggregator" in run}
+    return [key for key in varying_keys(runs) if key not in (*COLUMN_KEYS, *lam_keys)]
+
+
+def swept_columns(runs: Sequence[Run]) -> dict[str, pa.Array]:
+    """The value of each swept key in each of the runs; null: the key does not apply."""
+    return {key: _column([run.get(key) for run in runs]) for key in swept_keys(runs)}
+
+
+def append_swept_columns(table: pa.Table, runs: Sequence[Run]) -> pa.Table:
+    """The table, which has a column "run", with a column for each swept key."""
+    for key, column in swept_columns(runs).items():
+        table = table.append_column(key, column.take(table["run"]))
+    return table
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """Numbers as numbers; values that are neither numbers nor texts as texts."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return pa.array(values, pa.float64())
+    if len(kinds) == 1 and kinds <= {bool, int, float, str}:
+        return pa.array(values)
+    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str:
+    """For example "0.1", "64 32" or "fedavg"."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A name for each run: "00012-arfl-shuffling0.3-ipm-lam10-seed2-client.epochs=5"."""
+    keys = [key for key in swept_keys(runs) if key != "attack.kind"]
+    return tuple(_name(position, run, keys) for position, run in enumerate(runs))
+
+
+def _name(position: int, run: Run, keys: Sequence[str]) -> str:
+    kind, attack, lam = (str(run.get(key, "none")) for key in ("corruption.kind", "attack.kind", lam_key(run)))
+    fraction = f"{run.get('corruption.fraction') or ''}"
+    parts = [f"{position:05}", section_name(run["server.aggregator"]), section_name(kind) + fraction]
+    parts += [section_name(attack)] if attack != "none" else []
+    parts += [f"lam{lam}"] if lam != "none" else []
+    parts += [f"seed{run['seed']}"]
+    parts += [f"{key}={_text(run[key]).rpartition(':')[2]}" for key in keys if run.get(key) is not None]
+    return re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:MAX_CHARACTERS]

@@ -1,0 +1,72 @@
+"""Comparisons that raise `AssertionError` with a message; unlike `assert`, always."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.core.types import PyTree
+
+RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerated rounding errors; the absolute one is in units of a scale
+
+
+def true(condition: Any, message: str) -> None:
+    """Requires `condition`."""
+    if not bool(condition):
+        raise AssertionError(message)
+
+
+def like(actual: PyTree, expected: PyTree, name: str) -> None:
+    """Requires the structure, shapes and dtypes of `expected`."""
+    structure, expected_structure = str(jax.tree.structure(actual)), str(jax.tree.structure(expected))
+    true(structure == expected_structure, f"{name} must be a {expected_structure}, got a {structure}")
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
+        array(a, array_type(b), f"{name}{jax.tree_util.keystr(path)}")
+
+
+def array(leaf: Any, expected: str, name: str) -> None:
+    """Requires dtype and shape, such as "float32[3, 2]"."""
+    true(array_type(leaf) == expected, f"{name} must be {expected}, got {array_type(leaf)}")
+
+
+def array_type(leaf: Any) -> str:
+    """Dtype and shape inside a compiled program, such as "float32[3, 2]"."""
+    dtype = leaf.dtype if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) else jnp.result_type(leaf)
+    return f"{dtype}{list(jnp.shape(leaf))}"
+
+
+def close(actual: PyTree, expected: PyTree, message: str, scale: float = 1.0) -> None:
+    """Requires equality up to rounding errors; `scale` is the size of what the values were computed from."""
+    try:
+        like(actual, expected, "the value")
+    except AssertionError as error:
+        raise AssertionError(f"{message}: {error}") from None
+    for a, b in zip(to_float64(actual), to_float64(expected), strict=True):
+        if not np.allclose(a, b, RELATIVE, ABSOLUTE * scale, equal_nan=True):
+            with np.errstate(invalid="ignore"):
+                raise AssertionError(f"{message}: by up to {np.nanmax(np.abs(a - b)):.2g}")
+
+
+def finite(tree: PyTree, name: str) -> None:
+    """Requires that no number is NaN or infinite."""
+    true(all(np.isfinite(a).all() for a in to_float64(tree)), f"{name} must be finite")
+
+
+def no_new_nan(after: PyTree, before: PyTree, name: str) -> None:
+    """Requires that no number became NaN. Infinite ones may have a meaning, as the losses in ARFL's state."""
+    is_new = [(np.isnan(a) & ~np.isnan(b)).any() for a, b in zip(to_float64(after), to_float64(before), strict=True)]
+    true(not any(is_new), f"{name} must not become NaN")
+
+
+def to_float64(tree: PyTree) -> list[np.ndarray]:
+    """All leaves as float64, random keys as their bits."""
+    is_key = lambda leaf: isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return [
+        np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf, np.float64) for leaf in jax.tree.leaves(tree)
+    ]
+
+
+def max_abs(tree: PyTree) -> float:
+    """The largest absolute value, at least 1: a scale for `close`."""
+    return max([1.0, *(float(np.max(np.abs(a), initial=0.0)) for a in to_float64(tree))])

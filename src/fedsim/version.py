@@ -1,0 +1,3 @@
+"""The version of fedsim."""
+
+__version__ = "0.3.0"

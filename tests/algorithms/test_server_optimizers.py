@@ -1,0 +1,73 @@
+"""Server optimizers against the formulas of "Adaptive Federated Optimization" and of momentum, in float64."""
+
+import numpy as np
+import pytest
+
+from fedsim import HParams
+from fedsim.algorithms import server_optimizers
+from tests.algorithms.reference import RATE, WHOLE, Reference, cohort_weights, make_clients, simulate, to_vector
+
+SERVER_RATE, B1, B2, TAU = 0.05, 0.8, 0.95, 1e-2
+YOGI_START = 1e-6  # optax's; the paper's is tau squared
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return make_clients(WHOLE)
+
+
+def correct_bias(average, decay, t):
+    return average / (1 - decay**t)
+
+
+def adam(state, delta, t):
+    m, v = state if state else (0.0, 0.0)
+    m, v = B1 * m + (1 - B1) * delta, B2 * v + (1 - B2) * delta**2
+    return (m, v), SERVER_RATE * correct_bias(m, B1, t) / (np.sqrt(correct_bias(v, B2, t)) + TAU)
+
+
+def yogi(state, delta, t):
+    m, v = state if state else (np.full_like(delta, YOGI_START), np.full_like(delta, YOGI_START))
+    m, v = B1 * m + (1 - B1) * delta, v - (1 - B2) * delta**2 * np.sign(v - delta**2)
+    return (m, v), SERVER_RATE * correct_bias(m, B1, t) / (np.sqrt(correct_bias(v, B2, t)) + TAU)
+
+
+def adagrad(state, delta, t):
+    v = (state or (TAU**2,))[0] + delta**2
+    return (v,), SERVER_RATE * delta / (np.sqrt(v) + TAU)
+
+
+def momentum(state, delta, t):
+    velocity = B1 * (state or (0.0,))[0] + delta
+    return (velocity,), SERVER_RATE * velocity
+
+
+def plain(state, delta, t):
+    return None, SERVER_RATE * delta
+
+
+CASES = {
+    "adam": (lambda rate: server_optimizers.adam(rate, b1=B1, b2=B2, eps=TAU), adam),
+    "yogi": (lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU), yogi),
+    "adagrad": (lambda rate: server_optimizers.adagrad(rate, eps=TAU), adagrad),
+    "momentum": (lambda rate: server_optimizers.sgd(rate, momentum=B1), momentum),
+    "plain": (lambda rate: server_optimizers.sgd(rate), plain),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_server_steps_along_the_mean_update(name, dataset):
+    make, step = CASES[name]
+    p, state, records = simulate(
+        dataset,
+        WHOLE,
+        HParams(RATE, SERVER_RATE),
+        cohort_size=4,
+        server_optimizer=lambda hparams: make(hparams.server_learning_rate),
+    )
+    reference, optimizer_state = Reference(dataset, WHOLE), None
+    for t, (clients, weights) in enumerate(cohort_weights(records), 1):
+        delta = sum(weight * (reference.train(i, p) - p) for i, weight in zip(clients, weights, strict=True))
+        optimizer_state, move = step(optimizer_state, delta, t)
+        p = p + move
+    np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)

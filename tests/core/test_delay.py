@@ -1,0 +1,107 @@
+"""Corruption and attacks that begin in a later round."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedsim import Attack
+from fedsim.core.delay import DelayedCorruption, current_data
+from tests.conftest import make_simulation
+from tests.core.test_simulation import KEY, H, fedavg
+
+ROUNDS, START = 4, 3
+WHO = np.asarray([0, 1, 0, 0, 1, 1, 0, 1], bool)
+
+
+def counting(hparams) -> Attack:
+    """Liars send ten times their update and say ten times their loss; the state counts the rounds."""
+    return Attack(
+        init=lambda variables, num_examples: jnp.int32(0),
+        forge_report=lambda state, report, corrupted, key: (report.num_examples, 10 * report.losses),
+        forge_updates=lambda state, round_, key: (jax.tree.map(lambda u: 10 * u, round_.report.updates), state + 1),
+    )
+
+
+def corrupted(data):
+    """Other inputs, other labels, and one client without any examples."""
+    changes = {
+        "x": -data.x,
+        "y": (data.y + 1) % 3,
+        "num_examples": data.num_examples.at[4].set(0),
+        "corrupted": jnp.asarray(WHO),
+    }
+    return changes, data._replace(**changes)
+
+
+@pytest.fixture(scope="module")
+def simulation(dataset):
+    return make_simulation(dataset, attack=counting, aggregator=fedavg)
+
+
+def test_a_run_is_clean_before_the_start_and_corrupted_after(simulation, data):
+    """Round by round, what a loop does that hands over the one data set and then the other."""
+    changes, late = corrupted(data)
+    run_round = jax.jit(simulation.round)
+    state, records = jax.jit(simulation.init)(KEY, data, H), []
+    for number in range(1, ROUNDS + 1):
+        if number == START:  # attacks have not counted the rounds before
+            state = state._replace(attack=jnp.int32(0))
+        state, record = run_round(state, data if number < START else late, H)
+        records.append(record)
+
+    def whole(data):
+        return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
+
+    got, got_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START)))
+    assert int(got.attack) == ROUNDS - START + 1
+    chex.assert_trees_all_close(got._replace(key=0), state._replace(key=0), rtol=1e-5, atol=1e-6)
+    expected = jax.tree.map(lambda *rows: jnp.stack(rows), *records)
+    chex.assert_trees_all_close(got_records, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [0, ROUNDS + 1])
+def test_a_start_of_0_is_always_corrupted_and_a_late_start_always_clean(start, simulation, data):
+    """0: the losses before the first round are corrupted, too. Beyond the last round: clean, whatever attacks."""
+    changes, late = corrupted(data)
+
+    def whole(data):
+        return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
+
+    got = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(start)))
+    expected = jax.jit(whole)(data if start else late)
+    if start:
+        assert int(got[0].attack) == 0
+        expected = expected[0]._replace(attack=jnp.int32(0)), expected[1]
+    unkeyed = lambda run: (run[0]._replace(key=0), run[1])
+    chex.assert_trees_all_close(unkeyed(got), unkeyed(expected), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("start", "is_corrupted"), [(0, True), (1, False)])
+def test_losses_before_the_first_round(start, is_corrupted, dataset, data):
+    """ARFL's weights before the first round come from them."""
+    simulation = make_simulation(dataset, attack=counting)
+    changes, late = corrupted(data)
+    losses = lambda data: simulation.init(KEY, data, H).aggregator.losses
+    got, expected = losses(DelayedCorruption(data, changes, jnp.int32(start))), losses(late if is_corrupted else data)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_only_changed_fields_are_switched(data):
+    """Other fields are the clean arrays themselves, and inputs are chosen row by row."""
+    changes, late = corrupted(data)
+    partly = DelayedCorruption(data, {"y": changes["y"], "corrupted": changes["corrupted"]}, jnp.int32(START))
+    for number, expected in ((START - 1, data), (START, late)):
+        now = current_data(partly, jnp.int32(number - 1))
+        assert now.x is data.x
+        assert now.num_examples is data.num_examples
+        index = np.asarray([5, 0, 17])
+        np.testing.assert_array_equal(now.y[index], expected.y[index])
+        np.testing.assert_array_equal(now.corrupted, expected.corrupted)
+    assert current_data(data, jnp.int32(1)) is data
+    take = lambda late: current_data(late, jnp.int32(START)).x[jnp.arange(3)]
+    text = jax.jit(take).lower(DelayedCorruption(data, changes, jnp.int32(2))).as_text()
+    selects = [line for line in text.splitlines() if "stablehlo.select" in line]
+    assert any("3x5xf32" in line for line in selects)
+    assert not any(f"{len(data.x)}x5xf32" in line for line in selects)

@@ -1,0 +1,70 @@
+"""What a `Simulation` and its parts refuse in Python, with the name of the argument."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.models import CharLSTM
+from tests.conftest import Linear, arfl, build_simulation, make_simulation
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, r"training\.batch_size: .*>= 1, got 0"),
+        ({"cohort_size": 0.5}, r"cohort\.size: .*>= 1, got 0\.5"),
+        ({"epochs": 0}, r"training\.epochs: .*got 0"),
+        ({"steps": 0}, r"training\.steps: .*got 0"),
+        ({"client_width": -1}, r"cohort\.width: .*>= 0, got -1"),
+        ({"dropout_rate": 2}, r"cohort\.dropout_rate: .*got 2"),
+    ],
+)
+def test_options_out_of_range_are_refused(dataset, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_simulation(dataset, **options)
+
+
+@pytest.mark.parametrize("method", [lambda hparams: None, fedsim.aggregators.arfl, fedsim.aggregators.median()])
+def test_a_method_that_is_not_a_function_of_hparams_and_round_is_refused(dataset, method):
+    with pytest.raises(ValueError, match=r"^method: must be a function of \(hparams, round\)"):
+        dataclasses.replace(make_simulation(dataset), method=method)
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_fewer_outputs_than_classes_are_refused(dataset, data, num_outputs):
+    """The third class would have no loss: its one-hot row is zero."""
+    task = fedsim.classification(Linear(num_outputs), dataset.train.x[0])
+    simulation = build_simulation(task, arfl, cohort_size=5, batch_size=4, max_num_examples=dataset.max_num_examples)
+    with pytest.raises(ValueError, match=f"^task: .*{num_outputs} outputs.*got 2$"):
+        simulation.init(jax.random.key(0), data, fedsim.HParams())
+    simulation.init(jax.random.key(0), data._replace(y=data.y % num_outputs), fedsim.HParams())
+    make_simulation(dataset).init(jax.random.key(0), data, fedsim.HParams())
+    with pytest.raises(ValueError, match=r"^task: .*got 3$"):
+        make_simulation(dataset).init(jax.random.key(0), data._replace(y=data.y + 1), fedsim.HParams())
+
+
+def test_a_cohort_larger_than_all_clients_is_refused_also_inside_jit(dataset, data):
+    simulation = make_simulation(dataset, cohort_size=50)
+    for init in (simulation.init, jax.jit(simulation.init)):
+        with pytest.raises(ValueError, match=r"^cohort\.size: .*at most 8.*got 50"):
+            init(jax.random.key(0), data, fedsim.HParams())
+
+
+@pytest.mark.parametrize("number", [0.3, 99, -1, float("nan")])
+def test_an_impossible_number_of_corrupted_clients_is_refused(dataset, data, number):
+    with pytest.raises(ValueError, match=rf"^num_corrupted: .*0 to 8.*got {number:g}$"):
+        fedsim.corrupt(fedsim.corruption.flipping(), jax.random.key(0), data, dataset.spec, number)
+
+
+@pytest.mark.parametrize("lam", [float("nan"), 0.0, -1.0])
+def test_a_lambda_that_is_not_positive_is_refused(lam):
+    with pytest.raises(ValueError, match=rf"^lam: .*got {lam:g}$"):
+        fedsim.aggregators.arfl(lam=lam)
+
+
+def test_a_dropout_rate_above_1_is_refused():
+    with pytest.raises(ValueError, match=r"^dropout_rate: .*got 2"):
+        CharLSTM(dropout_rate=2).init(jax.random.key(0), np.zeros((1, 4), np.int32))

@@ -1,0 +1,23 @@
+"""Data sets from configurations, and files in LEAF's format, for tests."""
+
+import gzip
+import json
+from pathlib import Path
+
+import fedsim
+from fedsim.config import toml
+from fedsim.engine import build
+
+
+def build_dataset(text: str) -> fedsim.FederatedDataset:
+    """The data set of the single run in the TOML `text`."""
+    (config,) = toml.parse(text).runs()
+    return build.dataset(config)
+
+
+def write_leaf(path: Path, user_data: dict, num_samples=None) -> None:
+    """Writes a file in LEAF's format, gzipped if `path` ends in .gz."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    num_examples = num_samples or [len(data["y"]) for data in user_data.values()]
+    text = json.dumps({"users": list(user_data), "num_samples": num_examples, "user_data": user_data}).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)

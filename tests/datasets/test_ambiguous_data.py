@@ -1,0 +1,48 @@
+"""Data that could be misread raise an error or a note."""
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.config.schema import DataConfig
+from fedsim.datasets import arrays, sampling
+from fedsim.datasets.federated import unseen_class_notes
+from fedsim.errors import DataError
+
+X, Y = np.zeros((6, 2), np.float32), np.array([0, 1, 2, 0, 1, 2])
+
+
+def test_nan_client_ids_raise():
+    for ids in (np.array([0, 0, 0, 1, 1, np.nan]), np.array([0, 0, 0, 1, 1, np.nan], object)):
+        with pytest.raises(DataError, match=r"client ids must .* got NaN"):
+            fedsim.from_arrays(X, Y, ids, X, Y)
+
+
+def test_sparse_labels_raise():
+    labels = np.where(Y == 2, 100_000, Y)
+    with pytest.raises(DataError, match=r"labels must .* got only 3 of 100,001 classes; .* num_classes"):
+        fedsim.from_arrays(X, labels, Y, X, labels)
+    assert fedsim.from_arrays(X, labels, Y, X, labels, num_classes=100_001).num_classes == 100_001
+    assert fedsim.from_arrays(X, Y + 90, Y, X, Y + 90).num_classes == 93
+
+
+def test_unknown_arrays_in_a_file_raise(tmp_path):
+    parts = {"x": X, "y": Y, "x_test": X, "y_test": Y}
+    np.savez(tmp_path / "a.npz", **parts, client_id=Y)
+    with pytest.raises(DataError, match=r"unknown array client_id; did you mean client_ids\?"):
+        arrays.read_npz(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", **parts, client_ids=Y, num_classes=7)
+    assert arrays.read_npz(tmp_path / "a.npz").num_classes == 7
+
+
+def test_notes_on_unseen_classes_and_default_split():
+    """Classes that occur only in the test set, and a default test split."""
+    assert unseen_class_notes(fedsim.from_arrays(X, Y, Y, X, Y)) == []
+    (note,) = unseen_class_notes(fedsim.from_arrays(X, Y, Y, X, Y + 1))
+    assert note == "arrays: 33.3 % of the test labels are classes that no client trains on: 3"
+    raw = fedsim.RawDataset("mine", X, Y, X[:0], Y[:0], 3, "vector", Y, Y[:0])
+    (note,) = sampling.default_split_notes(raw, DataConfig(partition="natural"))
+    assert note == (
+        "data.test_fraction: mine comes without test examples, so 20 % of each client's examples become test examples"
+    )
+    assert sampling.default_split_notes(raw, DataConfig(partition="natural", test_fraction=0.5)) == []

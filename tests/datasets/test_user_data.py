@@ -1,0 +1,144 @@
+"""User data in runs from the command line, and percentiles of the accuracy over clients."""
+
+import csv
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from fedsim.cli.main import main
+from fedsim.datasets import arrays
+from fedsim.errors import ConfigError, DataError
+from tests.datasets.build import build_dataset, write_leaf
+
+RUN = [
+    *("--data.partition", "natural", "--mlp.hidden-sizes", "[4]", "--server.cohort-size", "3"),
+    *("--server.num-rounds", "2", "--server.eval-every", "1", "--client.epochs", "1", "--server.aggregator", "fedavg"),
+]
+
+
+@pytest.fixture
+def npz(tmp_path):
+    """Six training clients. 10 test examples belong to one of them, 10 to a client without training examples."""
+    rng = np.random.default_rng(0)
+    y, y_test = rng.integers(0, 3, 60), rng.integers(0, 3, 20)
+    inputs = lambda labels: rng.normal(size=(len(labels), 4)) + 2 * np.eye(3, 4)[labels]
+    parts = {"x": inputs(y), "y": y, "x_test": inputs(y_test), "y_test": y_test}
+    ids = {"client_ids": np.asarray(list("fbdace"))[np.arange(60) % 6], "test_client_ids": np.repeat(["b", "z"], 10)}
+    np.savez(tmp_path / "mine.npz", **parts, **ids)
+    return tmp_path / "mine.npz", parts | ids
+
+
+def run(tmp_path, *data):
+    (tmp_path / "config.toml").write_text("")
+    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), *data, *RUN]) == 0
+    return pq.read_table(tmp_path / "out" / "rounds.parquet").to_pylist()
+
+
+def test_run_on_arrays_with_clients(npz, tmp_path, capsys):
+    path, parts = npz
+    dataset = build_dataset(f'data = {{name = "arrays", partition = "natural"}}\narrays.path = "{path}"')
+    assert dataset.name == "mine"
+    assert dataset.train.num_examples.tolist() == [10] * 6
+    np.testing.assert_allclose(dataset.train.x[:10], parts["x"][parts["client_ids"] == "a"], rtol=1e-6)
+    assert dataset.test_clients.tolist() == [1] * 10 + [6] * 10
+    assert dataset.num_test_clients == 7
+    for row in run(tmp_path, "--data.name", "arrays", "--arrays.path", str(path)):
+        # For two clients of the same size, the median and the average of p10 and p90 equal the mean.
+        assert row["accuracy_p50"] == pytest.approx(row["test_accuracy"])
+        assert (row["accuracy_p10"] + row["accuracy_p90"]) / 2 == pytest.approx(row["test_accuracy"])
+        assert row["accuracy_p10"] <= row["accuracy_p90"]
+    with (tmp_path / "out" / "summary.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["accuracy_p50_mean"]) == pytest.approx(float(row["final_accuracy_mean"]), abs=1e-4)
+
+
+def test_run_on_a_leaf_folder(tmp_path):
+    rng = np.random.default_rng(0)
+    make = lambda n: {"x": (rng.integers(0, 256, (n, 16)) / 255).tolist(), "y": rng.integers(0, 3, n).tolist()}
+    for split, n in (("train", 5), ("test", 2)):
+        write_leaf(tmp_path / "leaf" / split / "a.json", {user: make(n) for user in "abcd"})
+    rows = run(tmp_path, "--data.name", "leaf", "--leaf.path", str(tmp_path / "leaf"))
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert all(row["accuracy_p10"] is not None for row in rows)
+
+
+def test_no_percentiles_without_test_clients(tmp_path):
+    (tmp_path / "config.toml").write_text("")
+    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), "--server.num-rounds", "0"]) == 0
+    rows = pq.read_table(tmp_path / "out" / "rounds.parquet").to_pylist()
+    assert [row["accuracy_p50"] for row in rows] == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y_test": None}, r"mine\.npz: .* got no y_test"),
+        ({"test_client_ids": np.zeros(3, "U1")}, "20 test examples but 3 client ids"),
+        ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
+        ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
+        ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
+        ({"y": np.zeros((60, 1), int)}, r"training labels are \(1,\), but test labels are \(\)"),
+        ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
+        ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
+        ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),
+        ({"inputs": "sound"}, 'mine: inputs must be "image", "text" or "vector", got "sound"'),
+    ],
+)
+def test_inconsistent_arrays_raise(npz, change, message):
+    path, parts = npz
+    np.savez(path, **{name: a for name, a in (parts | change).items() if a is not None})
+    with pytest.raises(DataError, match=message):
+        build_dataset(f'data.name = "arrays"\narrays.path = "{path}"')
+
+
+def test_broken_npz_files_raise(tmp_path):
+    for name, content in [("text.npz", b"hello"), ("cut.npz", b"PK\x03\x04broken")]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}: not an \.npz file"):
+            arrays.read_npz(tmp_path / name)
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    with pytest.raises(DataError, match=r"single\.npy: .* got a single array"):
+        arrays.read_npz(tmp_path / "single.npy")
+    with pytest.raises(DataError, match=r"none\.npz: no such file"):
+        arrays.read_npz(tmp_path / "none.npz")
+    with pytest.raises(ConfigError, match=r"arrays\.path: "):
+        arrays.arrays(0)
+
+
+def test_inputs_and_num_classes_in_an_npz_file(tmp_path):
+    x, y = np.zeros((4, 9), np.int8), np.linspace(0, 1, 4)
+    for inputs in ("text", "vector"):
+        np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=x, y_test=y, inputs=inputs)
+        raw = arrays.arrays(0, path=str(tmp_path / "mine.npz"))
+        assert (raw.inputs, raw.num_classes) == (inputs, 0)
+
+
+FACTORIES = """
+from typing import Annotated
+import numpy as np
+from fedsim.datasets import RawDataset
+
+def line(seed: int, *, slope: Annotated[float, "of the line"] = 1.0):
+    x = np.random.default_rng(seed).normal(size=(60, 2))
+    y = slope * x[:, 0]
+    return RawDataset("line", x[:40], y[:40], x[40:], y[40:], 0, "vector")
+
+def halves(raw, num_clients, rng):
+    return (raw.y > np.median(raw.y)).astype(int)
+"""
+
+
+def test_a_plug_in_data_set_and_partition(tmp_path):
+    """Regression targets, with a setting; float64 becomes float32."""
+    path = tmp_path / "plugin.py"
+    path.write_text(FACTORIES)
+    dataset = build_dataset(f"""
+        data = {{name = "{path}:line", partition = "{path}:halves", num_clients = 2}}
+        line.slope = 3.0
+        server.cohort_size = 2
+    """)
+    assert dataset.train.num_examples.tolist() == [20, 20]
+    assert dataset.train.x.dtype == dataset.train.y.dtype == np.float32
+    np.testing.assert_allclose(dataset.train.y, 3 * dataset.train.x[:, 0], rtol=1e-6)
+    assert dataset.train.y[:20].max() < dataset.train.y[20:].min()

@@ -1,0 +1,166 @@
+"""A user's own rule in a file: its settings, what it shows of itself, and what goes wrong with it."""
+
+import pytest
+
+from fedsim.config.toml import read
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.errors import ConfigError
+
+RULE = '''
+from typing import Annotated
+
+import jax.numpy as jnp
+
+import fedsim
+from fedsim.aggregators import from_weights
+
+
+def clipped(*, most: Annotated[fedsim.Scalar, fedsim.Traced(gt=0, le=1), "largest weight before scaling"] = 0.5):
+    """The weights of FedAvg, none larger than `most` before they are scaled to sum 1."""
+
+    def compute_weights(state, report, key):
+        num_examples = jnp.where(report.valid, report.num_examples, 0)
+        shares = num_examples / jnp.sum(num_examples)
+        weights = jnp.minimum(shares, most)
+        weights = weights / jnp.sum(weights)
+        return weights, {"largest": jnp.max(weights), "rounds": state["rounds"] + 1, "most": jnp.float32(most)}
+
+    start = {"largest": jnp.float32(0), "rounds": jnp.int32(0), "most": jnp.float32(most)}
+    return from_weights(compute_weights, lambda params, num_examples, losses: start, info=lambda state: state)
+'''
+CONFIG = """
+[data]
+num_clients = 6
+partition = "dirichlet"
+num_train = 240
+[mlp]
+hidden_sizes = [4]
+[server]
+aggregator = "rule.py:clipped"
+cohort_size = 4
+num_rounds = 3
+eval_every = 2
+[[sweep]]
+clipped.most = [0.3, 0.5, 1.0]
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """The configuration, with its rule beside it."""
+    path = tmp_path_factory.mktemp("own") / "c.toml"
+    path.write_text(CONFIG)
+    path.with_name("rule.py").write_text(RULE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(config, tmp_path_factory):
+    plan = make_plan(read(config))
+    assert len(plan.groups) == 1
+    assert plan.title(plan.groups[0]) == "clipped, 3 runs"
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "own")
+
+
+def test_info_is_what_the_rule_shows_round_by_round(folder):
+    """Beside the weights that the table of clients has."""
+    info = folder.read("info").to_pylist()
+    assert [(row["run"], row["round"], row["name"]) for row in info] == [
+        (run, round_, name) for run in range(3) for round_ in (1, 2, 3) for name in ("largest", "most", "rounds")
+    ]
+    shown = {(row["run"], row["round"], row["name"]): row["value"] for row in info}
+    clients = folder.read("clients").to_pylist()
+    for run, most in enumerate((0.3, 0.5, 1.0)):
+        for round_ in (1, 2, 3):
+            cohort = [row for row in clients if (row["run"], row["round"]) == (run, round_)]
+            assert shown[run, round_, "largest"] == pytest.approx(max(row["weight"] for row in cohort))
+            assert shown[run, round_, "most"] == pytest.approx(most)
+            assert shown[run, round_, "rounds"] == round_
+            shares = [row["num_examples"] / sum(r["num_examples"] for r in cohort) for row in cohort]
+            clipped = [min(share, most) for share in shares]
+            wanted = [share / sum(clipped) for share in clipped]
+            assert [row["weight"] for row in cohort] == pytest.approx(wanted, rel=1e-5)
+
+
+WRONG = """
+import jax.numpy as jnp
+from fedsim.aggregators import fedavg, from_weights
+from fedsim import Aggregator
+
+
+def raises_when_made():
+    raise RuntimeError("no luck")
+
+
+def takes_more(number):
+    return fedavg()
+
+
+def raises_inside():
+    def compute_weights(state, report, key):
+        if report.num_examples[0] > 3:
+            return report.valid / report.valid.sum(), state
+        return report.weights, state
+    return from_weights(compute_weights)
+
+
+def misspelt():
+    return from_weights(lambda state, report, key: (report.sizes / 3, state))
+
+
+def too_few_arguments():
+    return from_weights(lambda state, report: (report.num_examples / 3, state))
+
+
+def wrong_shape():
+    return from_weights(lambda state, report, key: (jnp.ones(2), state))
+
+
+def other_state():
+    return from_weights(lambda state, report, key: (report.num_examples / report.num_examples.sum(), jnp.zeros(3)))
+
+
+def no_rule():
+    return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raises_when_made", "wrong.py, line 8: RuntimeError: no luck"),
+        ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: Attempted boolean conversion"),
+        ("misspelt", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
+        ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
+        ("too_few_arguments", "<lambda>() takes 2 positional arguments but 3 were given"),
+        ("wrong_shape", "contracting dimensions to have the same shape, got (2,) and (4,)"),
+        ("other_state", "trees 0 and 1 do not match"),
+        ("no_rule", "failed: AttributeError: 'NoneType' object has no attribute"),
+    ],
+)
+def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
+    """With its line, where the error is from there: one line for the command line; its cause tells the whole story."""
+    (tmp_path / "wrong.py").write_text(WRONG)
+    config = tmp_path / "c.toml"
+    config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", f"wrong.py:{name}"))
+    with pytest.raises(ConfigError) as failure:
+        run_plan(make_plan(read(config)), tmp_path / "out")
+    told = str(failure.value)
+    assert message in told
+    assert ", line " in told or f"server.aggregator: {tmp_path}/wrong.py:{name} failed: " in told
+    assert len(told) < 500
+    assert failure.value.__cause__ is not None
+
+
+def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch):
+    """Without anything of the user's own, an error is one of fedsim's: it comes as it is."""
+
+    def broken(self):
+        raise TypeError("mine")
+
+    monkeypatch.setattr(GroupCompiler, "lower", broken)
+    config = tmp_path / "c.toml"
+    config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))
+    with pytest.raises(TypeError, match="mine"):
+        run_plan(make_plan(read(config)), tmp_path / "out")

@@ -1,0 +1,62 @@
+"""Random updates as float64 rows, and fedsim's rules and attacks on them."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.core.contracts import AttackContext
+from fedsim.core.types import CohortReport, Variables
+
+KEY = jax.random.key(3)
+
+
+def updates(seed: int, num_clients: int, size: int = 12) -> np.ndarray:
+    """Rows [K, d] around a nonzero mean; the last two are outliers."""
+    rng = np.random.default_rng(seed)
+    rows = 0.5 + rng.normal(size=(num_clients, size))
+    rows[-2:] = 4 * rows[-2:] + 1
+    return rows.astype(np.float32).astype(np.float64)
+
+
+def report(rows: np.ndarray) -> CohortReport:
+    """A report of valid clients with equal numbers of examples."""
+    num_clients = len(rows)
+    rows = jnp.asarray(rows, jnp.float32)
+    tree = Variables({"a": rows[:, :1], "b": rows[:, 1:].reshape(num_clients, 1, -1)}, {})
+    return CohortReport(
+        jnp.arange(num_clients), jnp.full(num_clients, 7), jnp.ones(num_clients), tree, jnp.ones(num_clients, bool)
+    )
+
+
+def ravel(tree, num_rows: int | None = None) -> np.ndarray:
+    """An update [d], or `num_rows` of them."""
+    shape = (-1,) if num_rows is None else (num_rows, -1)
+    leaves = tree.params["a"], tree.params["b"]
+    return np.concatenate([np.asarray(leaf, np.float64).reshape(shape) for leaf in leaves], axis=-1)
+
+
+compiled = cache(jax.jit)
+
+
+def aggregate(rule, rows: np.ndarray, state=()) -> np.ndarray:
+    """The update [d] of a rule for `rows` [K, d]."""
+    return ravel(compiled(rule.aggregate)(state, report(rows), KEY)[0].update)
+
+
+def pre_aggregate(pre_aggregator, rows: np.ndarray) -> np.ndarray:
+    """The rows [K', d] after a pre-aggregator."""
+    after = compiled(pre_aggregator)(report(rows), KEY)
+    return ravel(after.updates, len(after.valid))
+
+
+def forge(attack, honest: np.ndarray, num_forged: int = 1, rule=None) -> np.ndarray:
+    """Forged updates of `num_forged` malicious clients, whose true updates are copies of the first honest one."""
+    rows = np.concatenate([honest, np.repeat(honest[:1], num_forged, axis=0)])
+    corrupted = np.arange(len(rows)) >= len(honest)
+    aggregate = None if rule is None else lambda sent: rule.aggregate((), sent, KEY)[0]
+    like = jax.tree.map(lambda leaf: leaf[0], report(rows).updates)
+    context = AttackContext(report(rows), jnp.asarray(corrupted), like, aggregate)
+    sent = attack.forge_updates(attack.init(like, None), context, KEY)[0]
+    return ravel(sent, len(rows))[corrupted]

@@ -1,0 +1,97 @@
+"""Artificial run folders of the paper's results."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedsim import report
+from fedsim.config.components import flatten
+from fedsim.config.resolve import schema
+from fedsim.paper.claims import Claim
+from fedsim.report.results import Results
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import CLIENTS, ROUNDS
+
+COUNTS, CORRUPTED = np.asarray([10, 20, 30, 40]), np.asarray([False, False, False, True])
+ROW = dict[str, Any]
+LAMS = {0.1: [1, 0, 0, 0], 1.0: [0.2, 0.3, 0.5, 0], 3.2: [0.3, 0.3, 0.2, 0.2], 10.0: [0.1, 0.2, 0.3, 0.4]}
+
+
+def rule(name: str, kind: str = "none", share: float = 0.0, **keys) -> ROW:
+    """Keys of a run."""
+    return {"server.aggregator": name, "corruption.kind": kind, "corruption.fraction": share} | keys
+
+
+def run(keys: ROW, accuracy: Sequence[float], clients: Iterable[ROW] = (), loss=None, weight: float = 0.0) -> ROW:
+    """A run: its keys, test accuracies (percent, a round apart from round 0), and rows of clients."""
+    return {"keys": keys, "accuracy": accuracy, "clients": list(clients), "loss": loss, "weight": weight}
+
+
+def alphas(round_: int, alpha, losses=(), accuracy=(), num_examples=COUNTS, corrupted=CORRUPTED) -> list[ROW]:
+    """Rows of all clients in an evaluated round."""
+    or_none = lambda values, client: float(values[client]) if len(values) else None
+    return [
+        {
+            "round": round_,
+            "client_id": client,
+            "num_examples": int(num_examples[client]),
+            "loss": or_none(losses, client),
+            "alpha": float(alpha[client]),
+            "corrupted": bool(corrupted[client]),
+            "test_accuracy": or_none(accuracy, client),
+        }
+        for client in range(len(num_examples))
+    ]
+
+
+def lambda_runs(accuracies: Sequence[float] = (40, 70, 60, 50)) -> list[ROW]:
+    """ARFL over lambda, client 3 corrupted."""
+    keys = rule("arfl", "shuffling", **{"corruption.clients": [3]})
+    return [
+        run(keys | {"arfl.lam": lam}, [10, accuracy], alphas(1, alpha))
+        for (lam, alpha), accuracy in zip(LAMS.items(), accuracies, strict=True)
+    ]
+
+
+def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "complete") -> RunFolder:
+    """A run folder with these runs."""
+    folder = RunFolder(path)
+    configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
+    rest = {"config": "", "plan": [{}, {}], "groups": [{}, {}], "versions": {"jax": "0.10.2"}}
+    rest |= {"device": {"kind": "cpu", "count": 2}, "seconds_compiling": 20.0, "seconds_running": 100.0}
+    folder.create({"status": status, "runs": configs} | rest)
+    rounds, clients = [], []
+    for number, (config, run_) in enumerate(zip(configs, runs, strict=True)):
+        for t, accuracy in enumerate(run_["accuracy"]):
+            row = {
+                "run": number,
+                "aggregator": config["server.aggregator"],
+                "corruption": config["corruption.kind"],
+                "fraction": len(config["corruption.clients"]) / 4 or config["corruption.fraction"],
+                "lam": config.get("arfl.lam"),
+                "seed": config["seed"],
+                "round": t,
+                "test_accuracy": accuracy / 100,
+                "test_loss": run_["loss"][t] if run_["loss"] else 1.0,
+                "corrupted_weight": None if t == 0 else run_["weight"],
+                "diverged": False,
+            }
+            rounds.append(row)
+        clients += [{"run": number} | row for row in run_["clients"]]
+    for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
+        pq.write_table(pa.Table.from_pylist(rows, schema=columns), folder.path / f"{kind}.parquet")
+    return folder
+
+
+def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
+    """Makes a folder of runs below `path` and reads it."""
+    return report.read(make_folder(path / name, name, runs))
+
+
+def verdicts(claims: Iterable[Claim]) -> list[str]:
+    """The verdict of each claim, without "(preliminary)"."""
+    return [claim.verdict.removesuffix(" (preliminary)") for claim in claims]

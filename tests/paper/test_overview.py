@@ -1,0 +1,42 @@
+"""The overview page of all results."""
+
+from fedsim.cli.main import main
+from tests.paper.run_folders import lambda_runs, make_folder, rule, run
+
+
+def repeat(runs, num_seeds):
+    return [run_ | {"keys": run_["keys"] | {"seed": seed}} for run_ in runs for seed in range(num_seeds)]
+
+
+def test_page_of_all_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_folder(tmp_path / "runs" / "a", "lambda-small", lambda_runs())
+    make_folder(tmp_path / "runs" / "b", "lambda-digits", repeat(lambda_runs(), 3))
+    make_folder(tmp_path / "runs" / "c", "quickstart", [run(rule("fedavg"), [10, 20])])
+    make_folder(tmp_path / "runs" / "d", "bound", lambda_runs(), status="incomplete")
+    assert main(["paper", "--page", "docs/results.md"]) == 0
+    files = capsys.readouterr().out.split()
+    assert all((tmp_path / file).exists() for file in files)
+    assert "docs/results/lambda-small-lambda.png" in files
+    text = (tmp_path / "docs" / "results.md").read_text()
+    row = "| `lambda` | Sec. 5.5, Fig. 5 | small | 7 of 7 claims hold (1 seed: preliminary) | +20.00 points | [below](#"
+    assert row in text
+    assert "(3 seeds) | +20.00 ± 0.00 points | [below](#lambda-budget-digits-sec-55-fig-5" in text
+    assert "\n## lambda (budget small), Sec. 5.5, Fig. 5" in text
+    assert "](results/lambda-small-lambda.png)" in text
+    assert "\n## lambda (budget digits), Sec. 5.5, Fig. 5" in text  # other data get a section of their own
+
+    (tmp_path / "docs" / "results" / "lambda-small.notes.md").write_text("Why it holds.\n")
+    make_folder(tmp_path / "other" / "e", "lambda", lambda_runs((60, 40, 50, 70)))
+    assert main(["paper", "--runs", "other", "--page", "docs/results.md"]) == 0
+    text = (tmp_path / "docs" / "results.md").read_text()
+    assert "\n## lambda (budget paper), Sec. 5.5, Fig. 5" in text
+    # Pages stay although their run folders are elsewhere.
+    assert "[page](results/lambda-small.md), [notes](results/lambda-small.notes.md) |" in text
+    assert "Why it holds." not in text
+    (tmp_path / "docs" / "results" / "lambda-paper.md").unlink()
+    assert main(["paper", "--runs", "runs", "--page", "docs/results.md"]) == 0
+    assert "Why it holds." in (tmp_path / "docs" / "results.md").read_text()
+    capsys.readouterr()
+    assert main(["paper", "lambda", "--page", "docs/results.md"]) == 2
+    assert "ends in .md" in capsys.readouterr().err

@@ -1,0 +1,106 @@
+"""Made run folders of any runs: the accuracy of a run is a function of its configuration and round."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedsim.config.components import flatten
+from fedsim.config.resolve import schema
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import CLIENTS, ROUNDS
+
+Run = dict[str, Any]
+
+RULES, SEEDS = ("arfl", "fedavg", "rfa"), (0, 1, 2, 3)
+LAMS = (0.1, 1.0, 10.0)
+
+
+def run(rule: str, fraction: float = 0.0, seed: int = 0, kind: str = "shuffling", **keys) -> Run:
+    """The configuration of a run, as a manifest has it; `keys` are dotted."""
+    values = {"server.aggregator": rule, "corruption.fraction": fraction, "corruption.kind": kind, "seed": seed}
+    return flatten(schema().resolve(values | {"server.num_rounds": 20} | keys))
+
+
+GRID = [run(rule, fraction, seed) for fraction in (0.0, 0.3, 0.5) for rule in RULES for seed in SEEDS]
+SWEPT = [run("fedavg", 0.5, seed) for seed in (0, 1)]
+SWEPT += [run("arfl", 0.5, seed, **{"arfl.lam": lam}) for lam in (10.0, 0.1, 1.0) for seed in (0, 1)]
+
+
+def learned(run: Run, t: int) -> float:
+    """An accuracy that is different for every run and round; ARFL's is the greatest, and barely falls."""
+    fraction, rule = run["corruption.fraction"], run["server.aggregator"]
+    falls = 0.1 if rule == "arfl" else 0.6
+    noise = ((run["seed"] * 5 * len(rule) + int(100 * fraction)) % 11) / 200
+    rate = run["client.learning_rate"] + np.log10(run.get("arfl.lam", 1.0)) / 50
+    return float((0.3 + 0.4 * t / 20) * (1 - falls * fraction) + noise + rate)
+
+
+def final(rule: str, fraction: float, seeds: Iterable[int] = SEEDS, **keys) -> np.ndarray:
+    """The last accuracies in percent, by seed."""
+    return np.asarray([100 * learned(run(rule, fraction, seed, **keys), 20) for seed in seeds])
+
+
+def make_folder(
+    path: Path,
+    runs: list[Run],
+    accuracy: Callable[[Run, int], float] = learned,
+    diverged: Callable[[Run], bool] = lambda run: False,
+    alphas: Callable[[Run], Iterable[float]] | None = None,
+    loss: Callable[[Run, int], float] | None = None,
+    validation: Callable[[Run, int], float] | None = None,
+) -> RunFolder:
+    """A complete folder; rows after rounds 0, 10, ...; `alphas` of clients after the last one; loss 1 - accuracy."""
+    folder = RunFolder(path)
+    about = {"versions": {"fedsim": "0", "jax": "1"}, "device": {"kind": "cpu"}, "config": "", "plan": [], "groups": []}
+    folder.create(about | {"status": "complete", "runs": runs})
+    rounds = [
+        {
+            "run": number,
+            "aggregator": run["server.aggregator"],
+            "corruption": run["corruption.kind"],
+            "fraction": run["corruption.fraction"],
+            "lam": next((value for key, value in run.items() if key.endswith(".lam")), None),
+            "seed": run["seed"],
+            "round": t,
+            "test_accuracy": accuracy(run, t),
+            "test_loss": None if diverged(run) else loss(run, t) if loss else 1 - accuracy(run, t),
+            "validation_accuracy": validation(run, t) if validation else None,
+            "validation_loss": 1 - validation(run, t) if validation else None,
+            "corrupted_weight": run["corruption.fraction"] / 2 if t else None,
+            "diverged": diverged(run) and t == run["server.num_rounds"],
+        }
+        for number, run in enumerate(runs)
+        for t in range(0, run["server.num_rounds"] + 1, 10)
+    ]
+    clients = [
+        {"run": number, "round": t, "client_id": i, "num_examples": 10, "alpha": alpha / t, "corrupted": i == 0}
+        for number, run in enumerate(runs)
+        for t in ((10, run["server.num_rounds"]) if alphas else ())
+        for i, alpha in enumerate(alphas(run) if run["server.aggregator"] == "arfl" else ())
+    ]
+    for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
+        table = pa.Table.from_pylist(rows, schema=columns)
+        pq.write_table(table, folder.path / f"{kind}.parquet")
+    return folder
+
+
+def check_latex(latex: str) -> None:
+    """Braces and environments are closed, dollars paired, rows as long as the tabular is wide; ASCII alone."""
+    bare = re.sub(r"\\[\\{}$&%#_]", "", latex.replace("%", "", 1))
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert "%" not in bare
+    begun, ended = (re.findall(rf"\\{word}{{(.*?)}}", latex) for word in ("begin", "end"))
+    assert sorted(begun) == sorted(ended)
+    for block in re.findall(r"\\begin{tabular}(.*?)\\end{tabular}", latex, re.DOTALL):
+        width = len(re.match(r"{(.*?)}", block)[1])
+        for line in block.splitlines()[1:]:
+            if line.endswith(r"\\"):
+                spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn{(\d+)}", line))
+                assert len(re.findall(r"(?<!\\)&", line)) + 1 + spans == width
+    assert latex.isascii()

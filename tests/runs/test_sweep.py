@@ -1,0 +1,59 @@
+"""What a sweep varies, in the tables and in names."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.config.components import flatten
+from fedsim.config.toml import parse
+from fedsim.runs.sweep import append_swept_columns, run_names, swept_keys
+
+SWEEP = """
+[corruption]
+fraction = 0.5
+[[sweep]]
+server.aggregator = ["fedavg", "arfl"]
+client.learning_rate = [0.1, 1]
+attack.kind = ["ipm", "alie"]
+mlp.hidden_sizes = [[8], [8, 4]]
+arfl.lam = [0.5, 2.0]
+seed = [0, 1]
+[[sweep]]
+server.aggregator = "krum"
+server.pre_aggregators = [["nnm"]]
+"""
+RUNS = [flatten(config) for config in parse(SWEEP).runs()]
+
+
+def test_each_swept_key_is_a_column_with_each_runs_own_value():
+    table = append_swept_columns(pa.table({"run": pa.array([*range(len(RUNS)), 3, 0], pa.int32())}), RUNS)
+    assert {"client.learning_rate", "attack.kind", "mlp.hidden_sizes", "server.pre_aggregators"} <= {
+        *table.column_names
+    }
+    assert not {"seed", "server.aggregator", "arfl.lam", "data.num_clients"} & {*table.column_names}  # or elsewhere
+    for row in table.to_pylist():
+        run = RUNS[row["run"]]
+        assert row["client.learning_rate"] == run["client.learning_rate"]
+        assert row["attack.kind"] == run["attack.kind"]
+        assert row["mlp.hidden_sizes"] == " ".join(map(str, run["mlp.hidden_sizes"]))
+        assert row["server.pre_aggregators"] == " ".join(run["server.pre_aggregators"])
+
+
+def test_names_tell_all_runs_apart():
+    names = run_names(RUNS)
+    without_number = {name.partition("-")[2] for name in names}
+    assert len(without_number) == len(RUNS)
+    assert names[0].startswith("00000-fedavg-none0.5-ipm-seed0-")
+    wanted = ("-arfl-none0.5-alie-lam2.0-seed1-", "client.learning_rate=0.1", "mlp.hidden_sizes=8_4")
+    assert sum(all(part in name for part in wanted) for name in names) == 1
+
+
+@given(values=st.lists(st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=3)))
+def test_any_values_are_a_column_where_they_differ(values):
+    runs = [{} if value is None else {"x.y": value} for value in values]
+    table = append_swept_columns(pa.table({"run": pa.array(range(len(runs)), pa.int32())}), runs)
+    different = {repr(value) for value in values if value is not None}
+    assert swept_keys(runs) == (["x.y"] if len(different) > 1 else [])
+    assert (
+        [one is None for one in table["x.y"].to_pylist()] == [v is None for v in values] if len(different) > 1 else True
+    )
