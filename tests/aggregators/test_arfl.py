@@ -129,7 +129,7 @@ def test_losses_are_updated_after_the_weights():
 
 
 def test_losses_observed_after_aggregation_give_the_same_state():
-    """The weights are those from before in either order; a loss that nobody has told yet drops nobody."""
+    """Either order gives the weights from before; a loss that is not reported yet excludes no client."""
     rule, rng = arfl(lam=0.3), np.random.default_rng(3)
     num_examples, losses = jnp.asarray(rng.integers(5, 50, 9)), jnp.float32(rng.gamma(2, size=9))
     state, ids = rule.init({}, num_examples, losses), jnp.asarray([5, 0, 7, 2])

@@ -17,7 +17,7 @@ solve, total_of = jax.jit(arfl_weights), jax.jit(_total)
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).filter(any), st.integers(0, 31))
 @settings(max_examples=80, deadline=None)
 def test_total_number_of_examples_does_not_overflow(num_examples, shift):
-    """Rounded once where int32 holds the sum, and right where it does not: liars may say any counts."""
+    """Rounded once where int32 holds the sum, and correct beyond: reports may be forged."""
     num_examples = np.right_shift(np.asarray(num_examples), shift)
     padded = np.zeros(12, np.int32)  # one program for all
     padded[: len(num_examples)] = num_examples

@@ -109,8 +109,8 @@ def test_smoothing_is_an_exponential_average():
         np.testing.assert_allclose(state.losses, [1, 2, 3, own], rtol=1e-6)
     lost = rule.aggregate(state, report_of([3], [jnp.inf]), KEY)[1]
     assert jnp.isinf(lost.losses[3])
-    found = rule.aggregate(lost, report_of([3], [2.5]), KEY)[1]
-    assert found.losses[3] == 2.5  # an infinite loss leaves nothing behind
+    next_state = rule.aggregate(lost, report_of([3], [2.5]), KEY)[1]
+    assert next_state.losses[3] == 2.5  # an infinite loss leaves nothing behind
     last = plain.aggregate(plain.init({}, COUNTS, LOSSES), report_of([3], [2.5]), KEY)[1]
     assert last.losses[3] == 2.5
 
@@ -119,7 +119,7 @@ def test_root_losses_apply_in_the_same_round_and_reported_losses_are_ignored():
     rule = arfl(lam=0.1, source="root")
     state = rule.init({}, COUNTS, LOSSES)
     assert rule.observe_losses is None
-    np.testing.assert_array_equal(state.alpha, np.zeros(4))  # nobody is known yet
+    np.testing.assert_array_equal(state.alpha, np.zeros(4))  # no loss is known yet
     said = report_of([0, 1, 3], [9.0, 9.0, 0.0], jnp.asarray([1.0, 1.1, 7.0]))
     aggregate, state = rule.aggregate(state, said, KEY)
     expected = arfl_weights(jnp.asarray([1.0, 1.1, jnp.inf, 7.0]), COUNTS, 0.1)[0]

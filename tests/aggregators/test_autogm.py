@@ -68,9 +68,9 @@ def test_minimizes_the_objective():
             return alpha @ distances + lam * K / 2 * alpha @ alpha
 
         z = flat(of(lam, report_of(x)).update).astype(np.float64)
-        found = minimize(objective, z)
+        optimum = minimize(objective, z)
         assert objective(z) < objective(x.mean(axis=0)) - 1e-3
-        assert objective(z) == pytest.approx(found.fun, abs=1e-4)
+        assert objective(z) == pytest.approx(optimum.fun, abs=1e-4)
 
 
 def test_large_lambda_gives_the_geometric_median_and_small_excludes_outliers():

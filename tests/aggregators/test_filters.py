@@ -21,15 +21,15 @@ K = 11
 
 def caf_formula(x, f):
     """Weights [n], by the covariance [d, d] itself."""
-    c, found = np.ones(len(x)), [(np.inf, np.full(len(x), 1 / len(x)))]
+    c, candidates = np.ones(len(x)), [(np.inf, np.full(len(x), 1 / len(x)))]
     while c.sum() > len(x) - 2 * f:
         weights = c / c.sum()
         away = x - weights @ x
         values, vectors = np.linalg.eigh((away * weights[:, None]).T @ away)
-        found.append((values[-1], weights))
+        candidates.append((values[-1], weights))
         t = (away @ vectors[:, -1]) ** 2
         c = c * np.maximum(1 - t / t[c > 0].max(), 0)
-    return min(found, key=lambda one: one[0])[1]
+    return min(candidates, key=lambda one: one[0])[1]
 
 
 caf_of = jax.jit(lambda f, report: caf(num_byzantine=f).aggregate((), report, KEY)[0])
@@ -51,9 +51,9 @@ def test_caf_matches_its_formula(seed, f, has_invalid):
 def test_caf_without_valid_clients_and_with_f_0():
     x = updates_of(0, K)
     np.testing.assert_allclose(flat(caf_of(0, report_of(x)).update), x.mean(axis=0), atol=1e-6)
-    nobody = caf_of(3, report_of(x, np.zeros(K, bool)))
-    assert not flat(nobody.update).any()
-    assert not np.any(nobody.weights)
+    no_valid_clients = caf_of(3, report_of(x, np.zeros(K, bool)))
+    assert not flat(no_valid_clients.update).any()
+    assert not np.any(no_valid_clients.weights)
 
 
 def test_caf_excludes_huge_updates_and_matches_float64_in_a_tight_group():
@@ -135,10 +135,10 @@ def test_signguard_samples_parameters_in_each_round():
 def hdbscan(distances):
     """Its cluster, as the paper's and others' programs ask for it; a point is its own neighbor here."""
     n = len(distances)
-    found = HDBSCAN(
+    candidates = HDBSCAN(
         min_cluster_size=n // 2 + 1, min_samples=2, metric="precomputed", allow_single_cluster=True, copy=True
     )
-    return found.fit(distances).labels_ == 0
+    return candidates.fit(distances).labels_ == 0
 
 
 majority_of = jax.jit(majority_cluster)
@@ -187,8 +187,8 @@ def test_flame_noise_scales_with_the_median_norm():
     noise = update - x[0]
     assert noise.std() == pytest.approx(0.01 * np.linalg.norm(x[0]), rel=0.03)  # 8 standard errors
     assert abs(np.corrcoef(noise, other - x[0])[0, 1]) < 0.03
-    nobody, _, _ = result(flame(), report_of(np.zeros((3, 6)), np.zeros(3, bool)))
-    assert not nobody.any()
+    no_valid_clients, _, _ = result(flame(), report_of(np.zeros((3, 6)), np.zeros(3, bool)))
+    assert not no_valid_clients.any()
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 7, 20]), st.sampled_from([0.5, 0.9, 1 - 1e-3]))

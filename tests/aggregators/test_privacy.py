@@ -83,9 +83,9 @@ def recorded_epsilons(rule, reports):
 def test_sampling_rate_counts_valid_clients_with_examples():
     all_valid = report_of(updates_of(0, 6))
     some = report_of(updates_of(0, 6), [True, True, False, True, False, True])
-    nobody = report_of(updates_of(0, 6), np.zeros(6, bool))
+    no_valid_clients = report_of(updates_of(0, 6), np.zeros(6, bool))
     rule = norm_clipping(threshold=2.0, noise_std=1.5, delta=1e-4)
-    values = recorded_epsilons(rule, [nobody, all_valid, some, nobody])
+    values = recorded_epsilons(rule, [no_valid_clients, all_valid, some, no_valid_clients])
     rounds = [(6 / 12, 1.5 * 6 / 4), (4 / 12, 1.5 * 4 / 4)]  # one client moves the mean of n by 2 M / n
     each = [np.asarray([divergence(*one, order) for order in privacy.ORDERS.tolist()]) for one in rounds]
     expected = [0, epsilon(each[0], 1e-4), *[epsilon(each[0] + each[1], 1e-4)] * 2]

@@ -114,8 +114,8 @@ def test_noise_has_the_configured_standard_deviation():
     other, _, _ = result(norm_clipping(noise_std=0.3), report, key=jax.random.key(1))
     assert update.std() == pytest.approx(0.3, rel=0.03)  # 8 standard errors
     assert abs(np.corrcoef(update, other)[0, 1]) < 0.03
-    nobody, _, _ = result(norm_clipping(noise_std=0.3), report_of(np.zeros((3, 6)), np.zeros(3, bool)))
-    assert not nobody.any()
+    no_valid_clients, _, _ = result(norm_clipping(noise_std=0.3), report_of(np.zeros((3, 6)), np.zeros(3, bool)))
+    assert not no_valid_clients.any()
 
 
 @pytest.mark.parametrize("num_iters", [1, 3])
@@ -133,8 +133,8 @@ def test_centered_clipping_matches_its_recursion_over_rounds(num_iters):
         np.testing.assert_allclose(update, v, atol=1e-5)
         np.testing.assert_allclose(state, v, atol=1e-5)
         np.testing.assert_allclose(weights, factors / factors.sum(), atol=1e-5)
-    nobody, _, after = result(rule, report_of(x, np.zeros(11, bool)), state)
-    assert not nobody.any()
+    no_valid_clients, _, after = result(rule, report_of(x, np.zeros(11, bool)), state)
+    assert not no_valid_clients.any()
     np.testing.assert_array_equal(after, state)
 
 

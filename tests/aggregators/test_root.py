@@ -25,15 +25,15 @@ from tests.conftest import make_simulation
 def test_fltrust_matches_its_formula():
     valid = np.arange(11) != 4
     for seed in range(5):
-        x, own = updates_of(seed), np.random.default_rng(seed + 100).normal(size=6)
+        x, update = updates_of(seed), np.random.default_rng(seed + 100).normal(size=6)
         x[7] = 0
-        tree = Variables({"a": jnp.float32(own[:2]), "b": jnp.float32(own[2:].reshape(1, -1))}, {})
+        tree = Variables({"a": jnp.float32(update[:2]), "b": jnp.float32(update[2:].reshape(1, -1))}, {})
         got, weights, _ = result(fltrust(), report_of(x, valid)._replace(measurements=tree))
         total, trusts = np.zeros(6), np.zeros(11)
         for k in np.flatnonzero(valid):
             if norm := np.linalg.norm(x[k]):
-                trusts[k] = max(0, x[k] @ own / norm / np.linalg.norm(own))
-                total += trusts[k] * np.linalg.norm(own) / norm * x[k]
+                trusts[k] = max(0, x[k] @ update / norm / np.linalg.norm(update))
+                total += trusts[k] * np.linalg.norm(update) / norm * x[k]
         np.testing.assert_allclose(got, total / trusts.sum(), rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(weights, trusts / trusts.sum(), rtol=2e-5, atol=1e-7)
 
@@ -66,9 +66,9 @@ def test_root_evaluator_matches_loops(dataset):
     variables = simulation.task.init(KEY)
     root = Examples(jnp.asarray(dataset.x_test[:10]), jnp.asarray(dataset.y_test[:10]))
     sgd = LocalSGD(simulation.task, optax.sgd(0.1), TrainingOptions(epochs=1, batch_size=10, max_num_examples=10))
-    found = root_evaluator(root, sgd, variables, KEY, loss_batch=4, width=2)
+    evaluator = root_evaluator(root, sgd, variables, KEY, loss_batch=4, width=2)
     moves = jax.tree.map(lambda a: 0.3 * jax.random.normal(KEY, (5, *a.shape)), variables)
-    losses = jax.jit(found.losses)(moves)
+    losses = jax.jit(evaluator.losses)(moves)
 
     x, y = np.asarray(root.x, np.float64), np.asarray(root.y)
 
@@ -82,17 +82,17 @@ def test_root_evaluator_matches_loops(dataset):
         moved = {name: np.asarray(dense(variables)[name] + dense(moves)[name][k]) for name in ("kernel", "bias")}
         assert losses[k] == pytest.approx(-np.log(softmax(moved)[np.arange(10), y]).mean(), rel=1e-5)
     wrong = softmax(dense(variables)) - np.eye(3)[y]  # one step on all ten examples
-    own = dense(jax.jit(found.train)())
-    np.testing.assert_allclose(own["kernel"], -0.1 * x.T @ wrong / 10, atol=1e-6)
-    np.testing.assert_allclose(own["bias"], -0.1 * wrong.mean(0), atol=1e-6)
+    update = dense(jax.jit(evaluator.train)())
+    np.testing.assert_allclose(update["kernel"], -0.1 * x.T @ wrong / 10, atol=1e-6)
+    np.testing.assert_allclose(update["bias"], -0.1 * wrong.mean(0), atol=1e-6)
 
 
 def test_simulation_passes_measurements_to_the_rule(dataset, data):
     """A rule whose update is the server's own, and whose weights come of losses: compared with what is known."""
 
     def aggregate(state, report, key):
-        own, losses = report.measurements
-        return Aggregate(own, jax.nn.softmax(-losses)), state
+        update, losses = report.measurements
+        return Aggregate(update, jax.nn.softmax(-losses)), state
 
     rule = Aggregator(
         lambda variables, num_examples, losses: (),

@@ -84,7 +84,7 @@ def test_init_asks(folder, monkeypatch, capsys):
         ("--data mine.npy", "mine.npy: no such file"),
         ("--data digist", "got digist; did you mean digits?"),
         ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
-        ("--data digits --clients 9 --suspect lies", "corruption.kind: must be one of"),
+        ("--data digits --clients 9 --suspect typo", "corruption.kind: must be one of"),
         ("other.txt --data digits", "FILE: must end in .toml, got other.txt"),
     ],
 )
@@ -129,7 +129,7 @@ def test_completion_in_bash(tmp_path, capsys):
 
 def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert {"quickstart", "paper/lambda", "robustness/lies"} <= set(bundled.names())
+    assert {"quickstart", "paper/lambda", "robustness/forged-reports"} <= set(bundled.names())
     assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
     assert main(["run", "quikstart"]) == 2

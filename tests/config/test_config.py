@@ -398,9 +398,9 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(KEYS), values, max_size=4), st.dictionaries(keys_and_junk, values, max_size=3))
 @settings(max_examples=300, deadline=None)
-def test_arbitrary_values_raise_only_config_errors(found, block):
+def test_arbitrary_values_raise_only_config_errors(values, block):
     try:
-        experiment = Experiment(found, ({k: [v] for k, v in block.items()},), schema())
+        experiment = Experiment(values, ({k: [v] for k, v in block.items()},), schema())
         runs = experiment.runs()
         assert parse(experiment.dump()).runs() == runs
     except ConfigError as error:
@@ -430,9 +430,9 @@ some_keys = st.lists(st.sampled_from(INDEPENDENT), max_size=3, unique=True)
 @given(st.data(), some_keys, some_keys)
 @settings(max_examples=60, deadline=None)
 def test_dump_of_any_experiment_is_the_same_experiment(data, fixed, swept):
-    found = {key: data.draw(valid_values(key)) for key in fixed}
+    values = {key: data.draw(valid_values(key)) for key in fixed}
     block = {key: data.draw(st.lists(valid_values(key), min_size=1, max_size=2)) for key in swept}
-    experiment = from_tables({**found, "sweep": [block]})
+    experiment = from_tables({**values, "sweep": [block]})
     again = parse(experiment.dump())
     assert again.runs() == experiment.runs()
     assert again.digest() == experiment.digest()

@@ -16,7 +16,7 @@ WHO = np.asarray([0, 1, 0, 0, 1, 1, 0, 1], bool)
 
 
 def counting(hparams) -> Attack:
-    """Liars send ten times their update and say ten times their loss; the state counts the rounds."""
+    """Malicious clients send ten times their update and their loss; the state counts the rounds."""
     return Attack(
         init=lambda variables, num_examples: jnp.int32(0),
         forge_report=lambda state, report, corrupted, key: (report.num_examples, 10 * report.losses),

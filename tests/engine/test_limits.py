@@ -88,7 +88,7 @@ from typing import Annotated
 from fedsim import Limit, Traced
 from fedsim.aggregators import fedavg
 
-def mine(*, num_liars: Annotated[int, Traced(ge=0), Limit("3 f < K", lambda k: (k - 1) // 3), "f"] = 1):
+def mine(*, num_suspects: Annotated[int, Traced(ge=0), Limit("3 f < K", lambda k: (k - 1) // 3), "f"] = 1):
     return fedavg()
 """
 
@@ -97,9 +97,9 @@ def test_a_users_own_rule_has_limits_too_and_the_command_says_so_in_one_line(tmp
     (tmp_path / "mine.py").write_text(OWN)
     config = tmp_path / "c.toml"
     config.write_text(PLANE + '[server]\naggregator = "mine.py:mine"\n')
-    assert main(["run", str(config), "--mine.num-liars", "4", "--out", str(tmp_path / "out")]) == 2
+    assert main(["run", str(config), "--mine.num-suspects", "4", "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.match(r"fedsim: error: mine\.num_liars: .*at most 3 .*got 4$", line)
+    assert re.match(r"fedsim: error: mine\.num_suspects: .*at most 3 .*got 4$", line)
 
 
 def test_what_authors_promise_nothing_for_is_told_and_runs(tmp_path, capsys):

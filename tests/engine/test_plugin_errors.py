@@ -79,8 +79,8 @@ def test_info_is_what_the_rule_shows_round_by_round(folder):
             assert shown[run, round_, "rounds"] == round_
             shares = [row["num_examples"] / sum(r["num_examples"] for r in cohort) for row in cohort]
             clipped = [min(share, most) for share in shares]
-            wanted = [share / sum(clipped) for share in clipped]
-            assert [row["weight"] for row in cohort] == pytest.approx(wanted, rel=1e-5)
+            expected = [share / sum(clipped) for share in clipped]
+            assert [row["weight"] for row in cohort] == pytest.approx(expected, rel=1e-5)
 
 
 WRONG = """

@@ -65,7 +65,7 @@ def interrupt(plan, path, calls, **options) -> RunFolder:
 
 @given(evaluations=st.sets(st.integers(0, 12)), last=st.none() | st.integers(0, 12), eval_every=st.integers(1, 4))
 def test_a_run_goes_on_only_behind_unbroken_rows(evaluations, last, eval_every):
-    """From the checkpoint if nothing is missing up to it, whatever lies behind it; else from the start."""
+    """From the checkpoint if no row up to it is missing; else from the start."""
     written = {eval_every * one for one in evaluations}
     checkpoint = None if last is None else eval_every * last
     round_ = resume_round(sorted(written), checkpoint, eval_every)

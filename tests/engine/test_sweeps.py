@@ -207,4 +207,4 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
-    assert clean.corruption.start_round == 0  # nobody is corrupted
+    assert clean.corruption.start_round == 0  # no client is corrupted

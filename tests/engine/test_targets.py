@@ -147,8 +147,8 @@ def eight():
 def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collectives):
     """Devices that share a cohort gather its results, those that share runs exchange nothing; no host takes part."""
     text = programs(plan, layout, eight).lower()[1].compile().as_text()
-    found, _ = hlo.parse_module(text)
-    opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in found.values() for i in lines}
+    result, _ = hlo.parse_module(text)
+    opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in result.values() for i in lines}
     assert opcodes & set(COLLECTIVES) == collectives
     assert not opcodes & {"infeed", "outfeed", "send", "recv"}
     assert "callback" not in text
@@ -161,15 +161,15 @@ def test_a_forecast_is_what_the_compiler_says(plan, eight):
     """It fits with the layout that was asked for, or with none; what was found once is not compiled again."""
     (group,) = plan.groups
     chip = targets.CHIPS["v5e"]
-    found = forecast.forecast(plan, group, eight, chip)
-    assert found.fits
-    assert found.layout == group.layout
-    assert found.seconds > 4 * found.round_seconds
+    result = forecast.forecast(plan, group, eight, chip)
+    assert result.fits
+    assert result.layout == group.layout
+    assert result.seconds > 4 * result.round_seconds
     products = 3 * 2 * (64 * 8 + 8 * 10) - 2 * 64 * 8  # of an example: three a layer, but for the inputs' gradient
     slots, cohort = 8 * 12, 8 * 10  # clients of 10 examples train in 3 batches of 4, and measure their losses
-    assert found.flops == pytest.approx(products * (slots + cohort / 3))
+    assert result.flops == pytest.approx(products * (slots + cohort / 3))
     again = forecast.forecast(plan, group, eight, chip)
-    assert again == found  # seconds of compiling included: nothing was compiled again
+    assert again == result  # seconds of compiling included: nothing was compiled again
     crowded = forecast.forecast(plan, group, eight, chip._replace(memory=1))
     assert not crowded.fits
     assert (crowded.layout.client_width, crowded.layout.run_width) == (1, 1)

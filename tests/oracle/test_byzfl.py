@@ -140,7 +140,7 @@ def test_alie_of_gradients():
 def test_sign_flip_of_one_client():
     """ByzFL flips the mean of those that it is given: one client's is that client's, all clients' is ipm at 1."""
     honest = updates(0, 7)
-    ours = forge(attacks.sign_flip(), honest)  # the liar's own update is the first honest one
+    ours = forge(attacks.sign_flip(), honest)  # the malicious client's update is the first honest one
     np.testing.assert_allclose(ours, byzfl.SignFlipping()(honest[:1])[None], atol=1e-6)
     np.testing.assert_allclose(forge(attacks.ipm(tau=1.0), honest), byzfl.SignFlipping()(honest)[None], atol=1e-6)
 
@@ -237,7 +237,7 @@ def test_multi_krum_differs_in_its_default_weighting():
 
 
 def test_alie_differs_in_its_default_sign():
-    """fedsim's default lies on the other side of the mean update, and nearer by sqrt((h - 1) / h)."""
+    """fedsim's default is on the other side of the mean update, and nearer by sqrt((h - 1) / h)."""
     honest = updates(0, 7)
     ours, theirs = forge(attacks.alie(z=1.5), honest)[0], -byzfl.ALittleIsEnough(1.5)(-honest)
     mean = honest.mean(axis=0)

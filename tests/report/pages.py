@@ -1,4 +1,4 @@
-"""Made sweeps for the page of a report, and what lies packed in it."""
+"""Synthetic sweeps for the HTML page of a report, and its unpacked data."""
 
 import base64
 import gzip

@@ -119,12 +119,12 @@ def test_the_heat_map_has_the_means_over_seeds(driver, page, results):
 def test_the_number_may_be_a_mean_or_the_best(driver, page, results):
     setting = find_setting(results, "FedAvg", fraction=0.0)
     on_validation = setting.accuracy[np.arange(3), setting.validation_accuracy.argmax(axis=1)]
-    wanted = {
+    expected = {
         "last": setting.accuracy[:, -3:].mean(axis=1),
         "best": setting.accuracy.max(axis=1),
         "validation": on_validation,
     }
-    for at, runs in wanted.items():
+    for at, runs in expected.items():
         select(driver, "at", at)
         if at == "last":
             driver.find_element(By.ID, "n").send_keys(Keys.CONTROL + "a", Keys.NULL, "3", Keys.TAB)
@@ -138,11 +138,11 @@ def test_the_worst_over_attacks_is_that_of_the_tables(driver, page, results):
     (head, *rows) = heat_map(driver)
     assert head[1:] == ["0 %", "20 %", "40 %"]
     (table,) = worst_tables(results)
-    wanted = {row.name: ["" if n is None else shown(n.mean, 1) for n in row.entries] for row in table.rows}
+    expected = {row.name: ["" if n is None else shown(n.mean, 1) for n in row.entries] for row in table.rows}
     for row in ("ARFL, λ = 0.1 M", "ARFL, λ = 10 M"):  # ran under one thing that is wrong, where others have three
-        wanted[row] = [text and f"{text}*" for text in wanted[row]]
-    assert {name: texts for name, *texts in rows} == wanted
-    assert wanted["Median"][2] == "†"  # all of its runs have diverged, which is the worst
+        expected[row] = [text and f"{text}*" for text in expected[row]]
+    assert {name: texts for name, *texts in rows} == expected
+    assert expected["Median"][2] == "†"  # all of its runs have diverged, which is the worst
     cell(driver, 0, 2).click()
     assert "the worst of 3" in driver.find_element(By.ID, "status").text
 
@@ -207,10 +207,10 @@ def test_the_keyboard_moves_and_chooses(driver, page):
 
 
 def test_tables_sort_and_are_saved_as_python_writes_them(driver, page, results, folder):
-    wanted = as_csv(summary(results))
+    expected = as_csv(summary(results))
     save = lambda: (driver.find_element(By.ID, "save-table").click(), saved(folder, "made-summary.csv"))[1]
-    assert save() == wanted
-    rows = list(csv.DictReader(io.StringIO(wanted)))
+    assert save() == expected
+    rows = list(csv.DictReader(io.StringIO(expected)))
     assert driver.execute_script(TEXTS, "#summary tbody tr") == [list(row.values()) for row in rows]
     header = lambda: driver.find_element(By.XPATH, "//table[@id='summary']//button[text()='final_accuracy_mean']")
     for is_descending in (False, True):

@@ -155,15 +155,15 @@ def test_final(folder, text):
     assert table.title == f"Test accuracy (%) {times[text]}"
     summary = report.summary(results)
     for setting, row in zip(results.settings, summary, strict=True):
-        wanted = []
+        expected = []
         for number in setting.runs:
             one = results.runs[number]
             by_round = {t: accuracy(one, t) for t in (0, 10, 20)}
             best = max(by_round, key=lambda t, one=one: validation(one, t))
-            wanted.append(
+            expected.append(
                 {"last": by_round[20], "mean:2": (by_round[10] + by_round[20]) / 2, "best": by_round[best]}[text]
             )
-        assert row["final_accuracy_mean"] == pytest.approx(np.mean(wanted))
+        assert row["final_accuracy_mean"] == pytest.approx(np.mean(expected))
         assert row["final"] == text
 
 

@@ -51,11 +51,11 @@ def test_every_number_of_every_run_is_in_the_page(results, document):
         if metric["is_share"]:
             numbers = np.where(numbers == 65535, np.nan, numbers / 65534)
         for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
-            wanted = getattr(setting, metric["key"])
-            found = numbers[at : at + wanted.size].reshape(wanted.shape)
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=fields[metric["key"]])
+            expected = getattr(setting, metric["key"])
+            actual = numbers[at : at + expected.size].reshape(expected.shape)
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=fields[metric["key"]])
             assert document["rounds"][packed_setting["rounds"]] == setting.rounds.tolist()
-            at += wanted.size
+            at += expected.size
         assert at == len(numbers)
 
 
@@ -89,15 +89,15 @@ def test_an_axis_that_another_one_determines_is_left_out(tmp_path):
 
 def test_a_cell_can_be_run_again(results, document, monkeypatch):
     for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
-        wanted = [results.manifest["runs"][number] for number in setting.runs]
+        expected = [results.manifest["runs"][number] for number in setting.runs]
         program, command, *arguments = shlex.split(packed_setting["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)
         by_command = list(map(flatten, read(Path(config), overrides).runs()))
         by_configuration = list(map(flatten, parse(packed_setting["configuration"]).runs()))
-        for found in (by_command, by_configuration):
-            assert [report.swept_values.configuration(one) for one in found] == [
-                report.swept_values.configuration(one) for one in wanted
+        for actual in (by_command, by_configuration):
+            assert [report.swept_values.configuration(one) for one in actual] == [
+                report.swept_values.configuration(one) for one in expected
             ]
 
 
@@ -109,8 +109,8 @@ def test_clients_weights_are_those_of_the_first_seed(results, document):
         assert (one["kind"], one["rounds"], one["clients"]) == ("alpha", [10, 60], [0, 1, 2])
         assert one["corrupted"] == [True, False, False]
         alphas = np.asarray([0.05, 0.6, 0.35])
-        wanted = np.stack([alphas / 10, alphas / 60])
-        np.testing.assert_allclose(one["shares"].reshape(2, 3) / 65534, wanted, atol=0.51 / 65534)
+        expected = np.stack([alphas / 10, alphas / 60])
+        np.testing.assert_allclose(one["shares"].reshape(2, 3) / 65534, expected, atol=0.51 / 65534)
 
 
 def test_lambda_that_follows_the_scenario_is_no_axis(tmp_path):
@@ -139,14 +139,14 @@ def test_many_rounds_and_clients_are_thinned(tmp_path):
         for f in CLIENTS
     ]
     table = pa.Table.from_arrays(arrays, schema=CLIENTS)
-    (found,) = clients.client_weights(replace(results, clients=table))
-    assert (found.kind, found.num_rounds, found.num_clients) == ("weight", 250, 130)
-    assert len(found.rounds) == clients.MAX_ROUNDS
-    assert (found.rounds[0], found.rounds[-1]) == (1, 250)
-    assert len(found.clients) <= 60
-    assert found.corrupted == [client % 2 == 0 for client in found.clients]
-    wanted = weight[np.ix_(np.asarray(found.rounds) - 1, found.clients)]
-    np.testing.assert_allclose(np.where(found.shares == 65535, np.nan, found.shares / 65534), wanted, atol=1e-5)
+    (actual,) = clients.client_weights(replace(results, clients=table))
+    assert (actual.kind, actual.num_rounds, actual.num_clients) == ("weight", 250, 130)
+    assert len(actual.rounds) == clients.MAX_ROUNDS
+    assert (actual.rounds[0], actual.rounds[-1]) == (1, 250)
+    assert len(actual.clients) <= 60
+    assert actual.corrupted == [client % 2 == 0 for client in actual.clients]
+    expected = weight[np.ix_(np.asarray(actual.rounds) - 1, actual.clients)]
+    np.testing.assert_allclose(np.where(actual.shares == 65535, np.nan, actual.shares / 65534), expected, atol=1e-5)
 
 
 def test_the_page_is_whole_and_the_same_every_time(page, results):

@@ -22,35 +22,35 @@ def results(tmp_path_factory):
 
 
 def test_mean_ranks_and_their_test(results):
-    found = report.ranks(results)
-    assert found.rows == ("FedAvg", "RFA", "Median", "ARFL") or set(found.rows) == {"FedAvg", "RFA", "Median", "ARFL"}
+    result = report.ranks(results)
+    assert result.rows == ("FedAvg", "RFA", "Median", "ARFL") or set(result.rows) == {"FedAvg", "RFA", "Median", "ARFL"}
     rule_of = {"FedAvg": "fedavg", "RFA": "rfa", "Median": "median", "ARFL": "arfl"}
-    rules = [rule_of[row] for row in found.rows]
+    rules = [rule_of[row] for row in result.rows]
     means = np.asarray([[np.mean([learned(run(r, s, seed), 20) for seed in SEEDS]) for r in rules] for s in SHARES])
     beaten = (means[:, None, :] > means[:, :, None]).sum(axis=2) + (means[:, None, :] == means[:, :, None]).sum(
         axis=2
     ) / 2
-    np.testing.assert_allclose(found.scenario_ranks, beaten + 0.5)
-    assert found.friedman == pytest.approx(tuple(scipy.stats.friedmanchisquare(*means.T)))
-    assert found.num_left_out == 1
-    assert len(found.seed_ranks) == len(SHARES) * len(SEEDS)
-    np.testing.assert_allclose(found.seed_ranks.sum(axis=1), 1 + 2 + 3 + 4)
-    rows = rank_rows(found)
-    assert [row["mean_rank"] for row in rows] == sorted(found.mean)
+    np.testing.assert_allclose(result.scenario_ranks, beaten + 0.5)
+    assert result.friedman == pytest.approx(tuple(scipy.stats.friedmanchisquare(*means.T)))
+    assert result.num_left_out == 1
+    assert len(result.seed_ranks) == len(SHARES) * len(SEEDS)
+    np.testing.assert_allclose(result.seed_ranks.sum(axis=1), 1 + 2 + 3 + 4)
+    rows = rank_rows(result)
+    assert [row["mean_rank"] for row in rows] == sorted(result.mean)
 
 
 @pytest.mark.parametrize(("number", "q"), [(3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
 def test_the_critical_difference_is_of_the_papers_table(number, q):
     """Demsar 2006, Table 5 (a), alpha 0.05."""
-    found = Ranks(
+    result = Ranks(
         tuple(map(str, range(number))), np.tile(np.arange(1.0, number + 1), (14, 1)), np.zeros((0, number)), 0
     )
-    assert found.critical_difference == pytest.approx(q * np.sqrt(number * (number + 1) / (6 * 14)), rel=1e-3)
+    assert result.critical_difference == pytest.approx(q * np.sqrt(number * (number + 1) / (6 * 14)), rel=1e-3)
 
 
 def test_rules_that_always_tie_are_not_tested():
-    found = Ranks(("a", "b", "c"), np.full((5, 3), 2.0), np.zeros((0, 3)), 0)
-    assert np.isnan(found.friedman).all()
+    result = Ranks(("a", "b", "c"), np.full((5, 3), 2.0), np.zeros((0, 3)), 0)
+    assert np.isnan(result.friedman).all()
 
 
 def test_groups_are_the_largest_that_no_difference_divides():
@@ -83,6 +83,6 @@ def test_other_settings_are_scenarios_and_pre_aggregators_rules(tmp_path):
     keys = [{"client.epochs": epochs} for epochs in (1, 2, 3)]
     runs = [run(rule, 0.3, **one) for rule in ("fedavg", "rfa") for one in keys]
     runs += [run("rfa", 0.3, **one, **{"server.pre_aggregators": ("nnm",)}) for one in keys]
-    found = report.ranks(report.read(make_folder(tmp_path / "a", runs)))
-    assert found.scenario_ranks.shape == (3, 3)
-    assert any("nnm" in row for row in found.rows)
+    result = report.ranks(report.read(make_folder(tmp_path / "a", runs)))
+    assert result.scenario_ranks.shape == (3, 3)
+    assert any("nnm" in row for row in result.rows)

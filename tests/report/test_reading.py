@@ -25,7 +25,7 @@ def test_keys_of_one_rule_tell_nothing_of_the_others(tmp_path):
     attack = run("arfl", 0.5, **{"attack.kind": "fake_loss"})
     folder = make_folder(tmp_path / "a", [krum, *others, attack])
     settings = report.read(folder).settings
-    assert all(setting.swept_values == () for setting in settings)  # the lies' scale is the only one
+    assert all(setting.swept_values == () for setting in settings)  # only the scale of the forged losses varies
     assert [scenario_name(scenario) for scenario in scenarios(settings)] == [
         "Clean", "Shuffling 30 %", "Shuffling + Fake loss 50 %"
     ]  # fmt: skip

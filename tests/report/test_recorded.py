@@ -14,7 +14,7 @@ def test_corrupted_weight_is_over_all_rounds_since_the_last_row():
     records = RoundRecord(
         client_ids=np.asarray([[[0, 1], [1, 2], [0, 2]]]),
         losses=np.zeros((1, 3, 2)),
-        weights=np.asarray([[[0.4, 0.6], [1.0, 0.0], [0.0, 0.0]]]),  # the last round is void
+        weights=np.asarray([[[0.4, 0.6], [1.0, 0.0], [0.0, 0.0]]]),  # the last round is skipped
         valid=np.ones((1, 3, 2), bool),
         info={},
     )

@@ -46,7 +46,7 @@ def results(tmp_path_factory):
     return report.read(make_folder(tmp_path_factory.mktemp("worst") / "a", runs(), accuracy))
 
 
-def wanted(rule, share):
+def expected(rule, share):
     values = [
         np.mean([100 * accuracy(run(rule, share, s, "none", **{"attack.kind": a}), 20) for s in SEEDS]) for a in ATTACKS
     ]
@@ -59,7 +59,7 @@ def test_the_worst_of_each_rule_and_share(results):
     names = {"ARFL": "arfl", "FedAvg": "fedavg", "Median": "median"}
     for row in table.rows:
         means = [number.mean for number in row.entries]
-        assert means == pytest.approx([90, *(wanted(names[row.name], share) for share in SHARES)])
+        assert means == pytest.approx([90, *(expected(names[row.name], share) for share in SHARES)])
         assert row.entries[1].spread == pytest.approx(math.sqrt(0.5))
     best = [max(row.entries[i].mean for row in table.rows) for i in range(3)]
     assert all(number.bold == (number.mean == best[i]) for row in table.rows for i, number in enumerate(row.entries))
@@ -82,7 +82,7 @@ def test_runs_that_all_diverged_are_the_worst(tmp_path):
     (grid,) = threat_grids(results)
     assert [grid.worst("Median", share).attack for share in SHARES] == ["mimic", "mimic"]
     worst = grid.worst("FedAvg", 0.2)
-    assert grid.final(worst) == pytest.approx(wanted("fedavg", 0.2))
+    assert grid.final(worst) == pytest.approx(expected("fedavg", 0.2))
 
 
 def test_two_things_that_are_wrong_are_no_comparison(tmp_path):
@@ -99,7 +99,7 @@ def test_heat_maps_write_every_number(results):
     texts = lambda figure: [text.get_text() for panel in figure.axes[:-1] for text in panel.texts]
     shown = texts(drawn["accuracy_worst_attack"])
     assert shown == [
-        f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(wanted(rule, s) for s in SHARES))
+        f"{v:.0f}" for rule in ("fedavg", "median", "arfl") for v in (90, *(expected(rule, s) for s in SHARES))
     ]
     assert len(texts(drawn["accuracy_by_attack"])) == 2 * 3 * (1 + 4 + 1)
 

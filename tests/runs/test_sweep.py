@@ -44,8 +44,8 @@ def test_names_tell_all_runs_apart():
     without_number = {name.partition("-")[2] for name in names}
     assert len(without_number) == len(RUNS)
     assert names[0].startswith("00000-fedavg-none0.5-ipm-seed0-")
-    wanted = ("-arfl-none0.5-alie-lam2.0-seed1-", "client.learning_rate=0.1", "mlp.hidden_sizes=8_4")
-    assert sum(all(part in name for part in wanted) for name in names) == 1
+    expected = ("-arfl-none0.5-alie-lam2.0-seed1-", "client.learning_rate=0.1", "mlp.hidden_sizes=8_4")
+    assert sum(all(part in name for part in expected) for name in names) == 1
 
 
 @given(values=st.lists(st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=3)))

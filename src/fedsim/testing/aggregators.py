@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.core.contracts import Aggregator
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 from fedsim.testing import require
-from fedsim.testing.clauses import Round, RoundsCase, by_name, check, jit, state, take_rows, vmap
+from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
 from fedsim.testing.reports import (
     COHORT_SIZE,
     draw_clients,
@@ -24,7 +24,7 @@ KEY = jax.random.key(0)
 TIED = ("zero updates",)  # reports of which rules may select clients by their order
 
 
-class _Case(RoundsCase):
+class _Case(StatefulFunctionCase):
     def __init__(self, aggregator: Aggregator, seed: int) -> None:
         self.aggregator, self.rng = aggregator, np.random.default_rng(seed)
         self.num_examples, losses = draw_clients(self.rng)

@@ -13,14 +13,14 @@ from fedsim.core.local import LocalSGD
 from fedsim.core.settings import Scalar
 from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, SimulationState, Variables
 from fedsim.testing import require, tiny
-from fedsim.testing.clauses import RoundsCase, by_name, check, stack_trees, take_rows, vmap
+from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, stack_trees, take_rows, vmap
 
 KEY = jax.random.key(0)
 LEARNING_RATE, NUM_ROUNDS = 0.1, 3
 NUM_CLIENTS = len(tiny.NUM_EXAMPLES)
 
 
-class _Case(RoundsCase):
+class _Case(StatefulFunctionCase):
     """Its rounds are those of each client alone, from the initial model."""
 
     def __init__(self, algorithm: Algorithm, seed: int) -> None:

@@ -10,14 +10,14 @@ from fedsim.aggregators import fedavg
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, RoundRecord, Variables
 from fedsim.testing import require, tiny
-from fedsim.testing.clauses import Round, RoundsCase, by_name, check, jit, state, take_rows, vmap
+from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
 from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, equalize_updates, invalidate, make_variables
 
 KEY = jax.random.key(0)
 ROUNDS, HPARAMS = 2, HParams(learning_rate=0.1)  # of the simulation
 
 
-class _Case(RoundsCase):
+class _Case(StatefulFunctionCase):
     def __init__(self, attack: Attack, seed: int) -> None:
         self.attack, rng = attack, np.random.default_rng(seed)
         self.num_examples, self.losses = draw_clients(rng)

@@ -76,7 +76,7 @@ class Round(NamedTuple):
     """Second part."""
 
 
-class RoundsCase:
+class StatefulFunctionCase:
     """Rounds of a function with state, the state fed back; the reference that its compiled forms must equal."""
 
     def __init__(self, step: Step, state: PyTree, inputs: Mapping[str, tuple[Any, ...]], compile: bool = False) -> None:
@@ -103,21 +103,21 @@ class RoundsCase:
         require.close(outputs, (round.result, round.next_state), message, require.max_abs(round.result))
 
 
-def state(case: RoundsCase) -> None:
+def state(case: StatefulFunctionCase) -> None:
     """The state keeps its structure, shapes and dtypes, and no number in it becomes NaN."""
     for number, round in enumerate(case.rounds, 1):
         require.like(round.next_state, round.state, f"after round {number} the state")
         require.no_new_nan(round.next_state, round.state, f"in round {number} ({round.name}) the state")
 
 
-def jit(case: RoundsCase) -> None:
+def jit(case: StatefulFunctionCase) -> None:
     """The results inside `jax.jit` are the same."""
     for round in case.rounds:
         message = f"inside jax.jit the result differs ({round.name})"
         case.require_same(case.jitted(round.state, *round.inputs), round, message)
 
 
-def vmap(case: RoundsCase) -> None:
+def vmap(case: StatefulFunctionCase) -> None:
     """The results inside `jax.vmap` are the same."""
     mapped = jax.jit(jax.vmap(case.step))(*stack_trees([(round.state, *round.inputs) for round in case.rounds]))
     for number, round in enumerate(case.rounds):

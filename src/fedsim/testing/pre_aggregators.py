@@ -9,13 +9,13 @@ import numpy as np
 from fedsim.core.contracts import PreAggregator
 from fedsim.core.types import CohortReport, PyTree
 from fedsim.testing import require
-from fedsim.testing.clauses import Round, RoundsCase, by_name, check, jit, take_rows, vmap
+from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, take_rows, vmap
 from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, draw_reports, equalize_updates
 
 KEY = jax.random.key(0)
 
 
-class _Case(RoundsCase):
+class _Case(StatefulFunctionCase):
     def __init__(self, pre_aggregator: PreAggregator, seed: int) -> None:
         self.pre_aggregator, rng = pre_aggregator, np.random.default_rng(seed)
         num_examples, _ = draw_clients(rng)

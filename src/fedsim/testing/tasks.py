@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, FederatedDataset, Metrics, PyTree, Variables
 from fedsim.testing import require
-from fedsim.testing.clauses import RoundsCase, by_name, check, vmap
+from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, vmap
 
 KEY = jax.random.key(0)
 BATCH_SIZE, NUM_UNMASKED = 8, 5
@@ -19,7 +19,7 @@ STEP = 1e-2  # of a finite difference
 TOLERANCE = 0.05  # of a finite difference, relative to the slope
 
 
-class _Case(RoundsCase):
+class _Case(StatefulFunctionCase):
     """Its rounds are evaluations of two models on one batch."""
 
     def __init__(self, task: Task, data: FederatedDataset | tuple[ArrayLike, ArrayLike], seed: int) -> None:

@@ -42,7 +42,7 @@ def _dotted(table: Table, prefix: str = "") -> list[str]:
     return keys
 
 
-def configurations(results: Results) -> list[str]:
+def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
     return [_toml(_source(results, setting)[1], setting) for setting in results.settings]
 

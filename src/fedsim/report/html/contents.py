@@ -69,7 +69,7 @@ def _settings(results: Results) -> list[dict[str, Any]]:
     """The description of each setting; its numbers are in `metrics`, in the order of the settings."""
     lengths = {tuple(rounds): position for position, rounds in enumerate(_different_rounds(results.settings))}
     names = row_names(results.settings).items()
-    rows = zip(names, commands.commands(results), commands.configurations(results), strict=True)
+    rows = zip(names, commands.commands(results), commands.setting_tomls(results), strict=True)
     return [
         {
             "row": row,
