@@ -49,7 +49,7 @@ def test_the_diff_adds_a_built_in_rule(tmp_path):
     program = """
 import fedsim
 from fedsim.config.registry import find
-from fedsim.engine.plan import group_runs
+from fedsim.engine.program_key import group_runs
 from fedsim.testing import check_aggregator
 assert fedsim.__file__.startswith(FOLDER)
 check_aggregator(find("server.aggregator", "median_norm").make(factor=1.5))

@@ -11,8 +11,8 @@ from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import group_runs
-from fedsim.engine.programs import RunFunctions, map_runs
+from fedsim.engine.program_key import group_runs
+from fedsim.engine.programs import RunFunctions
 from fedsim.runs.events import Evaluated, GroupFinished, GroupSkipped, GroupStarted, Started, Status
 from tests.conftest import check_equal, run_toml
 
@@ -136,7 +136,8 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     position = len(plan.runs) - 1
     config, dataset = plan.runs[position], plan.dataset(plan.groups[-1])
     data = jax.tree.map(jnp.asarray, dataset.train)
-    inputs = jax.tree.map(lambda a: a[0], make_run_inputs([config], data, dataset.spec))
+    hparams = jax.tree.map(lambda a: jnp.asarray([a]), build.hparams(config))
+    inputs = jax.tree.map(lambda a: a[0], make_run_inputs([config], hparams, data, dataset.spec))
     clients = data._replace(y=inputs.changes["y"], corrupted=inputs.changes["corrupted"])
     simulation = build.simulation(config, dataset)
     state = simulation.init(inputs.key, clients, inputs.hparams)
@@ -173,8 +174,9 @@ def test_a_group_compiles_once(plan):
     group = plan.groups[1]
     configs, dataset = plan.configs(group), plan.dataset(group)
     shared = SharedInputs(jax.tree.map(jnp.asarray, dataset.train), ())
-    inputs = make_run_inputs(configs, shared.train, dataset.spec)
-    programs = RunFunctions(build.simulation(configs[0], dataset, Layout(client_width=4)), 2, 2)
+    hparams = plan.families[1].hparams(configs)
+    inputs = make_run_inputs(configs, hparams, shared.train, dataset.spec)
+    programs = RunFunctions(build.simulation(configs[0], dataset, Layout(client_width=4)), 2)
     chex.clear_trace_counter()
     chunk = jax.jit(chex.assert_max_traces(programs.chunk, n=1))
     state = programs.init(shared, inputs)
@@ -201,13 +203,6 @@ def test_more_rounds_and_other_values_compile_nothing_more(tmp_path):
         num_examples.append(len(compiled))
     assert num_examples[1] >= 3 * len(plan.groups)
     assert num_examples[1] == num_examples[2] == num_examples[3]  # the first trial may compile shared helpers too
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 9])
-def test_map_runs_is_a_loop(width):
-    runs = (jnp.arange(5.0), jnp.ones((5, 2)))
-    got = map_runs(lambda args: args[0] * args[1], runs, width)
-    np.testing.assert_allclose(got, np.arange(5.0)[:, None] * np.ones((5, 2)))
 
 
 def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):

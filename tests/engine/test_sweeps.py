@@ -11,7 +11,7 @@ from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.inputs import make_run_inputs
-from fedsim.engine.plan import group_runs
+from fedsim.engine.program_key import group_runs
 from fedsim.models import MLP
 from tests.conftest import build_simulation
 
@@ -56,7 +56,7 @@ def many(blocks):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """How many runs each program has that is compiled, in order."""
+    """How many runs are in lockstep in each program that is compiled, in order."""
     sizes, lower = [], GroupCompiler.lower
 
     def counted(self):
@@ -70,7 +70,7 @@ def compiled(monkeypatch):
 def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
     plan = many(SWEPT)
     rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_pylist() if row["round"]]
-    assert compiled == [20]
+    assert compiled == [10]  # two batches
     losses = np.reshape([row["test_loss"] for row in rows], (4, 5))
     assert np.isfinite(losses).all()
     for one, (key, values) in zip(losses, SWEPT.items(), strict=True):
@@ -78,12 +78,12 @@ def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(
         position = 3
         alone = run_plan(many({key: [values[position]]}), tmp_path / key).read("rounds")
         assert one[position] == pytest.approx(alone["test_loss"][-1].as_py(), rel=1e-3), key
-    assert compiled == [20, 1, 1, 1, 1]
+    assert compiled == [10, 1, 1, 1, 1]
 
 
-def test_what_shapes_a_program_compiles_each_time(compiled, tmp_path):
-    plan = make_plan(parse(TINY, {"server.aggregator": "rfa", "rfa.num_iters": fedsim.sweep([1, 3])}))
-    run_plan(plan, tmp_path / "rfa")
+def test_what_shapes_local_training_compiles_each_time(compiled, tmp_path):
+    plan = make_plan(parse(TINY, {"client.batch_size": fedsim.sweep([4, 8])}))
+    run_plan(plan, tmp_path / "batches")
     assert compiled == [1, 1]
 
 
@@ -147,7 +147,7 @@ def test_each_part_does_what_the_library_does(tmp_path):
     rounds, clients = folder.read("rounds").to_pylist(), folder.read("clients").to_pylist()
     (dataset,) = plan.datasets.values()
     data = jax.tree.map(jnp.asarray, dataset.train)
-    key = make_run_inputs(plan.runs[:1], data, dataset.spec).key[0]
+    key = make_run_inputs(plan.runs[:1], plan.families[0].hparams(plan.runs[:1]), data, dataset.spec).key[0]
     task = fedsim.classification(MLP(10, (8,)), dataset.x_test[0])
     for run, part in enumerate(BY_HAND.values()):
         sizes = {"cohort_size": 4, "batch_size": 8, "max_num_examples": dataset.max_num_examples}

@@ -197,19 +197,19 @@ def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
         assert checkpoints.latest_round() is None
         for number in (2, 4):
-            checkpoints.save(number, state(jax.numpy.int32(number)))
+            checkpoints.save(number, [state(jax.numpy.int32(number))])
     with Checkpoints(tmp_path / "a", seconds=1000) as checkpoints:
         assert checkpoints.latest_round() == 4
-        checkpoints.save(6, state(jax.numpy.int32(6)))
+        checkpoints.save(6, [state(jax.numpy.int32(6))])
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
         assert checkpoints.latest_round() == 4  # a second had not passed
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state(jax.numpy.int32(0)))
-        found = checkpoints.restore(4, shapes)
-        assert found.variables["w"].tolist() == [[4.0] * 3] * 2
-        assert jax.random.key_data(found.key).tolist() == jax.random.key_data(state(0).key).tolist()
+        (restored,) = checkpoints.restore(4, [shapes])
+        assert restored.variables["w"].tolist() == [[4.0] * 3] * 2
+        assert jax.random.key_data(restored.key).tolist() == jax.random.key_data(state(0).key).tolist()
         (tmp_path / "a" / "4").rename(tmp_path / "a" / "5")
         with pytest.raises(RunFolderError, match=r"broken: .*; delete it"):
-            checkpoints.restore(4, shapes)
+            checkpoints.restore(4, [shapes])
 
 
 # From arrays to rows

@@ -1,6 +1,8 @@
 """The components that a run names, and their settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
@@ -21,9 +23,19 @@ def flatten(config: Config) -> dict[str, Any]:
     return {name: _fixed_value(config, name) for name in FIXED} | dict(config.settings)
 
 
-def factories(config: Config) -> list[Factory]:
+def factories(config: Config) -> Sequence[Factory]:
     """The factories of all components of a run."""
-    return [find(key, name) for key, name in component_names({key: _fixed_value(config, key) for key in KINDS})]
+    values = _COMPONENTS(config)
+    is_built_in = not any(":" in name for value in values for name in ([value] if isinstance(value, str) else value))
+    return _find_built_in(values) if is_built_in else _find(values)  # a plug-in's file may change
+
+
+def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
+    return tuple(find(key, name) for key, name in component_names(dict(zip(KINDS, values, strict=True))))
+
+
+_find_built_in = cache(_find)
+_COMPONENTS = attrgetter(*KINDS)
 
 
 def _fixed_value(config: Config, key: str) -> Any:
@@ -42,9 +54,15 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_under(config: Config, *keys: str) -> Settings:
     """The settings of the components that are named under `keys`."""
-    chosen = [factory for factory in factories(config) if factory.key in keys]
-    names = {field.name for factory in chosen for field in settings_of(factory)}
+    names = _settings_names(tuple(factory for factory in factories(config) if factory.key in keys))
     return tuple((name, value) for name, value in config.settings if name in names)
+
+
+@cache
+def _settings_names(factories: tuple[Factory, ...], traced_only: bool = False) -> frozenset[str]:
+    """The settings of the factories; `traced_only` leaves out those that shape a program."""
+    fields = [field for factory in factories for field in settings_of(factory)]
+    return frozenset(field.name for field in fields if field.is_traced or not traced_only)
 
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
@@ -68,7 +86,7 @@ def data_choice(config: Config) -> DataChoice:
 
 def traced_settings(config: Config) -> dict[str, float]:
     """The settings that are inputs of the compiled program: numbers marked `Traced`, of components built in it."""
-    traced = [factory for factory in factories(config) if KINDS[factory.key].is_traced]
-    names = {field.name for factory in traced for field in settings_of(factory) if field.is_traced}
+    traced = tuple(factory for factory in factories(config) if KINDS[factory.key].is_traced)
+    names = _settings_names(traced, traced_only=True)
     is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     return {name: value for name, value in config.settings if name in names and is_number(value)}

@@ -14,6 +14,7 @@ from fedsim.core.contracts import (
     LocalTraining,
     PreAggregator,
 )
+from fedsim.core.server import Server, make_server
 from fedsim.core.types import Array, HParams, PyTree
 
 
@@ -67,6 +68,11 @@ class Method(NamedTuple):
     """Stages before the rule, in order."""
     server_optimizer: optax.GradientTransformation = optax.sgd(1.0)
     """Steps on minus the aggregate; the default is averaging."""
+
+    @property
+    def server(self) -> Server:
+        """The rule behind the pre-aggregators."""
+        return make_server(self.aggregator, self.pre_aggregators)
 
 
 class MethodFunction(Protocol):

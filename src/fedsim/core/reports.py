@@ -34,7 +34,7 @@ def apply_update_attack(
     report: CohortReport,
     data: ClientData,
     variables: Variables,
-    aggregate: Callable[[CohortReport], Aggregate],
+    aggregate: Callable[[CohortReport], tuple[Aggregate, PyTree]],
     key: Array,
 ) -> tuple[CohortReport, PyTree]:
     """The report with the updates that corrupted clients forge, and the attack's next state.
@@ -45,7 +45,7 @@ def apply_update_attack(
         return report, state
     corrupted = data.corrupted[report.client_ids]
     context = AttackContext(
-        report, corrupted, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))
+        report, corrupted, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
     )
     forged, next_state = attack.forge_updates(state, context, key)
     chex.assert_trees_all_equal_shapes_and_dtypes(forged, report.updates)

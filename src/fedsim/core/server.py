@@ -1,6 +1,8 @@
 """The server's part of a round: pre-aggregators, the rule, and the optimizer's step."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import chex
 import jax
@@ -11,13 +13,43 @@ from fedsim.core.contracts import Aggregator, Algorithm, PreAggregator, RootEval
 from fedsim.core.trees import select_clients
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
+ServerKeys: TypeAlias = tuple[Array, Array]
+"""Random keys of a round for the pre-aggregators and for the rule."""
+
+
+def keep_root_training(evaluate_root: Callable[[], RootEvaluator]) -> Callable[[], RootEvaluator]:
+    """The `hoist_root_training` of a server with a single rule: the compiler moves training out of loops itself."""
+    return evaluate_root
+
+
+class Server(NamedTuple):
+    """Pre-aggregators and a rule, as a round uses them."""
+
+    init: Callable[[Variables, Array, Array], PyTree]
+    """`(variables, num_examples [N], losses [N]) -> state`."""
+    aggregate: Callable[[CohortReport, PyTree, ServerKeys, Callable[[], RootEvaluator]], tuple[Aggregate, PyTree]]
+    """`(report, state, keys, evaluate_root) -> (aggregate, state)`."""
+    observe_losses: Callable[[CohortReport, PyTree], PyTree]
+    """`(report without updates, state) -> state` after losses that were measured after the server step."""
+    client_weights: Callable[[PyTree], PyTree]
+    """`(state) -> alpha [N]`, or None if the rule keeps no weights of all clients."""
+    hoist_root_training: Callable[[Callable[[], RootEvaluator]], Callable[[], RootEvaluator]] = keep_root_training
+    """`(evaluate_root) -> evaluate_root` whose training happens here, once, whatever calls it in branches or loops."""
+
+
+def make_server(rule: Aggregator, pre_aggregators: Sequence[PreAggregator]) -> Server:
+    """The server with this rule behind the pre-aggregators."""
+    return Server(
+        rule.init, partial(aggregate, rule, pre_aggregators), partial(observe_losses, rule), rule.client_weights
+    )
+
 
 def aggregate(
     rule: Aggregator,
     pre_aggregators: Sequence[PreAggregator],
     report: CohortReport,
     state: PyTree,
-    keys: tuple[Array, Array],
+    keys: ServerKeys,
     evaluate_root: Callable[[], RootEvaluator],
 ) -> tuple[Aggregate, PyTree]:
     """Applies pre-aggregators and rule to the report; returns the aggregate and the rule's next state.

@@ -1,6 +1,7 @@
 """The round and the loop over rounds: pure functions on device, and the only owner of that loop."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -10,11 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core import reports, server
+from fedsim.core.branches import Branch, MethodFamily, RoundMethod
 from fedsim.core.client import client_loss
 from fedsim.core.contracts import Attack, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.local import LocalSGD
-from fedsim.core.method import Method, MethodFunction
+from fedsim.core.method import MethodFunction
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
 from fedsim.core.root import root_evaluator
 from fedsim.core.trees import select_clients
@@ -71,7 +73,7 @@ class Simulation:
 
     task: Task
     """The model with its loss."""
-    method: MethodFunction
+    method: MethodFunction | MethodFamily
     """Builds training, attack and aggregation of a round, inside the trace."""
     cohort: CohortOptions
     """The clients of a round."""
@@ -91,10 +93,16 @@ class Simulation:
                 f"round: Method(arfl(lam=1.0), client_sgd(hparams))`, got {self.method!r} ({error})"
             ) from None
 
-    def bind(self, frozen: PyTree, root: Examples | None = None) -> "Simulation":
-        """The simulation with these arrays instead of the task's frozen ones and `root`: for use inside a trace."""
+    def bind(self, frozen: PyTree, root: Examples | None = None, branch: Branch | None = None) -> "Simulation":
+        """The simulation with these arrays instead of the task's frozen ones and `root`: for use inside a trace.
+
+        A `branch` chooses one of the methods of a `MethodFamily`.
+        """
         bound = self if self.task.bind is None else replace(self, task=self.task.bind(frozen))
-        return bound if root is None else replace(bound, root=root)
+        bound = bound if root is None else replace(bound, root=root)
+        if branch is not None and isinstance(self.method, MethodFamily):
+            bound = replace(bound, method=self.method.at(branch))
+        return bound
 
     def init(self, key: Array, data: ClientData | DelayedCorruption, hparams: HParams) -> SimulationState:
         """The state before the first round, after all N clients have reported their loss at the initial model."""
@@ -127,7 +135,7 @@ class Simulation:
         return SimulationState(
             variables=variables,
             optimizer=method.server_optimizer.init(variables.params),
-            aggregator=method.aggregator.init(variables, num_examples, losses),
+            aggregator=method.server.init(variables, num_examples, losses),
             attack=attack_state,
             client_states=jax.tree.map(
                 lambda a: jnp.broadcast_to(a, (*num_examples.shape, *jnp.shape(a))), client_state
@@ -156,18 +164,18 @@ class Simulation:
             self._report, data, clients, attack=method.attack, attack_state=state.attack, key=keys.report_attack
         )
         report = report_at(answered, updates, state.variables if report_now else None)
-        aggregate_report = lambda candidate: self._aggregate(method, candidate, state, keys)[0]
+        aggregate_report = self._prepare_aggregation(method, state, keys)
         report, attack_state = reports.apply_update_attack(
             method.attack, state.attack, report, data, state.variables, aggregate_report, keys.update_attack
         )
-        aggregate, aggregator_state = self._aggregate(method, report, state, keys)
+        aggregate, aggregator_state = aggregate_report(report)
         aggregate = server.rescale(method.algorithm, aggregate, messages, report.valid)
         variables, optimizer = server.server_step(method.server_optimizer, aggregate, state.variables, state.optimizer)
         if not report_now:
             observed = report_at(answered, (), variables)
             report = report._replace(losses=observed.losses)
             observed = observed._replace(valid=observed.valid & report.valid)
-            aggregator_state = server.observe_losses(method.aggregator, observed, aggregator_state)
+            aggregator_state = method.server.observe_losses(observed, aggregator_state)
 
         client_states = select_clients(report.valid, client_states, _rows(state.client_states, report.client_ids))
         messages = server.mask_invalid(messages, report.valid)
@@ -213,13 +221,18 @@ class Simulation:
         return jax.lax.fori_loop(0, max_rounds if num_rounds is None else num_rounds, step, (state, records))
 
     def client_weights(self, state: SimulationState, hparams: HParams) -> Array | None:
-        """The weights alpha [N] of all clients, or None if the rule keeps none."""
-        return self.method(hparams, state.round).aggregator.client_weights(state.aggregator)
+        """The weights alpha [N] of all clients, or None if the rule keeps none; of a family, one for each server."""
+        return self.method(hparams, state.round).server.client_weights(state.aggregator)
 
     # Clients
 
     def _train(
-        self, method: Method, state: SimulationState, data: ClientData, clients: ClientSlice, key: Array
+        self,
+        method: RoundMethod,
+        state: SimulationState,
+        data: ClientData,
+        clients: ClientSlice,
+        key: Array,
     ) -> tuple[PyTree, PyTree, PyTree]:
         """The cohort's updates, next client states and messages, each [K, ...]."""
         sgd = self._local_sgd(method, self.training)
@@ -269,7 +282,7 @@ class Simulation:
     def _width(self) -> int:
         return self.cohort.width or self.cohort.size
 
-    def _local_sgd(self, method: Method, options: TrainingOptions) -> LocalSGD:
+    def _local_sgd(self, method: RoundMethod, options: TrainingOptions) -> LocalSGD:
         return LocalSGD(self.task, method.client_optimizer.transformation, options)
 
     def _loss_batch(self, max_num_examples: int) -> int:
@@ -277,15 +290,17 @@ class Simulation:
 
     # The server
 
-    def _aggregate(
-        self, method: Method, report: CohortReport, state: SimulationState, keys: RoundKeys
-    ) -> tuple[Aggregate, PyTree]:
-        evaluate_root = partial(self._evaluate_root, method, state.variables, keys.root)
-        rule_keys = (keys.pre_aggregators, keys.aggregator)
-        stages = method.aggregator, method.pre_aggregators
-        return server.aggregate(*stages, report, state.aggregator, rule_keys, evaluate_root)
+    def _prepare_aggregation(
+        self, method: RoundMethod, state: SimulationState, keys: RoundKeys
+    ) -> Callable[[CohortReport], tuple[Aggregate, PyTree]]:
+        """The server of this round as a function of the report; it returns the aggregate and the rule's next state."""
+        evaluate_root = method.server.hoist_root_training(
+            partial(self._evaluate_root, method, state.variables, keys.root)
+        )
+        server_keys = (keys.pre_aggregators, keys.aggregator)
+        return lambda report: method.server.aggregate(report, state.aggregator, server_keys, evaluate_root)
 
-    def _evaluate_root(self, method: Method, variables: Variables, key: Array) -> RootEvaluator:
+    def _evaluate_root(self, method: RoundMethod, variables: Variables, key: Array) -> RootEvaluator:
         if self.root is None:
             raise ValueError("root: must be clean examples of the server, which this rule needs, got None")
         root = jax.tree.map(jnp.asarray, self.root)
@@ -301,8 +316,11 @@ class Simulation:
         def info(state: SimulationState) -> dict[str, Array]:
             updates = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), state.variables)
             report = CohortReport(ints, ints, floats, updates, bools)
-            keys = RoundKeys(*[state.key] * len(RoundKeys._fields))
-            return dict(self._aggregate(self.method(hparams, state.round), report, state, keys)[0].info)
+            method = self.method(hparams, state.round)
+            evaluate_root = partial(self._evaluate_root, method, state.variables, state.key)
+            return dict(
+                method.server.aggregate(report, state.aggregator, (state.key, state.key), evaluate_root)[0].info
+            )
 
         return jax.eval_shape(info, state)
 

@@ -1,10 +1,12 @@
 """Builds objects from configurations: the only place where names become what they name."""
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 import flax.linen as nn
 import jax
@@ -14,9 +16,11 @@ import numpy as np
 from fedsim.config.components import factories, settings_for, traced_settings
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config
-from fedsim.core.contracts import Aggregator, ClientOptimizer, Corruption, Task
+from fedsim.core.branches import MethodFamily
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Corruption, PreAggregator, Task
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
+from fedsim.core.server import Server, make_server
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
 from fedsim.core.types import Array, FederatedDataset, HParams, Variables
@@ -28,6 +32,8 @@ from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import number_test_clients
 from fedsim.engine.layout import Layout
 from fedsim.errors import ConfigError, FedsimError
+
+Value = TypeVar("Value")
 
 MAX_MESSAGE_LENGTH = 300
 MACHINE_ERRORS = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that plug-ins do not cause
@@ -118,6 +124,23 @@ def corruption_factory(config: Config) -> Factory:
     return find("corruption.kind", config.corruption.kind)
 
 
+def cached_by_model(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Remembers `function(config, dataset, ...)` for each model and data set: it must depend on no other keys."""
+    values: WeakKeyDictionary[FederatedDataset, dict[Hashable, Value]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def call(config: Config, dataset: FederatedDataset, *arguments: Hashable) -> Value:
+        factory = find("model.name", config.model.name)
+        settings = tuple(sorted(settings_for(config, factory).items()))
+        key = (factory, settings, config.client.augmentation, config.engine.precision, *arguments)
+        known = values.setdefault(dataset, {})
+        if key not in known:
+            known[key] = function(config, dataset, *arguments)
+        return known[key]
+
+    return call
+
+
 def task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
     """The run's model with its loss; `backend` as in `classification`. Raises `ConfigError` if it is no model."""
     model = build(config, "model.name", config.model.name, dataset.spec)
@@ -156,22 +179,42 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     return scheduled
 
 
+def server(config: Config) -> Callable[[HParams], Server]:
+    """Builds the run's rule behind its pre-aggregators, inside the trace."""
+    make_parts = _aggregation(config)
+    return lambda hparams: make_server(*make_parts(hparams))
+
+
+def _aggregation(config: Config) -> Callable[[HParams], tuple[Aggregator, list[PreAggregator]]]:
+    """Builds the run's rule and its pre-aggregators."""
+    rule = build_traced(config, "server.aggregator", config.server.aggregator)
+    stages = [build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
+    return lambda hparams: (
+        _with_key(rule(hparams), config.server.aggregator),
+        [pre_aggregator(hparams) for pre_aggregator in stages],
+    )
+
+
+def attack(config: Config) -> Callable[[HParams], Attack]:
+    """Builds the run's attack, inside the trace."""
+    return build_traced(config, "attack.kind", config.attack.kind)
+
+
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    aggregator = build_traced(config, "server.aggregator", config.server.aggregator)
+    aggregation, make_attack = _aggregation(config), attack(config)
     algorithm = build_traced(config, "client.algorithm", config.client.algorithm)
-    attack = build_traced(config, "attack.kind", config.attack.kind)
-    pre_aggregators = [build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
     optimizer, scheduled = build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
+        aggregator, pre_aggregators = aggregation(hparams)
         return Method(
-            aggregator=_with_key(aggregator(hparams), config.server.aggregator),
+            aggregator=aggregator,
             client_optimizer=client_optimizer(config, hparams),
             algorithm=algorithm(hparams),
-            attack=attack(hparams),
-            pre_aggregators=[pre_aggregator(hparams) for pre_aggregator in pre_aggregators],
+            attack=make_attack(hparams),
+            pre_aggregators=pre_aggregators,
             server_optimizer=optimizer(hparams, hparams.server_learning_rate),
         )
 
@@ -193,16 +236,29 @@ def _with_key(rule: Aggregator, name: str) -> Aggregator:
     return rule if ":" in name else rule._replace(init=wrap(rule.init), aggregate=wrap(rule.aggregate))
 
 
-def simulation(config: Config, dataset: FederatedDataset, layout: Layout | None = None) -> Simulation:
-    """The simulation of a run; without a `layout`, the whole cohort and whole batches in lockstep."""
+def simulation(
+    config: Config,
+    dataset: FederatedDataset,
+    layout: Layout | None = None,
+    make_method: MethodFunction | MethodFamily | None = None,
+    max_num_examples: int | None = None,
+) -> Simulation:
+    """The simulation of a run; without a `layout`, the whole cohort and whole batches in lockstep.
+
+    A family of runs gives its own `make_method` and the number of examples of the largest client of all its data sets.
+    """
     layout = layout or Layout(client_width=config.server.cohort_size, backend=jax.default_backend())
     client = config.client
     return Simulation(
         task=task(config, dataset, layout.backend),
-        method=method(config),
+        method=make_method or method(config),
         cohort=CohortOptions(config.server.cohort_size, client.dropout_rate, layout.client_width, layout.client_axis),
         training=TrainingOptions(
-            client.batch_size, dataset.max_num_examples, client.epochs, client.steps, layout.micro_batch
+            client.batch_size,
+            max_num_examples or dataset.max_num_examples,
+            client.epochs,
+            client.steps,
+            layout.micro_batch,
         ),
         losses=LossOptions(client.loss_at, config.record.losses),
     )
@@ -221,6 +277,7 @@ def plugin_files(configs: Iterable[Config]) -> dict[str, str]:
     return {plugin.name: plugin.digest or "" for plugin in sorted(plugins, key=lambda plugin: plugin.name)}
 
 
+@cached_by_model
 def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     """Shapes and dtypes of the run's model. Raises `ConfigError` if the model does not take the data's inputs."""
     try:
@@ -232,6 +289,13 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
             f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
         ) from None
     return shapes
+
+
+@cached_by_model
+def num_outputs(config: Config, dataset: FederatedDataset) -> int | None:
+    """Number of classes that the run's model distinguishes; None if it is unknown."""
+    num_classes = task(config, dataset).num_classes
+    return None if num_classes is None else num_classes()
 
 
 def num_params(config: Config, dataset: FederatedDataset) -> int:

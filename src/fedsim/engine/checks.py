@@ -18,18 +18,29 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     `available` are the free bytes of a device. Raises `ConfigError` if a run is not possible.
     """
     for config in configs:
-        check_fit(config, dataset)
+        check_corruption(config, dataset)
+    check_inputs(configs[0], dataset)
     check_model(configs[0], dataset, available)
     return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
 
 
-def check_fit(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the run does not fit the data set."""
+def check_corruption(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set."""
     check_clients(config, dataset.num_clients)
     try:
         build.corruption(config).validate(dataset.spec)
     except ValueError as error:
         raise ConfigError(f"corruption.kind: {config.corruption.kind}: {error} ({dataset.name})") from None
+    fraction, num_clients = config.corruption.fraction, dataset.num_clients
+    if fraction > 0 and num_corrupted(config, num_clients) == 0:
+        raise ConfigError(
+            f"corruption.fraction: {fraction:g} rounds to 0 of {num_clients} clients; "
+            f"use at least {1 / num_clients:.3g}"
+        )
+
+
+def check_inputs(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the rule needs root data, or augmentation images, that the data set does not have."""
     make_method = build.method(config)
     if dataset.root is None and make_method(build.hparams(config), jnp.int32(0)).aggregator.measure is not None:
         raise ConfigError(
@@ -41,21 +52,15 @@ def check_fit(config: Config, dataset: FederatedDataset) -> None:
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '
             f'{dataset.train.x.shape[1:]} are no images, got "{config.client.augmentation}"'
         )
-    fraction, num_clients = config.corruption.fraction, dataset.num_clients
-    if fraction > 0 and num_corrupted(config, num_clients) == 0:
-        raise ConfigError(
-            f"corruption.fraction: {fraction:g} rounds to 0 of {num_clients} clients; "
-            f"use at least {1 / num_clients:.3g}"
-        )
 
 
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
     """Raises `ConfigError` if the model has fewer outputs than there are classes, or does not fit into memory."""
-    num_outputs = build.task(config, dataset).num_classes
-    if dataset.num_classes and num_outputs is not None and num_outputs() < dataset.num_classes:
+    num_outputs = build.num_outputs(config, dataset)
+    if dataset.num_classes and num_outputs is not None and num_outputs < dataset.num_classes:
         raise ConfigError(
             f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
-            f"{dataset.name}, got {num_outputs()}; its argument spec has the number of classes"
+            f"{dataset.name}, got {num_outputs}; its argument spec has the number of classes"
         )
     needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
     if needed > available:

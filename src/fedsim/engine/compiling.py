@@ -1,4 +1,4 @@
-"""Compiles a group's programs from shapes alone: also ahead of time, and for devices of another machine."""
+"""Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,9 +12,10 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
-from fedsim.core.types import ClientData, FederatedDataset, PyTree, SimulationState
+from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, memory
 from fedsim.engine.devices import compiler_options
+from fedsim.engine.families import Family, Member, make_family
 from fedsim.engine.inputs import (
     BackdoorTests,
     EvaluationData,
@@ -28,18 +29,27 @@ from fedsim.engine.programs import RunFunctions, make_mesh
 
 
 class DeviceInputs(NamedTuple):
-    """A group's arrays on its devices, or their shapes."""
+    """A group's arrays on its devices."""
+
+    shared: SharedInputs
+    evaluation: EvaluationData
+    batches: list[RunInputs]
+    """The runs in batches [B]; the last run fills up the last batch."""
+    backdoors: list[BackdoorTests] | None
+    """Of each batch; None if no run has a backdoor."""
+
+
+class InputShapes(NamedTuple):
+    """The shapes of what a batch of runs reads."""
 
     shared: SharedInputs
     evaluation: EvaluationData
     runs: RunInputs
-    """[S], padded so that each device has as many runs."""
     backdoors: BackdoorTests | None
-    """None if no run has a backdoor."""
 
 
 class Executables(NamedTuple):
-    """A group's compiled programs (see `RunFunctions`)."""
+    """A family's compiled programs (see `RunFunctions`)."""
 
     init: jax.stages.Compiled
     chunk: jax.stages.Compiled
@@ -49,7 +59,10 @@ class Executables(NamedTuple):
 
 
 class GroupCompiler:
-    """Compiles the programs of the runs `configs` with `layout` for the first of `devices` (default: JAX's)."""
+    """Compiles the programs of the runs `configs` with `layout` for the first of `devices` (default: JAX's).
+
+    Groups of a `family` have the same programs (`share`); a group without one has its own.
+    """
 
     def __init__(
         self,
@@ -57,40 +70,83 @@ class GroupCompiler:
         dataset: FederatedDataset,
         layout: Layout,
         devices: Sequence[jax.Device] | None = None,
+        family: Family | None = None,
     ) -> None:
-        config, padding = configs[0], [configs[-1]] * (-len(configs) % layout.run_devices)
+        self.family = family or make_family([Member(configs, dataset, layout)])
+        self._config, self.batch_size = configs[0], layout.run_devices * layout.run_width
+        self._configs = [*configs, *[configs[-1]] * (-len(configs) % self.batch_size)]
         devices = jax.devices() if devices is None else devices
-        mesh = make_mesh(layout, devices)
+        self._mesh = make_mesh(layout, devices)
         self._everywhere, self._by_run = (
-            SingleDeviceSharding(devices[0]) if mesh is None else NamedSharding(mesh, spec) for spec in (P(), P(RUNS))
+            SingleDeviceSharding(devices[0]) if self._mesh is None else NamedSharding(self._mesh, spec)
+            for spec in (P(), P(RUNS))
         )
         self._options = compiler_options(devices[0])
-        self.layout = layout
-        self._configs, self._dataset = [*configs, *padding], dataset
-        self.max_rounds = max(1, min(config.server.eval_every, config.server.num_rounds))
-        simulation = build.simulation(config, dataset, layout)
-        self._frozen = simulation.task.frozen
-        self.functions = RunFunctions(simulation, layout.run_width, self.max_rounds, dataset.num_test_clients, mesh)
+        self.layout, self._dataset = layout, dataset
+        server = self._config.server
+        self.max_rounds = max(1, min(server.eval_every, server.num_rounds))
+        self._leader: GroupCompiler | None = None  # a group of the same family, which compiles for both
         self._future: Future[tuple[Executables, float]] | None = None
+        self._is_reported = False  # whether a group has counted the seconds of compiling
+
+    @cached_property
+    def functions(self) -> RunFunctions:
+        """The programs as functions."""
+        method, largest = self.family.method(self._dataset), self.family.max_num_examples
+        simulation = build.simulation(self._config, self._dataset, self.layout, method, largest)
+        return RunFunctions(simulation, self.max_rounds, self._dataset.num_test_clients, self._mesh)
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of the group's runs."""
+        return len(self._configs) // self.batch_size
 
     def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run."""
         shared, evaluation = jax.device_put(self._host_data(), self._everywhere)
-        runs = make_run_inputs(self._configs, shared.train, self._dataset.spec)
-        return DeviceInputs(
-            shared, evaluation, jax.device_put(runs, self._by_run), self._place_backdoors(jax.device_put)
-        )
+        runs = make_run_inputs(self._configs, self._hparams, shared.train, self._dataset.spec)
+        backdoors = None
+        if self._backdoors is not None:
+            examples, trigger_ids = self._backdoors
+            examples = jax.device_put(examples, self._everywhere)
+            backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
+        return DeviceInputs(shared, evaluation, self._cut(runs), backdoors)
+
+    def _cut(self, runs: PyTree) -> list[PyTree]:
+        """The batches of `runs` [S, ...] on the devices."""
+        if self.num_batches == 1:
+            return [jax.device_put(runs, self._by_run)]
+        starts = range(0, len(self._configs), self.batch_size)
+        batch = lambda start: jax.tree.map(lambda a: a[start : start + self.batch_size], runs)
+        return [jax.device_put(batch(start), self._by_run) for start in starts]
 
     @cached_property
-    def shapes(self) -> DeviceInputs:
-        """The shapes of what `place` returns."""
+    def shapes(self) -> InputShapes:
+        """The shapes of what `place` returns, for one batch."""
+        if self._leader is not None:
+            return self._leader.shapes
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
-        runs = jax.eval_shape(lambda train: make_run_inputs(self._configs, train, self._dataset.spec), shared.train)
-        return DeviceInputs(shared, evaluation, _shapes(runs, self._by_run), self._place_backdoors(_shapes))
+        configs, hparams = self._configs[: self.batch_size], jax.tree.map(self._first_batch, self._hparams)
+        make = lambda train: make_run_inputs(configs, hparams, train, self._dataset.spec)
+        runs = _shapes(jax.eval_shape(make, shared.train), self._by_run)
+        if self._backdoors is None:
+            return InputShapes(shared, evaluation, runs, None)
+        examples, trigger_ids = self._backdoors
+        tests = BackdoorTests(
+            _shapes(examples, self._everywhere), _shapes(self._first_batch(trigger_ids), self._by_run)
+        )
+        return InputShapes(shared, evaluation, runs, tests)
+
+    def _first_batch(self, runs: PyTree) -> PyTree:
+        return runs[: self.batch_size]
+
+    @cached_property
+    def _hparams(self) -> HParams:
+        return self.family.hparams(self._configs)
 
     def _host_data(self) -> tuple[SharedInputs, EvaluationData]:
-        data = self._dataset
-        shared = SharedInputs(ClientData(*data.train), self._frozen, data.root)
+        data, frozen = self._dataset, build.task(self._config, self._dataset, self.layout.backend).frozen
+        shared = SharedInputs(ClientData(*data.train), frozen, data.root, self.family.branch(self._config))
         arrays = data.x_test, data.y_test, data.test_clients
         return shared, EvaluationData(*arrays, data.validation)  # type: ignore[arg-type]
 
@@ -98,15 +154,11 @@ class GroupCompiler:
     def _backdoors(self) -> BackdoorTests | None:
         return make_backdoor_tests(self._configs, self._dataset)
 
-    def _place_backdoors(self, put: Callable[[PyTree, Sharding], PyTree]) -> BackdoorTests | None:
-        if self._backdoors is None:
-            return None
-        examples, trigger_ids = self._backdoors
-        return BackdoorTests(put(examples, self._everywhere), put(trigger_ids, self._by_run))
-
     @cached_property
     def states(self) -> SimulationState:
-        """The shapes [S] of the states, with their shardings."""
+        """The shapes [B] of a batch's states, with their shardings."""
+        if self._leader is not None:
+            return self._leader.states
         return _shapes(jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs), self._by_run)
 
     def place_number(self, number: int) -> jax.Array:
@@ -129,12 +181,23 @@ class GroupCompiler:
             lowered.append(jax.jit(functions.success).lower(self.states, shared.frozen, backdoors))
         return lowered
 
+    def follow(self, leader: "GroupCompiler") -> None:
+        """Uses the programs of `leader`, a group of the same family."""
+        self._leader = leader
+
     def submit(self, executor: Executor) -> None:
         """Traces now, in this thread with its settings of JAX, and compiles in the background."""
         self._future = executor.submit(_compile, *self._timed_lower(), self._options)
 
     def compile(self) -> tuple[Executables, float]:
-        """The programs and the seconds of tracing and compiling; tries again what failed in the background."""
+        """The programs, and the seconds of tracing and compiling them, to the first group of a family that asks."""
+        leader = self._leader or self
+        executables, seconds = leader._wait()
+        is_first, leader._is_reported = not leader._is_reported, True
+        return executables, seconds if is_first else 0.0
+
+    def _wait(self) -> tuple[Executables, float]:
+        """The programs and the seconds; tries again what failed in the background."""
         if self._future is None or self._future.exception() is not None:
             executables = _compile(*self._timed_lower(), self._options)
             self._future = Future()
@@ -145,15 +208,25 @@ class GroupCompiler:
         started = time.perf_counter()
         return self.lower(), time.perf_counter() - started
 
-    def cancel(self) -> None:
-        """Cancels background compilation that has not started."""
-        if self._future is not None:
-            self._future.cancel()
+    def cancel(self) -> bool:
+        """Cancels background compilation if it has not started; returns whether it did."""
+        return self._future is not None and self._future.cancel()
 
     def peak_memory(self) -> memory.ProgramMemory | None:
+        """The memory of a device that the group needs; None if the compiler runs out of memory."""
+        peak = self._program_memory
+        if peak is None:
+            return None
+        waiting = (self.num_batches - 1) * memory.tree_bytes((self.states, self.shapes.runs)) // self.layout.run_devices
+        return peak._replace(argument_bytes=peak.argument_bytes + waiting)
+
+    @cached_property
+    def _program_memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the programs need; None if the compiler runs out of memory."""
+        if self._leader is not None:
+            return self._leader._program_memory
         try:
-            executables, _ = self.compile()
+            executables, _ = self._wait()
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -181,11 +254,11 @@ def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
 
 
 class BackgroundCompiler:
-    """Compiles the next group in a thread while this group runs; a context that stops the thread at its end."""
+    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
 
     def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
         self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
-        self._started: dict[int, GroupCompiler] = {}
+        self._started: dict[Family, GroupCompiler] = {}
 
     def __enter__(self) -> "BackgroundCompiler":
         return self
@@ -193,18 +266,20 @@ class BackgroundCompiler:
     def __exit__(self, *error: object) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def start(self, number: int) -> None:
-        """Starts to compile group `number`, after all groups that were started before."""
-        if number not in self._started:
-            compiler = self._make_compiler(number)
+    def start(self, number: int) -> GroupCompiler:
+        """Starts to compile the family of group `number`, after all that were started before; the group's compiler."""
+        compiler = self._make_compiler(number)
+        if (started := self._started.get(compiler.family)) is None:
             compiler.submit(self._executor)
-            self._started[number] = compiler
+            self._started[compiler.family] = compiler
+        else:
+            compiler.follow(started)
+        return compiler
 
     def take(self, number: int) -> GroupCompiler:
-        """The compiler of group `number`; cancels all other groups that were started."""
-        self.start(number)
-        compiler = self._started.pop(number)
-        for other in self._started.values():
-            other.cancel()
-        self._started.clear()
+        """The compiler of group `number`; cancels all families whose compilation has not started."""
+        compiler = self.start(number)
+        for family, other in list(self._started.items()):
+            if family is not compiler.family and other.cancel():
+                del self._started[family]
         return compiler

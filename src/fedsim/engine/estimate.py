@@ -1,7 +1,7 @@
 """Estimates of a group's memory, from shapes, and of its time, from a few steps that are timed on the device."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,13 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.config.components import settings_under
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
-from fedsim.core.types import Array, FederatedDataset, PyTree, SimulationState, Variables
+from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
 from fedsim.engine import build, memory
 from fedsim.engine.inputs import find_trigger
 from fedsim.engine.layout import Layout
+from fedsim.engine.program_key import Component, attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
 
@@ -28,26 +30,63 @@ RECORD_BYTES = 13  # of a client in a round
 def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]:
     """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records."""
     config = configs[0]
-    state_bytes = memory.tree_bytes(_state_shapes(config, dataset))
     max_rounds = min(config.server.eval_every, config.server.num_rounds)
     record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields)) for config in configs]
-    return [NUM_COPIES * (changed + state_bytes) + record_bytes for changed in changed_bytes]
+    run_state = state_bytes(config, dataset)
+    return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
 
 
-def _state_shapes(config: Config, dataset: FederatedDataset) -> SimulationState:
-    """The shapes of the state that a run carries from round to round."""
-    simulation, hparams = build.simulation(config, dataset), build.hparams(config)
-    build.num_params(config, dataset)  # raises if the model does not take the data
+def state_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that a run carries from round to round."""
+    return _training_bytes(config, dataset) + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
-    def init(key: Array) -> SimulationState:
-        variables, zeros = simulation.task.init(key), jnp.zeros(dataset.num_clients)
-        num_examples = zeros.astype(jnp.int32)
-        attack_state = simulation.method(hparams, jnp.int32(0)).attack.init(variables, num_examples)
-        return simulation.init_from_reports(key, variables, attack_state, num_examples, zeros, hparams)
 
-    return jax.eval_shape(init, jax.random.key(0))
+def server_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that a run's server keeps."""
+    return _component_bytes(config, dataset, server_component(config), True)
+
+
+def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that a run's attack keeps."""
+    return _component_bytes(config, dataset, attack_component(config), False)
+
+
+@build.cached_by_model
+def _component_bytes(config: Config, dataset: FederatedDataset, component: Component, is_server: bool) -> int:
+    del component  # part of the key
+    variables, hparams = build.model_shapes(config, dataset), build.hparams(config)
+    num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
+    if is_server:
+        return memory.tree_bytes(
+            jax.eval_shape(
+                lambda *reports: build.server(config)(hparams).init(*reports), variables, num_examples, losses
+            )
+        )
+    return memory.tree_bytes(
+        jax.eval_shape(lambda *reports: build.attack(config)(hparams).init(*reports), variables, num_examples)
+    )
+
+
+def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
+    keys = ("client.algorithm", "server.optimizer")
+    return _training_state_bytes(config, dataset, config.client, config.server.optimizer, settings_under(config, *keys))
+
+
+@build.cached_by_model
+def _training_state_bytes(config: Config, dataset: FederatedDataset, *key: Hashable) -> int:
+    """Bytes of a run's model and of all states but those of server and attack."""
+    del key
+
+    def init(variables: Variables) -> PyTree:
+        method = build.method(config)(build.hparams(config), jnp.int32(0))
+        client_state, server_state = method.algorithm.init(variables.params)
+        client_states = jax.tree.map(lambda a: jnp.broadcast_to(a, (dataset.num_clients, *jnp.shape(a))), client_state)
+        state = (variables, method.server_optimizer.init(variables.params), client_states, server_state)
+        return *state, jax.random.key(0), jnp.int32(0)
+
+    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset)))
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:

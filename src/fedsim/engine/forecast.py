@@ -27,7 +27,8 @@ from fedsim.engine import build, cache, hlo, memory
 from fedsim.engine.compiling import GroupCompiler, is_out_of_memory
 from fedsim.engine.estimate import FORWARD_SHARE, count_examples, sgd_step
 from fedsim.engine.layout import Layout, widest_fitting
-from fedsim.engine.plan import Group, Plan, program_key
+from fedsim.engine.plan import Group, Plan
+from fedsim.engine.program_key import program_key
 from fedsim.engine.targets import Chip
 
 SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")

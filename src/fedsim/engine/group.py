@@ -26,6 +26,7 @@ class GroupRun:
         self._group = plan.groups[number]
         self._configs, self._dataset = plan.configs(self._group), plan.dataset(self._group)
         self._config, self._num_runs = self._configs[0], len(self._configs)
+        self._family = compiler.family
 
     def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float]:
         """Runs the group after the checkpoint of round `start`, or from its start if that is None.
@@ -43,32 +44,39 @@ class GroupRun:
 
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
-        restored = None if start is None else checkpoints.restore(start, self._compiler.states)
+        restored = None if start is None else self._restore(checkpoints, start)
         states = self._run_rounds(executables, inputs, start or 0, restored)
         if self._config.record.final_states:
-            self._observe(FinalState(self._number, self._config.server.num_rounds, states))
+            self._observe(FinalState(self._number, self._config.server.num_rounds, self._own_states(states)))
         if self._config.record.models:
-            models = jax.device_get(states.variables)
+            models = self._join([batch.variables for batch in states])
             for slot, run in enumerate(self._group.runs):
                 self._observe(RunModel(run, jax.tree.map(lambda a, slot=slot: a[slot], models)))
         return dict(zip(SECONDS, (compile_seconds, time.perf_counter() - started), strict=True))
 
     def _run_rounds(
-        self, executables: Executables, inputs: DeviceInputs, completed: int, states: SimulationState | None
-    ) -> SimulationState:
-        """Runs all rounds after `completed` from `states` (None: initial ones) in chunks; returns the last states."""
-        total = self._config.server.num_rounds
+        self, executables: Executables, inputs: DeviceInputs, completed: int, states: list[SimulationState] | None
+    ) -> list[SimulationState]:
+        """Runs all rounds after `completed` from the batches' `states` (None: initial ones) in chunks.
+
+        Returns their last states.
+        """
+        total, batches = self._config.server.num_rounds, range(len(inputs.batches))
         if states is None:
             self._observe(GroupStarted(self._number, -1, 0))
-            states = executables.init(inputs.shared, inputs.runs)
+            states = [executables.init(inputs.shared, runs) for runs in inputs.batches]
             self._evaluate(executables, inputs, completed, states, None)
         else:
             self._observe(GroupStarted(self._number, completed, completed * self._num_runs))
         while completed < total:
             num_rounds = min(self._compiler.max_rounds, total - completed)
             number = self._compiler.place_number(num_rounds)
-            states, on_device = executables.chunk(states, inputs.shared, inputs.runs, number)
-            records = jax.tree.map(lambda a, n=num_rounds: a[: self._num_runs, :n], jax.device_get(on_device))
+            on_device = []
+            for batch in batches:
+                states[batch], record = executables.chunk(states[batch], inputs.shared, inputs.batches[batch], number)
+                on_device.append(record)
+            records = self._family.own_info(self._join(on_device), self._config)
+            records = jax.tree.map(lambda a, n=num_rounds: a[:, :n], records)
             completed += num_rounds
             self._evaluate(executables, inputs, completed, states, records)
         return states
@@ -78,16 +86,24 @@ class GroupRun:
         executables: Executables,
         inputs: DeviceInputs,
         completed: int,
-        states: SimulationState,
+        states: list[SimulationState],
         records: RoundRecord | None,
     ) -> None:
         """Measures the models after `completed` rounds; observers see the rows since the last evaluation."""
-        measured = executables.measure(states, inputs.runs.hparams, inputs.shared.frozen, inputs.evaluation)
-        metrics, alpha, validation = self._without_padding(jax.device_get(measured))
+        measured = [
+            executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
+            for state, runs in zip(states, inputs.batches, strict=True)
+        ]
+        metrics, alpha, validation = self._join(measured)
+        alpha = self._family.own_alpha(alpha, self._config)
         success: Metrics | None = None
-        if executables.success is not None:
-            measured = executables.success(states, inputs.shared.frozen, inputs.backdoors)
-            success = self._without_padding(jax.device_get(measured))
+        if executables.success is not None and inputs.backdoors is not None:
+            success = self._join(
+                [
+                    executables.success(state, inputs.shared.frozen, tests)
+                    for state, tests in zip(states, inputs.backdoors, strict=True)
+                ]
+            )
         corrupted, num_examples = self._corrupted_clients(inputs)
         runs, record = self._group.runs, self._config.record
         rounds = round_rows(self._configs, runs, completed, metrics, records, corrupted, success, validation)
@@ -104,28 +120,41 @@ class GroupRun:
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
         is_last = completed == self._config.server.num_rounds
-        self._observe(Evaluated(self._number, completed, tables, num_rounds, None if is_last else states))
+        self._observe(
+            Evaluated(self._number, completed, tables, num_rounds, None if is_last else self._own_states(states))
+        )
 
-    def _without_padding(self, tree: PyTree) -> PyTree:
-        """Removes the runs that fill up the devices."""
-        return jax.tree.map(lambda a: a[: self._num_runs], tree)
+    def _own_states(self, states: list[SimulationState]) -> list[SimulationState]:
+        """The batches' states as they are saved: without the slots of the family's other branches."""
+        return [self._family.own_state(batch, self._config) for batch in states]
+
+    def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
+        """The batches' states after the checkpoint of round `start`."""
+        like = self._compiler.states
+        own = self._family.own_state(like, self._config)
+        saved = checkpoints.restore(start, [own] * self._compiler.num_batches)
+        return [self._family.with_slots(batch, like, self._config) for batch in saved]
+
+    def _join(self, batches: list[PyTree]) -> PyTree:
+        """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *jax.device_get(batches))
 
     def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
         """Whether each client is corrupted, and its number of examples, both [S, N]."""
-        changes = inputs.runs.changes
-        corrupted = np.asarray(changes["corrupted"])[: self._num_runs]
-        if "num_examples" in changes:
-            return corrupted, np.asarray(changes["num_examples"])[: self._num_runs]
-        return corrupted, np.broadcast_to(self._dataset.train.num_examples, corrupted.shape)
+        names = {"corrupted", "num_examples"} & set(inputs.batches[0].changes)
+        changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
+        corrupted = changes["corrupted"]
+        num_examples = changes.get("num_examples", self._dataset.train.num_examples)
+        return corrupted, np.broadcast_to(num_examples, corrupted.shape)
 
     def _check_labels(self, inputs: DeviceInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
         factories = {build.corruption_factory(config) for config in self._configs}
         plugins = [factory.name for factory in factories if factory.file is not None]
         num_classes = self._dataset.num_classes
-        if not plugins or not num_classes or "y" not in inputs.runs.changes:
+        if not plugins or not num_classes or "y" not in inputs.batches[0].changes:
             return
-        labels = np.asarray(inputs.runs.changes["y"])
+        labels = self._join([runs.changes["y"] for runs in inputs.batches])
         for label in (labels.min(), labels.max()):
             if not 0 <= label < num_classes:
                 raise ConfigError(
@@ -136,7 +165,7 @@ class GroupRun:
     def _record_data(self, inputs: DeviceInputs) -> None:
         """Passes the training data of each run to the observers."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items()}
-        changes = self._without_padding(jax.device_get(inputs.runs.changes))
+        changes = self._join([runs.changes for runs in inputs.batches])
         for slot, run in enumerate(self._group.runs):
             self._observe(RunData(run, clean | {name: a[slot] for name, a in changes.items()}))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedsim.config.components import settings_under
 from fedsim.config.schema import Config, Settings, num_corrupted
+from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt
 from fedsim.core.delay import DelayedCorruption
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, FederatedDataset, HParams, PyTree
@@ -26,6 +27,8 @@ class SharedInputs(NamedTuple):
     """The task's frozen arrays."""
     root: Examples | None = None
     """The server's clean examples."""
+    branch: Branch | None = None
+    """The branch of a family's program; None if there is only one."""
 
 
 class RunInputs(NamedTuple):
@@ -60,37 +63,45 @@ class EvaluationData(NamedTuple):
     """Clean validation examples."""
 
 
-def make_run_inputs(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> RunInputs:
-    """The inputs of the runs `configs` with the clean `data`, corrupted run by run."""
-    changed = frozenset({"corrupted"}).union(*(build.corruption(config).changed_fields for config in configs))
-    keys = [jax.random.split(jax.random.key(config.seed)) for config in configs]  # [corruption, simulation]
+def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
+    """The fields of the clients' data that the corruptions of the runs change."""
+    kinds = {_corruption_config(config) for config in configs}
+    return frozenset({"corrupted"}).union(*(build.corruption(kind).changed_fields for kind in kinds))
+
+
+def make_run_inputs(configs: Sequence[Config], hparams: HParams, data: ClientData, spec: DataSpec) -> RunInputs:
+    """The inputs of the runs `configs` with the traced numbers `hparams` [S] and the clean `data`, corrupted."""
+    changed = changed_fields(configs)
+    seeds = np.asarray([config.seed for config in configs], np.int32)
+    keys = _make_keys(seeds)
     slots_of: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
         slots_of.setdefault(_corruption_config(config), []).append(slot)
-    changes: list[dict[str, Array]] = [{} for _ in configs]
+    parts = []
     for config, slots in slots_of.items():
-        numbers = jnp.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
-        corruption_keys = jnp.stack([keys[slot][0] for slot in slots])
+        numbers = np.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
         factory = build.corruption_factory(config)
-        results = _corrupt_runs(factory, config, spec, changed, corruption_keys, numbers, data)
-        for position, slot in enumerate(slots):
-            changes[slot] = jax.tree.map(lambda a, position=position: a[position], results)
-    stack = lambda *runs: jnp.stack(runs)
-    hparams = jax.tree.map(_stack_numbers, *map(build.hparams, configs))
+        parts.append(_corrupt_runs(factory, config, spec, changed, keys[np.asarray(slots), 0], numbers, data))
+    changes = parts[0]
+    if len(parts) > 1:
+        order = np.argsort(np.concatenate(list(slots_of.values())))
+        changes = jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
-    return RunInputs(jnp.stack([key[1] for key in keys]), hparams, jax.tree.map(stack, *changes), start_round)
-
-
-def _stack_numbers(*values: float) -> Array:
-    """A number of each run as an array [S]."""
-    return jnp.asarray(values, jnp.int32 if all(isinstance(value, int) for value in values) else jnp.float32)
+    return RunInputs(keys[:, 1], hparams, changes, start_round)
 
 
 def _corruption_config(config: Config) -> Config:
     """The part of a configuration that determines the corruption, except keys and numbers."""
     corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start_round=0)
     return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
+
+
+@jax.jit
+@jax.vmap
+def _make_keys(seed: Array) -> Array:
+    """The keys [2] of a run, for corruption and simulation."""
+    return jax.random.split(jax.random.key(seed))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

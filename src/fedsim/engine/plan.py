@@ -4,22 +4,23 @@ Seeds, corruption and its fraction, learning rates and all traced settings are d
 are a group, and compile once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.components import data_choice, settings_under, traced_settings
+from fedsim.config.components import data_choice
 from fedsim.config.experiment import Experiment
-from fedsim.config.schema import Config, CorruptionConfig, DataChoice
+from fedsim.config.schema import Config, DataChoice
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.checks import check_group
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.estimate import run_bytes
+from fedsim.engine.families import Family, Member, family_key, make_families
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
+from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
 
 
@@ -73,7 +74,15 @@ class Plan:
     def compiler(self, number: int) -> GroupCompiler:
         """Compiles the programs of group `number`."""
         group = self.groups[number]
-        return GroupCompiler(self.configs(group), self.dataset(group), group.layout)
+        family = self.families[number]
+        return GroupCompiler(self.configs(group), self.dataset(group), group.layout, family=family)
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """The family of each group; groups with the same one share a compiled program."""
+        members = [Member(self.configs(group), self.dataset(group), group.layout) for group in self.groups]
+        with build.plugin_errors(self.runs):
+            return make_families(members, memory.available())
 
 
 def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
@@ -110,14 +119,18 @@ def _make_groups(
 ) -> list[Group]:
     """Groups the `runs` from the position `first` on, in parts whose runs fit into half of the memory."""
     available = SHARE_OF_MEMORY * machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
-    groups = []
+    groups: list[Group] = []
+    layouts: dict[Hashable, Layout] = {}  # chosen once, so that groups on different splits can share a program
     for members in group_runs(runs[first:]):
         positions = [first + member for member in members]
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
         max_runs = max(1, int(available) // max(run_bytes(configs, dataset)))
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
-            groups.append(Group(tuple(part.tolist()), _choose_layout(configs[0], len(part), dataset, machine)))
+            key = (family_key(configs, dataset), len(part))
+            if key not in layouts:
+                layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
+            groups.append(Group(tuple(part.tolist()), layouts[key]))
     return groups
 
 
@@ -128,42 +141,6 @@ def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, mac
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
     return choose_layout(config, num_runs, build.num_params(config, dataset), num_examples, step_bytes, machine)
-
-
-class ProgramKey(NamedTuple):
-    """The part of a run's configuration that shapes its program: runs with equal keys share a program."""
-
-    config: Config
-    """The configuration with everything that is data at its default."""
-    changes_inputs: bool
-    """Whether corruption changes the inputs, so that runs do not share them."""
-
-
-def program_key(config: Config) -> ProgramKey:
-    """Removes everything from `config` that is data for its program."""
-    corruption_settings = dict(settings_under(config, "corruption.kind"))
-    traced = traced_settings(config)
-    presence = lambda number: None if number is None else 0.0  # whether a number is set shapes the program
-    momentum, weight_decay = presence(config.client.momentum), presence(config.client.weight_decay)
-    settings = [(key, value) for key, value in config.settings if key not in corruption_settings]
-    static = replace(
-        config,
-        name="fedsim",
-        seed=0,
-        corruption=CorruptionConfig(),
-        client=replace(config.client, learning_rate=0.1, momentum=momentum, weight_decay=weight_decay),
-        server=replace(config.server, learning_rate=1.0),
-        settings=tuple((key, "data" if key in traced else value) for key, value in settings),
-    )
-    return ProgramKey(static, "x" in build.corruption(config).changed_fields)
-
-
-def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
-    """The positions of the runs that share a program, in the order of their first run."""
-    groups: dict[ProgramKey, list[int]] = {}
-    for position, config in enumerate(configs):
-        groups.setdefault(program_key(config), []).append(position)
-    return [tuple(positions) for positions in groups.values()]
 
 
 def fit_layouts(plan: Plan) -> Plan:

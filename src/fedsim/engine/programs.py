@@ -1,16 +1,14 @@
-"""A group's programs: pure functions mapped over its runs.
+"""A family's programs: pure functions mapped over a batch of runs, the runs in lockstep on all devices.
 
-A group's runs go through `lax.map` in batches of `run_width`, `vmap` inside a batch. Several devices are a mesh with
-the axes "runs" and "clients": each row of it takes an equal part of the runs, and its devices share their cohorts.
+A group's runs are cut into batches, so programs do not depend on their number. Several devices are a mesh with the axes
+"runs" and "clients": each row of it takes an equal part of a batch, and its devices share the cohorts of these runs.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -23,15 +21,13 @@ from fedsim.engine.layout import CLIENTS, RUNS, Layout
 
 @dataclass(frozen=True)
 class RunFunctions:
-    """A group's programs as pure functions of arrays with a leading run axis [S], to be jitted by the caller.
+    """A family's programs as pure functions of a batch of S runs, arrays [S, ...], to be jitted by the caller.
 
     With a `mesh`, S is a multiple of its "runs" axis, and the simulation's cohort is sharded over its "clients" axis.
     """
 
     simulation: Simulation
     """The simulation of each run."""
-    run_width: int
-    """Runs in lockstep."""
     max_rounds: int
     """The most rounds of a chunk."""
     num_test_clients: int = 0
@@ -43,7 +39,8 @@ class RunFunctions:
         """The states [S] before the first round."""
 
         def init_run(run: RunInputs, shared: SharedInputs) -> SimulationState:
-            return self.simulation.bind(shared.frozen, shared.root).init(run.key, run.data(shared), run.hparams)
+            simulation = self.simulation.bind(shared.frozen, shared.root, shared.branch)
+            return simulation.init(run.key, run.data(shared), run.hparams)
 
         return self._map(init_run, inputs, shared)
 
@@ -56,7 +53,7 @@ class RunFunctions:
             args: tuple[SimulationState, RunInputs], shared: SharedInputs, num_rounds: Array
         ) -> tuple[SimulationState, RoundRecord]:
             state, run = args
-            simulation = self.simulation.bind(shared.frozen, shared.root)
+            simulation = self.simulation.bind(shared.frozen, shared.root, shared.branch)
             return simulation.run_rounds(state, run.data(shared), run.hparams, self.max_rounds, num_rounds)
 
         return self._map(run_rounds, (states, inputs), shared, num_rounds)
@@ -97,7 +94,7 @@ class RunFunctions:
         """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
 
         def map_local(runs: PyTree, *shared: PyTree) -> PyTree:
-            return map_runs(lambda run: fn(run, *shared), runs, self.run_width)
+            return jax.vmap(lambda run: fn(run, *shared))(runs)
 
         if self.mesh is None:
             return map_local(runs, *shared)
@@ -114,15 +111,3 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
     types = (jax.sharding.AxisType.Auto,) * 2
     chosen = (jax.devices() if devices is None else devices)[: math.prod(shape)]
     return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=chosen)
-
-
-def map_runs(fn: Callable[[Any], PyTree], runs: PyTree, width: int) -> PyTree:
-    """`fn` over the leading axis [S] of `runs`, `width` at a time; the last run fills up the last batch."""
-    num_runs = jax.tree.leaves(runs)[0].shape[0]
-    if width >= num_runs:
-        return jax.vmap(fn)(runs)
-    num_batches = -(-num_runs // width)
-    slots = jnp.minimum(jnp.arange(num_batches * width), num_runs - 1).reshape(num_batches, width)
-    map_batch = lambda slot: jax.vmap(fn)(jax.tree.map(lambda a: a[slot], runs))
-    results = jax.lax.map(map_batch, slots)
-    return jax.tree.map(lambda a: a.reshape(num_batches * width, *a.shape[2:])[:num_runs], results)

@@ -1,6 +1,7 @@
 """Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ from fedsim.errors import RunFolderError
 
 
 class Checkpoints:
-    """The states [S] of a group's runs in the folder `path`, at least `seconds` apart.
+    """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
     A context manager, which waits at its end until everything is written. Methods raise `RunFolderError` if files are
     broken or cannot be written.
@@ -45,25 +46,32 @@ class Checkpoints:
         """The round of the checkpoint; None if there is none."""
         return self._manager.latest_step()
 
-    def restore(self, round_: int, like: SimulationState) -> SimulationState:
-        """The states after `round_`, with the shapes and shardings of `like`."""
+    def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
+        """The batches' states after `round_`, with the shapes and shardings of `like`."""
         here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         place = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
-        key_data = jax.eval_shape(jax.random.key_data, like.key)
-        key: Any = jax.ShapeDtypeStruct(key_data.shape, key_data.dtype, sharding=like.key.sharding)
-        template = jax.tree.map(place, like._replace(key=key))
+
+        def template(states: SimulationState) -> SimulationState:
+            key_data = jax.eval_shape(jax.random.key_data, states.key)
+            key: Any = jax.ShapeDtypeStruct(key_data.shape, key_data.dtype, sharding=states.key.sharding)
+            return jax.tree.map(place, states._replace(key=key))
+
         try:
-            states = self._manager.restore(round_, args=self._ocp.args.StandardRestore(template))
+            args = self._ocp.args.StandardRestore(list(map(template, like)))
+            batches = self._manager.restore(round_, args=args)
         except (OSError, ValueError, KeyError) as error:
             raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
-        return states._replace(key=jax.random.wrap_key_data(states.key))
+        return [states._replace(key=jax.random.wrap_key_data(states.key)) for states in batches]
 
-    def save(self, round_: int, states: SimulationState, now: bool = False) -> None:
-        """Starts to write `states`, unless they are saved already, or less than `seconds` have passed and not `now`."""
+    def save(self, round_: int, batches: Sequence[SimulationState], now: bool = False) -> None:
+        """Starts to write the batches' states, unless they are saved already.
+
+        Without `now`, also unless less than `seconds` have passed.
+        """
         is_recent = time.monotonic() - self._last < self._seconds
         if (is_recent and not now) or self.latest_round() == round_:
             return
-        plain = states._replace(key=jax.random.key_data(states.key))
+        plain = [states._replace(key=jax.random.key_data(states.key)) for states in batches]
         try:
             self._manager.save(round_, args=self._ocp.args.StandardSave(plain))
         except (OSError, ValueError) as error:

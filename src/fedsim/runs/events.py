@@ -1,5 +1,6 @@
 """Events of an experiment that runs. Observers see one stream of events, and each handles those it needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -64,8 +65,8 @@ class Evaluated:
     """The new rows."""
     num_rounds: int
     """Rounds since the last evaluation, sum over the group's runs."""
-    states: SimulationState | None
-    """States [S] from which the group can resume; None after the last round."""
+    states: Sequence[SimulationState] | None
+    """The batches' states [B], from which the group can resume; None after the last round."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class FinalState:
 
     group: int
     round: int
-    states: SimulationState
-    """[S]"""
+    states: Sequence[SimulationState]
+    """Of each batch, [B]."""
 
 
 @dataclass(frozen=True)

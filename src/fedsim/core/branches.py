@@ -1,0 +1,197 @@
+"""Several methods in one program: which rule and which attack a run has is data, an index that chooses a branch.
+
+Under `vmap`, a `lax.switch` with a batched index computes every branch. So a `Branch` is shared by all runs that are
+mapped together: it reaches the program beside their data, never among what is mapped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedsim.core.contracts import Algorithm, Attack, AttackContext, ClientOptimizer, RootEvaluator
+from fedsim.core.method import Method, MethodFunction
+from fedsim.core.server import Server, ServerKeys
+from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
+
+Info = Mapping[str, jax.ShapeDtypeStruct]
+"""Names, shapes and types of the scalars that a rule reports in a round."""
+
+
+class Branch(NamedTuple):
+    """The rule and the attack of all runs that are mapped together."""
+
+    server: Array
+    """[] int32, position of the server among those of a family."""
+    attack: Array
+    """[] int32, position of the attack."""
+
+
+class SwitchedMethod(NamedTuple):
+    """A `Method` whose server and attack are chosen inside the program."""
+
+    server: Server
+    attack: Attack
+    client_optimizer: ClientOptimizer
+    algorithm: Algorithm
+    server_optimizer: optax.GradientTransformation
+
+
+RoundMethod: TypeAlias = Method | SwitchedMethod
+"""What a round needs of a method."""
+
+
+@dataclass(frozen=True)
+class MethodFamily:
+    """Methods that differ in pre-aggregators, rule and attack only, as one `MethodFunction`; static.
+
+    States have one slot for each server and each attack; only the slots of the branch are used and change. Scalars that
+    a rule reports have the position of its server before their name, as in "2/distance".
+    """
+
+    base: MethodFunction
+    """Builds everything else of a round."""
+    servers: Sequence[Callable[[HParams], Server]]
+    """Builds each of the servers."""
+    attacks: Sequence[Callable[[HParams], Attack]]
+    """Builds each of the attacks."""
+    infos: Sequence[Info]
+    """The scalars that the rule of each server reports; empty if there is only one server."""
+    root_training: Sequence[bool]
+    """Whether the rule of each server trains on root data; empty if there is only one."""
+
+    branch: Branch | None = None
+    """Which of them; None means the first ones."""
+
+    def at(self, branch: Branch) -> "MethodFamily":
+        """The same methods with the `branch` chosen: for use inside a trace."""
+        return replace(self, branch=branch)
+
+    def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
+        """The method of the round, with the server and the attack of the branch."""
+        branch = Branch(jnp.int32(0), jnp.int32(0)) if self.branch is None else self.branch
+        base = self.base(hparams, round)
+        servers = [make(hparams) for make in self.servers]
+        return SwitchedMethod(
+            server=_switch_servers(servers, branch.server, self.infos, self.root_training),
+            attack=_switch_attacks([make(hparams) for make in self.attacks], branch.attack),
+            client_optimizer=base.client_optimizer,
+            algorithm=base.algorithm,
+            server_optimizer=base.server_optimizer,
+        )
+
+
+def info_name(position: int, name: str) -> str:
+    """The name of a scalar that the rule of the server at `position` reports as `name`."""
+    return f"{position}/{name}"
+
+
+def _switch_servers(
+    servers: Sequence[Server], index: Array, infos: Sequence[Info], root_training: Sequence[bool]
+) -> Server:
+    """The server at `index`; its state is a tuple with a slot for each of `servers`."""
+    if len(servers) == 1:
+        return servers[0]
+
+    def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
+        return tuple(server.init(variables, num_examples, losses) for server in servers)
+
+    def aggregate(
+        report: CohortReport, state: PyTree, keys: ServerKeys, evaluate_root: Callable[[], RootEvaluator]
+    ) -> tuple[Aggregate, PyTree]:
+        zeros = {
+            info_name(position, name): jnp.zeros(shape.shape, shape.dtype)
+            for position, info in enumerate(infos)
+            for name, shape in info.items()
+        }
+
+        def branch(position: int) -> Callable[..., tuple[Aggregate, PyTree]]:
+            def run(report: CohortReport, state: PyTree) -> tuple[Aggregate, PyTree]:
+                result, new = servers[position].aggregate(report, state[position], keys, evaluate_root)
+                info = {info_name(position, name): value for name, value in result.info.items()}
+                return result._replace(info=zeros | info), _with_slot(state, position, new)
+
+            return run
+
+        return jax.lax.switch(index, list(map(branch, range(len(servers)))), report, state)
+
+    def observe_losses(report: CohortReport, state: PyTree) -> PyTree:
+        def branch(position: int) -> Callable[[CohortReport, PyTree], PyTree]:
+            return lambda report, state: _with_slot(
+                state, position, servers[position].observe_losses(report, state[position])
+            )
+
+        return jax.lax.switch(index, list(map(branch, range(len(servers)))), report, state)
+
+    def hoist_root_training(evaluate_root: Callable[[], RootEvaluator]) -> Callable[[], RootEvaluator]:
+        if not any(root_training):
+            return evaluate_root
+        evaluator = evaluate_root()
+        shapes = jax.eval_shape(evaluator.train)
+        zeros = lambda: jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+        update = jax.lax.cond(jnp.asarray(root_training)[index], evaluator.train, zeros)
+        return lambda: evaluator._replace(train=lambda: update)
+
+    def client_weights(state: PyTree) -> PyTree:
+        return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
+
+    return Server(init, aggregate, observe_losses, client_weights, hoist_root_training)
+
+
+def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
+    """The attack at `index`; its state is a tuple with a slot for each of `attacks`."""
+    if len(attacks) == 1:
+        return attacks[0]
+
+    def init(variables: Variables, num_examples: Array) -> PyTree:
+        return tuple(attack.init(variables, num_examples) for attack in attacks)
+
+    def forge_report(state: PyTree, report: CohortReport, corrupted: Array, key: Array) -> tuple[Array, Array]:
+        def branch(position: int) -> Callable[[PyTree], tuple[Array, Array]]:
+            forge = attacks[position].forge_report
+            if forge is None:
+                return lambda state: (report.num_examples, report.losses)
+
+            def run(state: PyTree) -> tuple[Array, Array]:
+                num_examples, losses = forge(state[position], report, corrupted, key)
+                return num_examples.astype(report.num_examples.dtype), losses
+
+            return run
+
+        return _switch(index, [attack.forge_report for attack in attacks], branch, state)
+
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
+        def branch(position: int) -> Callable[[PyTree], tuple[PyTree, PyTree]]:
+            forge = attacks[position].forge_updates
+            if forge is None:
+                return lambda state: (context.report.updates, state)
+
+            def run(state: PyTree) -> tuple[PyTree, PyTree]:
+                updates, new = forge(state[position], context, key)
+                return updates, _with_slot(state, position, new)
+
+            return run
+
+        return _switch(index, [attack.forge_updates for attack in attacks], branch, state)
+
+    forges_reports = any(attack.forge_report is not None for attack in attacks)
+    forges_updates = any(attack.forge_updates is not None for attack in attacks)
+    return Attack(init, forge_report if forges_reports else None, forge_updates if forges_updates else None)
+
+
+def _switch(
+    index: Array, functions: Sequence[object], branch: Callable[[int], Callable[..., PyTree]], *operands: PyTree
+) -> PyTree:
+    """A switch over the positions of `functions`, with a single branch for all that are None."""
+    positions = [position for position, function in enumerate(functions) if function is not None]
+    absent = [position for position, function in enumerate(functions) if function is None]
+    chosen = [*absent[:1], *positions]
+    branch_of = [chosen.index(position) if position in chosen else 0 for position in range(len(functions))]
+    return jax.lax.switch(jnp.asarray(branch_of, jnp.int32)[index], list(map(branch, chosen)), *operands)
+
+
+def _with_slot(state: tuple[PyTree, ...], position: int, slot: PyTree) -> tuple[PyTree, ...]:
+    return (*state[:position], slot, *state[position + 1 :])
