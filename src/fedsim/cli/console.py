@@ -50,11 +50,12 @@ class Counter:
 def show_plan(plan: Plan, path: Path) -> None:
     """Shows the plan: a line per group, with its peak memory and about how long it takes on this machine."""
     caption = (
-        "A group is one compiled program. Vectorized: clients of a run x runs, on each device. The time excludes "
-        "compilation and is estimated from a few timed steps."
+        "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. The time "
+        "excludes compilation and is estimated from a few timed steps."
     )
     table = Table(caption=caption, caption_justify="left", caption_style="")
     for name in (
+        "program",
         "group",
         "aggregator",
         "data",
@@ -68,6 +69,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     ):
         table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
     seconds = 0.0
+    programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
     for number, group in enumerate(plan.groups):
         configs, dataset = plan.configs(group), plan.dataset(group)
         peak_bytes = group_bytes(configs, dataset, group.layout)
@@ -75,10 +77,15 @@ def show_plan(plan: Plan, path: Path) -> None:
         seconds += group_time
         *cells, devices = group_cells(plan, number, group.layout)
         examples = str(group.layout.micro_batch or configs[0].client.batch_size)
-        table.add_row(*cells, examples, devices, gibibytes(peak_bytes), duration(group_time))
+        own_program = str(programs[plan.families[number]])
+        table.add_row(own_program, *cells, examples, devices, gibibytes(peak_bytes), duration(group_time))
     console = make_console()
     console.print(table)
-    summary = f"{count(len(plan.runs), 'run')} in {count(len(plan.groups), 'group')}, about {duration(seconds)}"
+    for family, program in programs.items():
+        reason = f"; separate: {family.reason}" if family.reason else ""
+        console.print(f"program {program}: {family}{reason}", markup=False)
+    groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
+    summary = f"{count(len(plan.runs), 'run')} in {groups}, about {duration(seconds)}"
     console.print(f"{summary}, would be written to {path}", markup=False)
 
 

@@ -12,6 +12,7 @@ from fedsim.core.contracts import Correction, Task
 from fedsim.core.options import TrainingOptions
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree, Variables
 
+MAX_PACKED_SLOTS = 512  # positions that fit into the bits of a random integer that a float32 does not use
 Carry = tuple[Variables, PyTree]  # the model and the optimizer's state
 
 
@@ -130,8 +131,22 @@ def random_order(key: Array, num_examples: Array, num_slots: int, num_first: int
 
     With `num_first`, only its first entries: the same, but for a small part of a large order five times faster.
     """
+    if num_slots <= MAX_PACKED_SLOTS:
+        return _packed_order(key, num_examples, num_slots)[:num_first]
     slots = jnp.arange(num_slots)
     draws = jnp.where(slots < num_examples, jax.random.uniform(key, (num_slots,)), 1.0 + slots)
     if num_first is None or num_first == num_slots:
         return jnp.argsort(draws)
     return jax.lax.top_k(-draws, num_first)[1]  # of equal draws the first one, like a sort
+
+
+def _packed_order(key: Array, num_examples: Array, num_slots: int) -> Array:
+    """The order of `random_order`, by a sort of integers that is four times faster.
+
+    A uniform float32 has the 23 upper bits of a random integer. The position takes the place of the 9 lower ones, so
+    that of equal draws the first one comes first.
+    """
+    slots = jnp.arange(num_slots, dtype=jnp.uint32)
+    position_bits = jnp.uint32(MAX_PACKED_SLOTS - 1)
+    draws = jnp.where(slots < num_examples, jax.random.bits(key, (num_slots,)), ~jnp.uint32(0))
+    return (jnp.sort((draws & ~position_bits) | slots) & position_bits).astype(jnp.int32)

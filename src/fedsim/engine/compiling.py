@@ -254,11 +254,12 @@ def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
 
 
 class BackgroundCompiler:
-    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
+    """Compiles the next family in a thread while this group runs; a context that stops its threads at its end."""
 
     def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
-        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
-        self._started: dict[Family, GroupCompiler] = {}
+        # Two threads: at the start nothing runs, and the second family need not wait for the first one.
+        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(2)
+        self._leaders: dict[Family, GroupCompiler] = {}
 
     def __enter__(self) -> "BackgroundCompiler":
         return self
@@ -267,19 +268,19 @@ class BackgroundCompiler:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def start(self, number: int) -> GroupCompiler:
-        """Starts to compile the family of group `number`, after all that were started before; the group's compiler."""
+        """Starts to compile the family of group `number`, unless it was started before; the group's compiler."""
         compiler = self._make_compiler(number)
-        if (started := self._started.get(compiler.family)) is None:
+        if (leader := self._leaders.get(compiler.family)) is None:
             compiler.submit(self._executor)
-            self._started[compiler.family] = compiler
+            self._leaders[compiler.family] = compiler
         else:
-            compiler.follow(started)
+            compiler.follow(leader)
         return compiler
 
     def take(self, number: int) -> GroupCompiler:
         """The compiler of group `number`; cancels all families whose compilation has not started."""
         compiler = self.start(number)
-        for family, other in list(self._started.items()):
-            if family is not compiler.family and other.cancel():
-                del self._started[family]
+        for family, leader in list(self._leaders.items()):
+            if family is not compiler.family and leader.cancel():
+                del self._leaders[family]
         return compiler

@@ -131,7 +131,11 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
     counts = count_examples(config, dataset, layout)
     per_round = (counts.training + FORWARD_SHARE * counts.losses) / layout.client_devices
     examples = config.server.num_rounds * per_round + FORWARD_SHARE * counts.evaluation
-    return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
+    return float(
+        -(-len(configs) // layout.run_devices)
+        * examples
+        * _example_seconds(config, dataset, layout, config.client.batch_size)
+    )
 
 
 def sgd_step(task: Task) -> Callable[..., Variables]:
@@ -145,10 +149,11 @@ def sgd_step(task: Task) -> Callable[..., Variables]:
     return step
 
 
-def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
+@build.cached_by_model
+def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout, batch_size: int) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = build.task(config, dataset, layout.backend)
-    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    batch = min(layout.micro_batch or batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
     def steps(variables: Variables, key: Array, x: Array, y: Array) -> PyTree:

@@ -117,13 +117,19 @@ def _run_group(
         try:
             with build.plugin_errors(configs):
                 compiler = background.take(number)
-                unfinished = (later for later in range(number + 1, len(plan.groups)) if not folder.read_finished(later))
-                if (following := next(unfinished, None)) is not None:
+                if (following := _next_family(plan, number, folder)) is not None:
                     background.start(following)
             seconds = GroupRun(plan, number, compiler, observe).run(checkpoints, start)
         finally:
             observe(GroupFinished(number))
     folder.mark_finished(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.final_states)
+
+
+def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:
+    """The first incomplete group after group `number` that does not share its program; None if there is none."""
+    later = range(number + 1, len(plan.groups))
+    others = (group for group in later if plan.families[group] is not plan.families[number])
+    return next((group for group in others if not folder.read_finished(group)), None)
 
 
 def _complete(folder: RunFolder) -> None:

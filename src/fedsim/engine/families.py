@@ -7,7 +7,7 @@ much memory in the runs of others has a program of its own.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from fedsim.core.branches import Branch, MethodFamily, info_name
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.method import MethodFunction
 from fedsim.core.types import Aggregate, CohortReport, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
-from fedsim.engine import build
+from fedsim.engine import build, memory
 from fedsim.engine.estimate import attack_bytes, server_bytes
 from fedsim.engine.inputs import changed_fields, find_trigger
 from fedsim.engine.layout import Layout
@@ -47,6 +47,12 @@ class Family:
     """A value and the type of each traced setting of any run."""
     max_num_examples: int
     """Examples of the largest client of any data set."""
+    reason: str = ""
+    """Why it is not part of a larger family, if it could be."""
+
+    def __str__(self) -> str:
+        parts = ((self.servers, "rule"), (self.attacks, "attack"))
+        return " x ".join(f"{len(branches)} {noun}{'s' * (len(branches) > 1)}" for branches, noun in parts)
 
     @property
     def has_branches(self) -> bool:
@@ -166,6 +172,9 @@ def _trace_server(config: Config, dataset: FederatedDataset) -> ServerTrace:
     return ServerTrace(info, uses_losses, trains_on_root)
 
 
+Part: TypeAlias = tuple[Component | None, str]
+
+
 class Member(NamedTuple):
     """A group, as families see it."""
 
@@ -180,16 +189,16 @@ def make_families(members: Sequence[Member], available: int) -> list[Family]:
     for number, member in enumerate(members):
         key = (family_key(member.configs, member.dataset), member.layout)
         candidates.setdefault(key, []).append(number)
-    families: list[Family | None] = [None] * len(members)
+    family_of: dict[int, Family] = {}
     for numbers in candidates.values():
-        parts: dict[Hashable, list[int]] = {}
+        parts: dict[tuple[Part, ...], list[int]] = {}
         for number, part in zip(numbers, _split([members[number] for number in numbers], available), strict=True):
             parts.setdefault(part, []).append(number)
-        for together in parts.values():
-            family = make_family([members[number] for number in together])
-            for number in together:
-                families[number] = family
-    return families  # type: ignore[return-value]
+        for part, together in parts.items():
+            reason = "; ".join(why for _, why in part if why)
+            family = replace(make_family([members[number] for number in together]), reason=reason)
+            family_of |= dict.fromkeys(together, family)
+    return [family_of[number] for number in range(len(members))]
 
 
 def make_family(members: Sequence[Member]) -> Family:
@@ -232,40 +241,46 @@ def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable
     )
 
 
-def _split(members: Sequence[Member], available: int) -> list[Hashable]:
-    """The parts of groups that could be a family: equal values are a part.
+def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
+    """The parts of groups that could be a family: groups with equal values are one, the second of each is the reason.
 
-    Slots of servers and attacks may take `MAX_SLOT_SHARE` of the memory, the smallest first; each of the others is in a
-    program of its own. So are rules that use losses, if these are not recorded and others do not compute them.
+    Slots of servers and attacks may take `MAX_SLOT_SHARE` of the memory, the smallest first; each of the others has a
+    program of its own. So have rules that use losses, if these are not recorded: the others do not compute them.
     """
     servers = {server_component(member.configs[0]): member for member in members}
     attacks = {attack_component(member.configs[0]): member for member in members}
     num_runs = max(len(member.configs) for member in members)
-    budget = MAX_SLOT_SHARE * available / num_runs
-    large = _large(servers, server_bytes, budget) | _large(attacks, attack_bytes, budget)
-    needs_losses: dict[Component, bool] = {}
-    config = members[0].configs[0]
-    if not config.record.losses and len(servers) > 1:
+    large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
+    uses_losses: dict[Component, str] = {}
+    if len(servers) > 1 and not members[0].configs[0].record.losses:
         for server, member in servers.items():
-            needs_losses[server] = _trace_server(member.configs[0], member.dataset).uses_losses
-    parts: list[Hashable] = []
+            uses = _trace_server(member.configs[0], member.dataset).uses_losses
+            uses_losses[server] = "these rules use losses, which are not recorded" if uses else ""
+    parts: list[tuple[Part, ...]] = []
     for configs, _, _ in members:
-        server, attack = server_component(configs[0]), attack_component(configs[0])
-        own = (server if server in large else None, attack if attack in large else None)
-        parts.append((*own, needs_losses.get(server)))
+        components = server_component(configs[0]), attack_component(configs[0])
+        by_size = [(component, large[component]) if component in large else (None, "") for component in components]
+        losses = uses_losses.get(components[0], "")
+        parts.append((*by_size, (None, losses)))
     return parts
 
 
 def _large(
-    components: Mapping[Component, Member], state_bytes: Callable[[Config, FederatedDataset], int], budget: float
-) -> set[Component]:
-    """The components whose states do not fit into `budget` bytes after all smaller ones."""
+    components: Mapping[Component, Member],
+    state_bytes: Callable[[Config, FederatedDataset], int],
+    available: int,
+    num_runs: int,
+) -> dict[Component, str]:
+    """The components whose states take too much memory in `num_runs` runs of others, each with this as a sentence."""
     if len(components) == 1:
-        return set()
-    sizes = {component: state_bytes(member.configs[0], member.dataset) for component, member in components.items()}
-    total, large = 0, set()
+        return {}
+    sizes = {
+        component: num_runs * state_bytes(member.configs[0], member.dataset) for component, member in components.items()
+    }
+    total, large = 0, {}
     for component in sorted(sizes, key=lambda component: sizes[component]):
         total += sizes[component]
-        if total > budget:
-            large.add(component)
+        if total > MAX_SLOT_SHARE * available:
+            name, size = " + ".join(component.names), memory.gibibytes(sizes[component])
+            large[component] = f"the state of {name} takes {size} in {num_runs} runs"
     return large

@@ -144,7 +144,7 @@ def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, mac
 
 
 def fit_layouts(plan: Plan) -> Plan:
-    """On accelerators, narrows the layout of each group to the widest that fits into memory, as the compiler reports.
+    """On accelerators, narrows the layout of each family to the widest that fits into memory, as the compiler reports.
 
     Widths that the configuration gives stay as they are.
     """
@@ -152,15 +152,18 @@ def fit_layouts(plan: Plan) -> Plan:
     if machine.backend == "cpu":
         return plan
 
-    def fit(group: Group) -> Group:
+    def fit(family: Family) -> Layout:
+        groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
+        group = max(groups, key=lambda group: len(group.runs))
         configs, dataset = plan.configs(group), plan.dataset(group)
 
         def peak_bytes(layout: Layout) -> int | None:
-            peak = GroupCompiler(configs, dataset, layout).peak_memory()
+            peak = GroupCompiler(configs, dataset, layout, family=family).peak_memory()
             return None if peak is None else sum(peak)
 
         with build.plugin_errors(configs):
-            layout, _ = widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)
-        return replace(group, layout=layout)
+            return widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)[0]
 
-    return replace(plan, groups=[fit(group) for group in plan.groups])
+    layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}
+    groups = [replace(group, layout=layouts[family]) for group, family in zip(plan.groups, plan.families, strict=True)]
+    return replace(plan, groups=groups)
