@@ -5,6 +5,7 @@
 - check: rounds of several rules and gradients of several networks, against the CPU, up to float32 rounding
 - rounds: seconds of a round of W1 to W3, by precision, form of the layers and clients in lockstep
 - sweep: many runs in lockstep against one after another; memory that was forecast against memory in use
+- family: one program for 4 rules x 4 attacks beside a program for each pair, compiling and running
 - torch: W1 to W3 in PyTorch on the same device, side by side with fedsim
 
 Each measurement runs in a process of its own, so that the device's peak memory is its own and a crash ends nothing
@@ -45,6 +46,7 @@ ROUNDS = [  # workload, layers, precision, clients in lockstep (0: all)
 ]
 SWEEPS = [("W3", 64, 50), ("W3", 512, 50), ("W1", 4, 2)]  # workload, runs, rounds
 TINY_SWEEPS = [("W3", 4, 2)]
+FAMILIES = ("W3", "W1")
 TORCH = ("W1", "W2", "W3")
 IDENTITY = ("device", "platform", "num_devices", "versions", "tiny")  # equal in all results of a file
 
@@ -137,6 +139,7 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[], dict[st
         for in_lockstep in (True, False):
             title = f"sweep {name}, {num_runs} runs {'in lockstep' if in_lockstep else 'one after another'}"
             functions[title] = partial(measure, "sweep", name, num_runs, num_rounds, in_lockstep)
+    functions |= {f"family {name}": partial(measure, "family", name) for name in FAMILIES}
     return functions | {f"torch {name}": partial(peers, name) for name in TORCH}
 
 

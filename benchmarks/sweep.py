@@ -35,6 +35,7 @@ from fedsim.core.types import PyTree
 from fedsim.engine import devices
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
+from fedsim.engine.programs import cut_batches
 from fedsim.models import Cifar10CNN
 
 WAYS = ("together", "in_turn", "processes")
@@ -214,12 +215,10 @@ def alone(settings: Settings, options: argparse.Namespace) -> None:
     layout = workload.layout(num_runs if together else 1)
     programs, place = workload.programs(layout, num_rounds)
     seeds = range(options.first_run, options.first_run + num_runs)
-    padded = [*seeds, *[seeds[-1]] * (-num_runs % layout.run_devices)] if together else seeds
-    keys = jnp.stack([jax.random.key(seed) for seed in padded])
-    rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in padded], jnp.float32)
-    runs = workloads.run_inputs(keys, rates)
-    calls = [runs] if together else [jax.tree.map(lambda a, i=i: a[i : i + 1], runs) for i in range(num_runs)]
-    calls, shared = [place(call, P(RUNS)) for call in calls], place(workload.shared(), P())
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    rates = jnp.asarray([workload.learning_rate * (1 + seed % 4) / 4 for seed in seeds], jnp.float32)
+    batches = cut_batches(workloads.run_inputs(keys, rates), layout.run_devices * layout.run_width)
+    calls, shared = [place(batch, P(RUNS)) for batch in batches], place(workload.shared(), P())
 
     def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
         return programs.chunk(programs.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))

@@ -9,11 +9,16 @@ a table. Needs libtpu for a TPU and JAX's CUDA plugin for a GPU (`pip install 'f
   with four 128 x 128 units).
 - `optimal_ms`: the fractional part of the compiler's `optimal_seconds` for a step without loops (each operation that it
   cannot estimate counts -1); missing for the LSTM.
+
+`--family NAME` compiles the chunk of `configs/robustness/grid.toml` instead, as one program for all its rules under the
+attacks of the set NAME (see `FAMILIES`), and counts the conditionals in the compiled text by their branches.
 """
 
 import argparse
 import json
+import re
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +31,22 @@ from flax_networks import FlaxLSTM, flax_cifar10_cnn, flax_femnist_cnn
 from resnet import ResNet18
 
 import fedsim
-from fedsim.engine import forecast, hlo, targets
+from fedsim.config import toml
+from fedsim.engine import forecast, hlo, make_plan, targets
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.layout import Machine
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 
 FORMS = ["fedsim", "patches", "flax"]
 PRECISIONS = ["float32", "bfloat16"]
 CLOCK = 1.5e9  # of a TPU v5e
 ROW = ("target", "network", "width", "precision")
+GRID = Path(__file__).parents[1] / "configs" / "robustness" / "grid.toml"
+FAMILIES = {  # rules, attacks; None: all of the grid
+    "small": (["fedavg", "trimmed_mean", "rfa", "arfl"], ["sign_flip", "alie", "fake_loss"]),
+    "attacks": (["trimmed_mean"], None),
+    "grid": (None, None),
+}
 KEYS = ("target", "network", "width", "batch_size", "precision", "layers")
 
 
@@ -64,15 +78,19 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS, metavar="NAME")
     parser.add_argument("--layers", nargs="+", default=FORMS, choices=FORMS, metavar="NAME")
     parser.add_argument("--out", type=Path, help="file to append lines to; measurements in it are skipped")
+    parser.add_argument("--family", choices=list(FAMILIES), metavar="NAME", help="compile a grid as one program")
     parser.add_argument("--table", action="store_true", help="only print the lines of --out as a table")
     options = parser.parse_args()
     text = options.out.read_text() if options.out and options.out.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = [line for line in map(json.loads, text.splitlines()) if "family" not in line]
     if options.table:
         print_table(lines)
         return
     targets.disable_accelerators()
     for name in options.targets:
+        if options.family:
+            measure.line(options.out, benchmark="targets", target=name, **compile_family(name, options.family))
+            continue
         device = targets.devices(targets.parse(name))[0]
         for network in options.networks:
             for width in options.widths:
@@ -113,6 +131,36 @@ def compile_step(
         if network != "char_lstm" and "optimal_seconds" in costs:
             result["optimal_ms"] = costs["optimal_seconds"] % 1 * 1e3
     return result
+
+
+def compile_family(name: str, family_name: str) -> dict[str, Any]:
+    """Compiles the largest family of the grid for the device `name`: seconds, memory, conditionals by branches."""
+    chip, (rules, attacks) = targets.CHIPS[name], FAMILIES[family_name]
+    chosen = {"server.aggregator": rules, "attack.kind": attacks}
+    overrides = {key: fedsim.sweep(names) for key, names in chosen.items() if names}
+    plan = make_plan(toml.read(GRID, overrides), Machine(chip.backend, 1, chip.memory))
+    family = max(plan.families, key=lambda family: len(family.servers) * len(family.attacks))
+    group = plan.groups[plan.families.index(family)]
+    devices = targets.devices(targets.parse(name))
+    compiler = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout, devices, family)
+    started = time.perf_counter()
+    _, chunk, *_ = compiler.lower()
+    traced = time.perf_counter()
+    program = chunk.compile()
+    compiled = time.perf_counter()
+    text = program.as_text() or ""
+    conditionals = re.findall(r"conditional\(.*?(?:branch_computations=\{([^}]*)\}|true_computation=)", text)
+    branches = Counter(len(names.split(",")) if names else 2 for names in conditionals)
+    return {
+        "family": family_name,
+        "branches": str(family),
+        "width": [group.layout.client_width, group.layout.run_width],
+        "trace_seconds": traced - started,
+        "compile_seconds": compiled - traced,
+        "memory_mebibytes": program.memory_analysis().temp_size_in_bytes / 2**20,
+        "conditionals": {str(size): number for size, number in sorted(branches.items())},
+        "index_shapes": dict(Counter(re.findall(r"conditional\((\w+\[\S*?\])", text))),
+    }
 
 
 def print_table(lines: list[dict[str, Any]]) -> None:

@@ -73,7 +73,7 @@ class Workload:
         mesh = make_mesh(layout)
         simulation = self.simulation(layout.client_width, layout.micro_batch, axis=layout.client_axis)
         place = lambda tree, spec: jax.device_put(tree, None if mesh is None else NamedSharding(mesh, spec))
-        return RunFunctions(simulation, layout.run_width, max_rounds, mesh=mesh), place
+        return RunFunctions(simulation, max_rounds, mesh=mesh), place
 
     def shared(self) -> SharedInputs:
         """The data that all runs share."""

@@ -1,5 +1,7 @@
 """Times rounds of a workload, and runs of a sweep in lockstep, with the memory that was forecast and used."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,14 +10,32 @@ import measure
 import workloads
 from jax.sharding import PartitionSpec as P
 
+import fedsim
 from accelerator_parts import sizes
+from fedsim import aggregators, attacks
+from fedsim.core.branches import Branch, MethodFamily
+from fedsim.core.server import make_server
 from fedsim.core.types import PyTree
 from fedsim.engine import memory
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
+from fedsim.engine.programs import RunFunctions, cut_batches
 
 REPEATS = 5
 SWEEP_REPEATS = 3
+FAMILY_RUNS = 4
+FAMILY_RULES = {
+    "fedavg": aggregators.fedavg,
+    "trimmed_mean": aggregators.trimmed_mean,
+    "rfa": aggregators.rfa,
+    "multi_krum": aggregators.multi_krum,
+}
+FAMILY_ATTACKS = {
+    "sign_flip": attacks.sign_flip,
+    "alie": attacks.alie,
+    "min_max": attacks.min_max,
+    "optimal_ipm": attacks.optimal_ipm,
+}
 
 
 def time_rounds(name: str, layers: str, precision: str, width: int, tiny: bool) -> dict[str, Any]:
@@ -37,18 +57,18 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
     layout = workload.layout(num_runs if in_lockstep else 1)
     functions, place = workload.programs(layout, num_rounds)
     rates = workload.learning_rate * (1 + jnp.arange(num_runs) % 4) / 4
-    inputs = place(workloads.run_inputs(jax.random.split(jax.random.key(0), num_runs), rates), P(RUNS))
+    inputs = workloads.run_inputs(jax.random.split(jax.random.key(0), num_runs), rates)
+    batches = [place(batch, P(RUNS)) for batch in cut_batches(inputs, layout.run_devices * layout.run_width)]
     shared = place(workload.shared(), P())
 
     def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
         states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
         return states.variables.params
 
-    program = measure.compile_program(train, inputs, shared)
-    measure.seconds_of(program, inputs, shared)
-    (timing,) = measure.time_interleaved(
-        [lambda: measure.seconds_of(program, inputs, shared)], 1 if tiny else SWEEP_REPEATS
-    )
+    program = measure.compile_program(train, batches[0], shared)
+    seconds = lambda: sum(measure.seconds_of(program, batch, shared) for batch in batches)
+    seconds()
+    (timing,) = measure.time_interleaved([seconds], 1 if tiny else SWEEP_REPEATS)
     step_bytes = memory.step_bytes(workload.simulation().task, workload.dataset, workload.batch_size)
     return {
         **measure.speed(program, timing, num_runs * num_rounds),
@@ -59,6 +79,55 @@ def time_sweep(name: str, num_runs: int, num_rounds: int, in_lockstep: bool, tin
         "program_bytes": program.program_bytes,
         **_measured_memory(),
     }
+
+
+def time_family(name: str, tiny: bool) -> dict[str, Any]:
+    """Times rounds of pairs of a rule and an attack, each in a program of its own and in one program for all.
+
+    A GPU may read the index of a conditional on the host in every round; `slowdown` shows what that costs.
+    """
+    workload, num_rounds = sizes.load(name, tiny), 5 if tiny else 50
+    keys, rates = jax.random.split(jax.random.key(0), FAMILY_RUNS), jnp.full(FAMILY_RUNS, workload.learning_rate)
+    inputs, shared = workloads.run_inputs(keys, rates), workload.shared()
+    simulation = workload.simulation()
+    rules, forgers = list(FAMILY_RULES.values()), list(FAMILY_ATTACKS.values())
+    family = MethodFamily(
+        base=simulation.method,
+        servers=[lambda hparams, rule=rule: make_server(rule(), ()) for rule in rules],
+        attacks=[lambda hparams, attack=attack: attack() for attack in forgers],
+        infos=[{}] * len(rules),
+        root_training=[False] * len(rules),
+    )
+
+    def compile_chunk(simulation: fedsim.Simulation, branch: Branch | None) -> measure.Program:
+        functions = RunFunctions(simulation, num_rounds)
+
+        def train(inputs: RunInputs, shared: SharedInputs) -> PyTree:
+            states, _ = functions.chunk(functions.init(shared, inputs), shared, inputs, jnp.int32(num_rounds))
+            return states.variables.params
+
+        return measure.compile_program(train, inputs, shared._replace(branch=branch))
+
+    first = Branch(jnp.int32(0), jnp.int32(0))
+    together = compile_chunk(replace(simulation, method=family), first)
+    result: dict[str, Any] = {"family_seconds": together.trace_seconds + together.compile_seconds, "pairs": {}}
+    for position, (rule, attack) in enumerate(zip(FAMILY_RULES, FAMILY_ATTACKS, strict=True)):
+        make_rule = lambda hparams, position=position: rules[position]()
+        alone = compile_chunk(workload.simulation(rule=make_rule, attack=forgers[position]()), None)
+        branched = shared._replace(branch=Branch(jnp.int32(position), jnp.int32(position)))
+        timings = measure.time_interleaved(
+            [
+                partial(measure.seconds_of, alone, inputs, shared),
+                partial(measure.seconds_of, together, inputs, branched),
+            ],
+            2 if tiny else 5,
+        )
+        result["pairs"][f"{rule}, {attack}"] = {
+            "compile_seconds": alone.trace_seconds + alone.compile_seconds,
+            "round_seconds": timings[0].median / num_rounds,
+            "slowdown": timings[1].median / timings[0].median,
+        }
+    return result
 
 
 def _measured_memory() -> dict[str, int | None]:

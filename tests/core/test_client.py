@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedsim.core.client import client_loss, lockstep_max
 from fedsim.core.local import LocalSGD, random_order
@@ -158,6 +160,16 @@ def test_random_order_with_num_first_is_a_prefix(count):
     orders = jax.jit(jax.vmap(lambda key: (random_order(key, count, 40), random_order(key, count, 40, 7))))
     whole, first = orders(jax.random.split(jax.random.key(1), 50))
     np.testing.assert_array_equal(first, whole[:, :7])
+
+
+@given(seed=st.integers(0, 2**31 - 1), num_slots=st.sampled_from([1, 7, 96, 512]), share=st.floats(0, 1))
+@settings(max_examples=100, deadline=None)
+def test_random_order_sorts_uniform_draws(seed, num_slots, share):
+    """Small orders are sorted as integers: a stable sort of the same draws as numbers gives the same."""
+    key, num_examples = jax.random.key(seed), round(share * num_slots)
+    draws = np.asarray(jax.random.uniform(key, (num_slots,)))[:num_examples]
+    expected = [*np.argsort(draws, kind="stable"), *range(num_examples, num_slots)]
+    assert random_order(key, jnp.int32(num_examples), num_slots).tolist() == expected
 
 
 def test_random_order_is_uniform():

@@ -17,9 +17,6 @@ from fedsim.core.method import Method, MethodFunction
 from fedsim.core.server import Server, ServerKeys
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
 
-Info = Mapping[str, jax.ShapeDtypeStruct]
-"""Names, shapes and types of the scalars that a rule reports in a round."""
-
 
 class Branch(NamedTuple):
     """The rule and the attack of all runs that are mapped together."""
@@ -58,7 +55,7 @@ class MethodFamily:
     """Builds each of the servers."""
     attacks: Sequence[Callable[[HParams], Attack]]
     """Builds each of the attacks."""
-    infos: Sequence[Info]
+    infos: Sequence[Mapping[str, jax.ShapeDtypeStruct]]
     """The scalars that the rule of each server reports; empty if there is only one server."""
     root_training: Sequence[bool]
     """Whether the rule of each server trains on root data; empty if there is only one."""
@@ -90,11 +87,16 @@ def info_name(position: int, name: str) -> str:
 
 
 def _switch_servers(
-    servers: Sequence[Server], index: Array, infos: Sequence[Info], root_training: Sequence[bool]
+    servers: Sequence[Server],
+    index: Array,
+    infos: Sequence[Mapping[str, jax.ShapeDtypeStruct]],
+    root_training: Sequence[bool],
 ) -> Server:
     """The server at `index`; its state is a tuple with a slot for each of `servers`."""
     if len(servers) == 1:
         return servers[0]
+
+    all_info = {info_name(position, name): shape for position, info in enumerate(infos) for name, shape in info.items()}
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
         return tuple(server.init(variables, num_examples, losses) for server in servers)
@@ -102,11 +104,7 @@ def _switch_servers(
     def aggregate(
         report: CohortReport, state: PyTree, keys: ServerKeys, evaluate_root: Callable[[], RootEvaluator]
     ) -> tuple[Aggregate, PyTree]:
-        zeros = {
-            info_name(position, name): jnp.zeros(shape.shape, shape.dtype)
-            for position, info in enumerate(infos)
-            for name, shape in info.items()
-        }
+        zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in all_info.items()}
 
         def branch(position: int) -> Callable[..., tuple[Aggregate, PyTree]]:
             def run(report: CohortReport, state: PyTree) -> tuple[Aggregate, PyTree]:
@@ -138,7 +136,7 @@ def _switch_servers(
     def client_weights(state: PyTree) -> PyTree:
         return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
 
-    return Server(init, aggregate, observe_losses, client_weights, hoist_root_training)
+    return Server(init, aggregate, observe_losses, client_weights, hoist_root_training, all_info)
 
 
 def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:

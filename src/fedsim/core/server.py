@@ -1,6 +1,6 @@
 """The server's part of a round: pre-aggregators, the rule, and the optimizer's step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -35,6 +35,8 @@ class Server(NamedTuple):
     """`(state) -> alpha [N]`, or None if the rule keeps no weights of all clients."""
     hoist_root_training: Callable[[Callable[[], RootEvaluator]], Callable[[], RootEvaluator]] = keep_root_training
     """`(evaluate_root) -> evaluate_root` whose training happens here, once, whatever calls it in branches or loops."""
+    info: Mapping[str, jax.ShapeDtypeStruct] | None = None
+    """Names, shapes and types of the scalars that the rule reports; None if only tracing it shows them."""
 
 
 def make_server(rule: Aggregator, pre_aggregators: Sequence[PreAggregator]) -> Server:

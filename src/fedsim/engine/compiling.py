@@ -25,7 +25,7 @@ from fedsim.engine.inputs import (
     make_run_inputs,
 )
 from fedsim.engine.layout import RUNS, Layout
-from fedsim.engine.programs import RunFunctions, make_mesh
+from fedsim.engine.programs import RunFunctions, cut_batches, make_mesh
 
 
 class DeviceInputs(NamedTuple):
@@ -114,11 +114,7 @@ class GroupCompiler:
 
     def _cut(self, runs: PyTree) -> list[PyTree]:
         """The batches of `runs` [S, ...] on the devices."""
-        if self.num_batches == 1:
-            return [jax.device_put(runs, self._by_run)]
-        starts = range(0, len(self._configs), self.batch_size)
-        batch = lambda start: jax.tree.map(lambda a: a[start : start + self.batch_size], runs)
-        return [jax.device_put(batch(start), self._by_run) for start in starts]
+        return [jax.device_put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
 
     @cached_property
     def shapes(self) -> InputShapes:
@@ -254,11 +250,10 @@ def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
 
 
 class BackgroundCompiler:
-    """Compiles the next family in a thread while this group runs; a context that stops its threads at its end."""
+    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
 
     def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
-        # Two threads: at the start nothing runs, and the second family need not wait for the first one.
-        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(2)
+        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
         self._leaders: dict[Family, GroupCompiler] = {}
 
     def __enter__(self) -> "BackgroundCompiler":

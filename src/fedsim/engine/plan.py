@@ -99,10 +99,11 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             datasets[choice] = build.dataset(config)
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with build.plugin_errors(runs):
-        for members in group_runs(runs):
+        grouped = group_runs(runs)
+        for members in grouped:
             configs = [runs[position] for position in members]
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
-        groups = _make_groups(runs, 0, datasets, machine)
+        groups = _make_groups(runs, grouped, datasets, machine)
     return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
 
 
@@ -111,18 +112,21 @@ def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
     others = sorted(set(range(len(plan.runs))) - set(completed))
     runs = [plan.runs[position] for position in (*completed, *others)]
     with build.plugin_errors(runs):
-        return replace(plan, runs=runs, groups=_make_groups(runs, len(completed), plan.datasets, Machine.current()))
+        added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
+        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, Machine.current()))
 
 
 def _make_groups(
-    runs: Sequence[Config], first: int, datasets: dict[DataChoice, FederatedDataset], machine: Machine
+    runs: Sequence[Config],
+    grouped: Sequence[Sequence[int]],
+    datasets: dict[DataChoice, FederatedDataset],
+    machine: Machine,
 ) -> list[Group]:
-    """Groups the `runs` from the position `first` on, in parts whose runs fit into half of the memory."""
+    """The groups with these positions in `runs`, in parts whose runs fit into half of the memory."""
     available = SHARE_OF_MEMORY * machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
     groups: list[Group] = []
     layouts: dict[Hashable, Layout] = {}  # chosen once, so that groups on different splits can share a program
-    for members in group_runs(runs[first:]):
-        positions = [first + member for member in members]
+    for positions in grouped:
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
         max_runs = max(1, int(available) // max(run_bytes(configs, dataset)))

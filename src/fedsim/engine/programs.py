@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -111,3 +112,12 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
     types = (jax.sharding.AxisType.Auto,) * 2
     chosen = (jax.devices() if devices is None else devices)[: math.prod(shape)]
     return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=chosen)
+
+
+def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
+    """`runs` [S, ...] in batches of `size`; the last run fills up the last batch."""
+    num_runs = jax.tree.leaves(runs)[0].shape[0]
+    if num_runs == size:
+        return [runs]
+    batches = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
+    return [jax.tree.map(lambda a, batch=batch: a[batch], runs) for batch in batches]

@@ -1,0 +1,221 @@
+"""Families: rules and attacks are data of one program; every run's rows are those of its own program, bit for bit."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, memory, run_plan
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.runs.folder import RunFolder
+from tests.conftest import Stop, check_equal
+
+PLUGINS = '''
+"""A rule with a state, a traced setting and a scalar to record, and an attack with a state."""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+import fedsim
+from fedsim.core.settings import Scalar, Traced
+
+
+def slow_mean(*, decay: Annotated[Scalar, Traced(ge=0, lt=1), "share of the previous aggregate"] = 0.5):
+    def init(variables, num_examples, losses):
+        return jax.tree.map(jnp.zeros_like, variables)
+
+    def aggregate(state, report, key):
+        weights = report.valid / jnp.maximum(report.valid.sum(), 1)
+        mean = jax.tree.map(lambda u: jnp.tensordot(weights, u, 1), report.updates)
+        update = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state, mean)
+        return fedsim.Aggregate(update, weights, {"num_valid": report.valid.sum()}), update
+
+    return fedsim.Aggregator(init, aggregate, lambda state: None)
+
+
+def growing_flip():
+    def forge(state, context, key):
+        return jax.tree.map(lambda u: -(1 + state) * u, context.report.updates), state + 0.5
+
+    return fedsim.Attack(init=lambda variables, num_examples: jnp.float32(0), forge_updates=forge)
+'''
+GRID = """
+name = "family"
+[data]
+num_clients = 6
+num_train = 120
+num_test = 60
+partition = "dirichlet"
+[mlp]
+hidden_sizes = [4]
+[client]
+batch_size = 8
+[server]
+cohort_size = 6
+num_rounds = 4
+eval_every = 2
+num_byzantine = "corrupted"
+[engine]
+client_width = 2
+run_width = 2
+[[sweep]]
+server.aggregator = ["fedavg", "trimmed_mean", "foolsgold", "arfl", "plugins.py:slow_mean"]
+attack.kind = ["sign_flip", "mimic", "fake_loss", "plugins.py:growing_flip"]
+corruption.fraction = [0.17, 0.34, 0.5]
+seed = [0, 1]
+"""
+FAMILY = GRID.partition("[[sweep]]")[0]
+RUN = """
+import sys
+from pathlib import Path
+from fedsim.config.toml import read
+from fedsim.engine import make_plan, run_plan
+run_plan(make_plan(read(Path("grid.toml"))), Path(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def directory(tmp_path_factory):
+    """A working directory with the plug-ins and the configuration."""
+    directory = tmp_path_factory.mktemp("families")
+    (directory / "plugins.py").write_text(PLUGINS)
+    (directory / "grid.toml").write_text(GRID)
+    before = Path.cwd()
+    os.chdir(directory)
+    yield directory
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def plan(directory):
+    return make_plan(fedsim.load("grid.toml"))
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """The groups that were compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        groups, lower = [], GroupCompiler.lower
+        patch.setattr(GroupCompiler, "lower", lambda self: groups.append(self) or lower(self))
+        yield groups
+
+
+@pytest.fixture(scope="module")
+def folder(plan, directory, compiled):
+    return run_plan(plan, directory / "undisturbed")
+
+
+def rows(folder: RunFolder, kind: str, runs: range):
+    """The rows of `runs`, without their numbers and without the columns that show what is swept in the folder."""
+    table = folder.read(kind).to_pandas()
+    swept = ["run", *(name for name in table if "." in name)]
+    return table[table["run"].isin(runs)].drop(columns=swept).reset_index(drop=True)
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", RUN, *arguments], env={**os.environ, **environment})
+
+
+def test_a_grid_with_plugins_is_one_program(plan, folder, compiled):
+    assert len(plan.groups) == 20
+    assert len(set(plan.families)) == len(compiled) == 1
+    assert str(plan.families[0]) == "5 rules x 4 attacks"
+    assert not folder.read("rounds").to_pandas()["diverged"].any()
+
+
+@pytest.mark.parametrize(
+    ("rule", "attack"),
+    [(0, 2), (2, 1), (3, 2), (4, 3)],
+    ids=["fedavg under forged losses", "foolsgold under mimic", "arfl under forged losses", "both from plug-ins"],
+)
+def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attack):
+    run = 24 * rule + 6 * attack  # the first of the pair's six runs
+    first = folder.read_manifest()["runs"][run]
+    names = {key: first[key] for key in ("server.aggregator", "attack.kind")}
+    sweep = {"corruption.fraction": fedsim.sweep([0.17, 0.34, 0.5]), "seed": fedsim.sweep([0, 1])}
+    alone = make_plan(parse(FAMILY, names | sweep))
+    assert not alone.families[0].has_branches
+    own = run_plan(alone, directory / f"alone-{rule}-{attack}")
+    for kind in ("rounds", "clients", "info"):
+        assert rows(own, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
+    assert (own.read("info").num_rows > 0) == (rule == 4)
+
+
+def test_killed_in_a_group_and_resumed(plan, folder, directory):
+    path = directory / "killed"
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path, [Stop(calls=25)], checkpoint_seconds=0)
+    assert 0 < len(list((path / "groups").glob("*.json"))) < 20
+    check_equal(run_plan(plan, path, checkpoint_seconds=0), folder)
+
+
+def test_two_processes_share_a_folder(folder, directory):
+    processes = [start("shared"), start("shared")]
+    assert [process.wait(300) for process in processes] == [0, 0]
+    check_equal(RunFolder(directory / "shared"), folder)
+
+
+def test_four_devices(folder, directory):
+    assert start("four", JAX_NUM_CPU_DEVICES="4").wait(300) == 0
+    check_equal(RunFolder(directory / "four"), folder)
+
+
+def test_rules_that_measure_losses_after_the_server_step_share_a_program(directory):
+    settings = {"client.loss_at": "aggregated", "server.pre_aggregators": fedsim.sweep([[], ["bucketing"]])}
+    together = make_plan(parse(FAMILY, settings | {"server.aggregator": fedsim.sweep(["arfl", "median"])}))
+    assert len(together.groups) == 4
+    assert len(set(together.families)) == 1
+    folder = run_plan(together, directory / "aggregated")
+    for run, config in enumerate(together.runs):
+        names = {"server.aggregator": config.server.aggregator, "client.loss_at": "aggregated"}
+        alone = parse(FAMILY, names | {"server.pre_aggregators": list(config.server.pre_aggregators)})
+        own = run_plan(make_plan(alone), directory / f"aggregated-{run}")
+        for kind in ("rounds", "clients"):
+            assert rows(own, kind, range(1)).equals(rows(folder, kind, range(run, run + 1)))
+
+
+def test_splits_share_a_program(directory):
+    plan = make_plan(parse(FAMILY, {"data.seed": fedsim.sweep([0, 1])}))
+    assert len({dataset.max_num_examples for dataset in plan.datasets.values()}) > 1
+    assert len(plan.groups) == 2
+    assert len(set(plan.families)) == 1
+    folder = run_plan(plan, directory / "splits")
+    for seed in range(2):
+        own = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / f"split-{seed}")
+        for kind in ("rounds", "clients"):
+            assert rows(own, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
+
+
+def test_a_large_state_has_its_own_program(monkeypatch):
+    rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "foolsgold"]), "attack.kind": "sign_flip"}
+    plan = make_plan(parse(FAMILY, rules | {"corruption.fraction": 0.5}))
+    monkeypatch.setattr(memory, "available", lambda: 10_000)
+    fedavg, median, foolsgold = plan.families
+    assert fedavg is median
+    assert fedavg.reason == ""
+    assert not foolsgold.has_branches
+    assert foolsgold.reason == "the state of foolsgold takes 0 MiB in 1 runs"
+
+
+def test_rules_without_losses_do_not_wait_for_losses():
+    rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "arfl"]), "record.losses": False}
+    fedavg, median, arfl = make_plan(parse(FAMILY, rules)).families
+    assert fedavg is median
+    assert "losses" in arfl.reason
+
+
+def test_a_longer_plan_with_another_rule_continues_the_states_of_the_first(directory):
+    rules = lambda *names: {"server.aggregator": fedsim.sweep(names), "record.final_states": True}
+    path = directory / "extended"
+    run_plan(make_plan(parse(FAMILY, rules("foolsgold", "arfl"))), path)
+    longer = rules("foolsgold", "median", "arfl") | {"server.num_rounds": 6}
+    folder = run_plan(make_plan(parse(FAMILY, longer)), path, extend=True)
+    fresh = run_plan(make_plan(parse(FAMILY, longer)), directory / "fresh")
+    for run, same in ((0, 0), (1, 2), (2, 1)):  # the new rule comes last
+        assert rows(folder, "rounds", range(run, run + 1)).equals(rows(fresh, "rounds", range(same, same + 1)))
