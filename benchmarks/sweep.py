@@ -8,6 +8,10 @@ Total seconds are from the start of the first process to the end of the last, wi
 seconds are the time in compiled code; for `processes`, their sum over the number of processes at a time. Prints one
 JSON line for each workload, S and way. `total_ratio` and `steady_ratio` are relative to `together`.
 
+`--plan CONFIG ...` measures instead what `fedsim run CONFIG` does before its first round, in seconds by part: `runs`
+resolves the runs; `plan` loads the data, checks and groups the runs and chooses layouts; `families` finds the groups
+that share a program; `manifest` makes the folder's manifest; `inputs` makes keys and corrupted data of all groups.
+
 Workloads: `W3` of `workloads.py` with 200 rounds a run, and `cnn`, the CIFAR-10 CNN on 20 clients x 50 images, K 5,
 B 10, with 10 rounds. The layout (lockstep, devices) is what fedsim chooses for S runs and, in the other ways, for one.
 """
@@ -22,7 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +35,16 @@ import workloads
 from jax.sharding import PartitionSpec as P
 from workloads import Workload
 
+import fedsim
 from fedsim.core.types import PyTree
-from fedsim.engine import devices
+from fedsim.engine import devices, make_plan
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
+from fedsim.engine.manifest import make_manifest
 from fedsim.engine.programs import cut_batches
 from fedsim.models import Cifar10CNN
+
+Value = TypeVar("Value")
 
 WAYS = ("together", "in_turn", "processes")
 MAX_REPEATED = 4  # more processes than this are measured once
@@ -90,17 +98,41 @@ def main() -> None:
         choices=["together", "in_turn"],
         help="train S runs of one workload in this process, and print the seconds compiling and running",
     )
+    parser.add_argument("--plan", nargs="+", type=Path, metavar="CONFIG", help="measure planning of configurations")
     parser.add_argument("--first-run", type=measure.nonnegative, default=0, help="with --alone: number of the first")
     options = parser.parse_args()
     if options.alone and (len(options.workloads) != 1 or len(options.runs) != 1):
         parser.error("--alone: must have one of --workloads and one of --runs")
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes share an accelerator
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-    for name in options.workloads:
+    for path in options.plan or ():
+        measure.line(options.out, benchmark="plan", **time_plan(path))
+    for name in [] if options.plan else options.workloads:
         if options.alone:
             alone(SETTINGS[name], options)
         else:
             measure_workload(name, options)
+
+
+def time_plan(path: Path) -> dict[str, Any]:
+    """Seconds of the parts of `fedsim run` before its first round, without compiling."""
+    devices.use_one_per_core()
+    seconds, experiment = {}, fedsim.load(path)
+
+    def timed(part: str, function: Callable[[], Value]) -> Value:
+        started = time.perf_counter()
+        result = jax.block_until_ready(function())
+        seconds[part] = time.perf_counter() - started
+        return result
+
+    plan = make_plan(experiment)  # imports what it needs, and loads the data
+    timed("runs", experiment.runs)
+    plan = timed("plan", lambda: make_plan(experiment))
+    families = timed("families", lambda: plan.families)
+    timed("manifest", lambda: make_manifest(plan))
+    timed("inputs", lambda: [plan.compiler(number).place().batches[-1].key for number in range(len(plan.groups))])
+    numbers = {"runs": len(plan.runs), "groups": len(plan.groups), "programs": len(set(families))}
+    return {"config": path.name, **numbers, "seconds": seconds}
 
 
 def measure_workload(name: str, options: argparse.Namespace) -> None:

@@ -159,7 +159,6 @@ def compile_family(name: str, family_name: str) -> dict[str, Any]:
         "compile_seconds": compiled - traced,
         "memory_mebibytes": program.memory_analysis().temp_size_in_bytes / 2**20,
         "conditionals": {str(size): number for size, number in sorted(branches.items())},
-        "index_shapes": dict(Counter(re.findall(r"conditional\((\w+\[\S*?\])", text))),
     }
 
 

@@ -112,13 +112,13 @@ def test_settings_that_do_not_fit_the_data_are_refused(tmp_path):
     config = Config(client=ClientConfig(augmentation="shift_flip"), server=ServerConfig(cohort_size=1))
     vectors = fedsim.from_arrays(np.zeros((4, 3)), np.arange(4), [0, 0, 1, 1], np.zeros((2, 3)), np.arange(2))
     with pytest.raises(ConfigError, match=r"^client\.augmentation: .*shift_flip"):
-        checks.check_fit(config, vectors)
+        checks.check_inputs(config, vectors)
     integers = fedsim.from_arrays(
         np.zeros((4, 3), int), np.arange(4), [0, 0, 1, 1], np.zeros((2, 3), int), np.arange(2)
     )
     noisy = Config(corruption=CorruptionConfig(kind="noisy", fraction=0.5), server=ServerConfig(cohort_size=1))
     with pytest.raises(ConfigError, match=r"^corruption\.kind: noisy: .*float32"):
-        checks.check_fit(noisy, integers)
+        checks.check_corruption(noisy, integers)
 
 
 def predicted(variables, x):

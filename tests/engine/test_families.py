@@ -192,6 +192,18 @@ def test_splits_share_a_program(directory):
             assert rows(own, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
 
 
+def test_runs_of_a_later_batch_may_change_more_data(directory):
+    """The first batches are clean, and train on the shared labels; the last one has labels of its own."""
+    kinds = {"corruption.kind": fedsim.sweep(["none", "flipping"]), "corruption.fraction": 0.5}
+    plan = make_plan(parse(FAMILY, kinds | {"seed": fedsim.sweep([0, 1, 2])}))
+    assert len(plan.groups) == 1
+    folder = run_plan(plan, directory / "batches")
+    for kind, runs in (("none", range(3)), ("flipping", range(3, 6))):
+        alone = parse(FAMILY, kinds | {"corruption.kind": kind, "seed": fedsim.sweep([0, 1, 2])})
+        own = run_plan(make_plan(alone), directory / f"batches-{kind}")
+        assert rows(own, "clients", range(3)).equals(rows(folder, "clients", runs))
+
+
 def test_a_large_state_has_its_own_program(monkeypatch):
     rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "foolsgold"]), "attack.kind": "sign_flip"}
     plan = make_plan(parse(FAMILY, rules | {"corruption.fraction": 0.5}))

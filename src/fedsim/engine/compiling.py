@@ -61,7 +61,7 @@ class Executables(NamedTuple):
 class GroupCompiler:
     """Compiles the programs of the runs `configs` with `layout` for the first of `devices` (default: JAX's).
 
-    Groups of a `family` have the same programs (`share`); a group without one has its own.
+    Groups of a `family` have the same programs (`follow`); a group without one has its own.
     """
 
     def __init__(
@@ -122,9 +122,12 @@ class GroupCompiler:
         if self._leader is not None:
             return self._leader.shapes
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
-        configs, hparams = self._configs[: self.batch_size], jax.tree.map(self._first_batch, self._hparams)
-        make = lambda train: make_run_inputs(configs, hparams, train, self._dataset.spec)
-        runs = _shapes(jax.eval_shape(make, shared.train), self._by_run)
+
+        def first_batch(train: ClientData) -> RunInputs:
+            runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
+            return jax.tree.map(self._first_batch, runs)
+
+        runs = _shapes(jax.eval_shape(first_batch, shared.train), self._by_run)
         if self._backdoors is None:
             return InputShapes(shared, evaluation, runs, None)
         examples, trigger_ids = self._backdoors

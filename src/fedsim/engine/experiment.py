@@ -115,7 +115,7 @@ def _run_group(
         observe = _broadcast([*observers, FolderWriter(folder, checkpoints)])
         observe(plan.status(number, "compiling"))
         try:
-            with build.plugin_errors(configs):
+            with build.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
                 compiler = background.take(number)
                 if (following := _next_family(plan, number, folder)) is not None:
                     background.start(following)

@@ -38,7 +38,7 @@ class GroupRun:
         self._check_labels(inputs)
         if self._config.record.data:
             self._record_data(inputs)
-        with build.plugin_errors(self._configs):
+        with build.plugin_errors(self._plan.runs):
             self._check_memory()
             executables, compile_seconds = self._compiler.compile()
 

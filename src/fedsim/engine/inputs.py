@@ -1,6 +1,6 @@
 """What a group's runs read: data that they share, and what differs between them."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -65,18 +65,21 @@ class EvaluationData(NamedTuple):
 
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
     """The fields of the clients' data that the corruptions of the runs change."""
-    kinds = {_corruption_config(config) for config in configs}
-    return frozenset({"corrupted"}).union(*(build.corruption(kind).changed_fields for kind in kinds))
+    return _all_changed_fields({_corruption_config(config) for config in configs})
+
+
+def _all_changed_fields(corruptions: Iterable[Config]) -> frozenset[str]:
+    return frozenset({"corrupted"}).union(*(build.corruption(config).changed_fields for config in corruptions))
 
 
 def make_run_inputs(configs: Sequence[Config], hparams: HParams, data: ClientData, spec: DataSpec) -> RunInputs:
     """The inputs of the runs `configs` with the traced numbers `hparams` [S] and the clean `data`, corrupted."""
-    changed = changed_fields(configs)
     seeds = np.asarray([config.seed for config in configs], np.int32)
     keys = _make_keys(seeds)
     slots_of: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
         slots_of.setdefault(_corruption_config(config), []).append(slot)
+    changed = _all_changed_fields(slots_of)
     parts = []
     for config, slots in slots_of.items():
         numbers = np.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
@@ -115,9 +116,18 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
 
 
 def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
-    """`runs` [S, ...] in batches of `size`; the last run fills up the last batch."""
-    num_runs = jax.tree.leaves(runs)[0].shape[0]
+    """`runs` [S, ...] in batches of `size`, on the host; the last run fills up the last batch."""
+    leaves, structure = jax.tree.flatten(runs)
+    num_runs = leaves[0].shape[0]
     if num_runs == size:
         return [runs]
-    batches = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
-    return [jax.tree.map(lambda a, batch=batch: a[batch], runs) for batch in batches]
+    is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    on_host = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, is_key, strict=True)]
+
+    def batch(positions: np.ndarray) -> PyTree:
+        taken = [a[positions] for a in on_host]
+        taken = [jax.random.wrap_key_data(a) if key else a for a, key in zip(taken, is_key, strict=True)]
+        return jax.tree.unflatten(structure, taken)
+
+    positions = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
+    return list(map(batch, positions))
