@@ -43,6 +43,7 @@ CLOCK = 1.5e9  # of a TPU v5e
 ROW = ("target", "network", "width", "precision")
 GRID = Path(__file__).parents[1] / "configs" / "robustness" / "grid.toml"
 FAMILIES = {  # rules, attacks; None: all of the grid
+    "pair": (["trimmed_mean"], ["alie"]),
     "small": (["fedavg", "trimmed_mean", "rfa", "arfl"], ["sign_flip", "alie", "fake_loss"]),
     "attacks": (["trimmed_mean"], None),
     "grid": (None, None),

@@ -144,7 +144,7 @@ result = fedsim.run(experiment, progress=False)
 
 # %%
 manifest = result.folder.read_manifest()
-print(f"{len(experiment.runs())} runs in {len(manifest['plan'])} programs, one for each rule")
+print(f"{len(experiment.runs())} runs in {len(manifest['plan'])} groups, one for each rule")
 print(result)
 
 # %% [markdown]

@@ -9,7 +9,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # also where compilers for accelerators are installed
-# Most of the time goes into compiling tiny programs, which LLVM need not optimise, nor XLA send through MLIR: a flag
+# Most of the time goes into compiling tiny programs, which LLVM need not optimize, nor XLA send through MLIR: a flag
 # that later versions do not know, which ends the process.
 os.environ.setdefault(
     "XLA_FLAGS",

@@ -18,7 +18,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 @pytest.fixture
 def execute(monkeypatch, tmp_path):
-    """Executes a notebook like Jupyter, in a folder of its own; returns its variables."""
+    """Executes a notebook like Jupyter, in a separate folder; returns its variables."""
     for script in FOLDER.glob("*.py"):
         shutil.copy(script, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The README: one screen, whose Python runs as it stands, and whose commands are there."""
+"""The README: it fits on one screen, its Python runs unchanged, and its commands exist."""
 
 from tests.docs.pages import ROOT, blocks, text_of
 
@@ -13,7 +13,7 @@ def test_two_lines_run_an_experiment(tmp_path, monkeypatch):
     assert namespace["final"].between(0.1, 1).all()
 
 
-def test_it_is_one_screen():
+def test_the_readme_fits_on_one_screen():
     assert len(text_of("README.md").splitlines()) <= 150
     (block,) = blocks("README.md", "python")
     assert len(block.text.splitlines()) <= 10
@@ -23,5 +23,5 @@ def test_a_newcomers_two_commands():
     start, test = (block.text for block in blocks("README.md", "sh"))
     assert start.endswith("fedsim run configs/quickstart.toml\n")
     assert (ROOT / "configs" / "quickstart.toml").exists()
-    assert test.startswith("python3 ")  # .ci/run looks for it so
+    assert test.startswith("python3 ")  # the form that .ci/run searches for
     assert test.endswith("pytest\n")

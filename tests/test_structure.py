@@ -1,4 +1,4 @@
-"""The order of packages and modules, and what an import costs."""
+"""The order of packages and modules, and the cost of imports."""
 
 import ast
 import subprocess
@@ -12,11 +12,11 @@ import fedsim.engine
 
 SOURCE = Path(fedsim.__file__).parent
 RULES = {"aggregators", "attacks", "corruption", "algorithms", "models"}
-# A package imports from those before it alone, and rules not even from each other.
+# A package imports only from packages before it; rules do not import each other.
 AFTER_RULES = ("config", "datasets", "runs", "report", "engine", "paper", "terminal", "api", "cli")
 PACKAGES = ["core", *sorted(RULES), *AFTER_RULES]
 LEAVES = {"errors", "version", "interrupts"}  # modules that import nothing of fedsim
-INSIDE = {  # the same of the modules of a package
+INSIDE = {  # the same for the modules of a package
     "core": (
         "settings backend types contracts options delay flops trees server method branches sorting_networks sorting "
         "corrupt task client local waves root reports evaluate simulation"
@@ -35,16 +35,16 @@ HEAVY = "sklearn matplotlib pyarrow msgspec orbax tensorflow_datasets scipy rich
 
 
 def imports(path: Path) -> list[str]:
-    """Everything of fedsim that a file imports anywhere in it, dotted and without the leading "fedsim."."""
-    found = []
+    """All imports of fedsim in a file, dotted and without the leading "fedsim."."""
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             if node.module and node.module.split(".")[0] == "fedsim":
-                found += [f"{node.module}.{alias.name}" for alias in node.names]
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] == "fedsim"]
-    return [name.removeprefix("fedsim.") for name in found]
+            names += [alias.name for alias in node.names if alias.name.split(".")[0] == "fedsim"]
+    return [name.removeprefix("fedsim.") for name in names]
 
 
 FILES = {path.relative_to(SOURCE): imports(path) for path in sorted(SOURCE.rglob("*.py"))}
@@ -54,54 +54,60 @@ def package(name: str) -> str:
     return name.split(".")[0]
 
 
-def of_package(name: str):
+def files_of_package(name: str):
     """(module, imports) of the files of a package."""
-    parts = {path.with_suffix("").parts: found for path, found in FILES.items()}
-    return [(module[:2][-1], found) for module, found in parts.items() if module[0] == name]
+    parts = {path.with_suffix("").parts: import_names for path, import_names in FILES.items()}
+    return [(module[:2][-1], import_names) for module, import_names in parts.items() if module[0] == name]
 
 
 def test_every_file_has_its_place():
     names = {path.with_suffix("").parts[0] for path in FILES}
     assert names == {*PACKAGES, *LEAVES, "testing", "__init__", "__main__"}
     for name, order in INSIDE.items():
-        assert {module for module, _ in of_package(name)} == {"__init__", *order.split()}
+        assert {module for module, _ in files_of_package(name)} == {"__init__", *order.split()}
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_imports_from_those_before_it(name):
     allowed = {name, *LEAVES, *PACKAGES[: PACKAGES.index(name)]} - (RULES - {name} if name in RULES else set())
-    for module, found in of_package(name):
-        above = {package(one) for one in found} - allowed
+    for module, import_names in files_of_package(name):
+        above = {package(target) for target in import_names} - allowed
         assert not above, f"{name}/{module}.py imports {above}"
 
 
 @pytest.mark.parametrize("name", INSIDE)
 def test_a_module_imports_from_those_before_it(name):
     order = INSIDE[name].split()
-    for module, found in of_package(name):
-        inner = {one.split(".")[1] for one in found if package(one) == name} & set(order)
+    for module, import_names in files_of_package(name):
+        inner = {target.split(".")[1] for target in import_names if package(target) == name} & set(order)
         above = inner - set(order[: order.index(module)] if module in order else order)
         assert not above, f"{name}/{module}.py imports {above}"
 
 
-def test_leaves_import_nothing_and_contract_checks_little():
+def test_leaves_import_nothing_and_contract_checks_import_little():
     assert not any(FILES[Path(f"{leaf}.py")] for leaf in LEAVES)
-    for _, found in of_package("testing"):
-        assert {package(one) for one in found} <= {"testing", "core", "aggregators"}  # an attack needs a rule to face
+    for _, import_names in files_of_package("testing"):
+        assert {package(target) for target in import_names} <= {
+            "testing",
+            "core",
+            "aggregators",
+        }  # attacks need a rule to attack
 
 
 def test_names_become_objects_in_one_place():
-    """What a name stands for is known to the configuration, and made in engine/build.py alone."""
-    for path, found in FILES.items():
-        makers = {one for one in found if package(one) == "config" and one.rpartition(".")[2] in MAKERS}
+    """Configurations contain only names; only engine/build.py builds the objects."""
+    for path, import_names in FILES.items():
+        makers = {
+            target for target in import_names if package(target) == "config" and target.rpartition(".")[2] in MAKERS
+        }
         if path.parts[0] != "config" and path != Path("engine", "build.py"):
             assert not makers, f"{path} imports {makers}"
 
 
-def test_pages_know_only_the_face_of_the_engine():
+def test_paper_imports_only_the_public_engine():
     known = {"engine", *(f"engine.{name}" for name in fedsim.engine.__all__)}
-    for module, found in of_package("paper"):
-        above = {one for one in found if package(one) == "engine"} - known
+    for module, import_names in files_of_package("paper"):
+        above = {target for target in import_names if package(target) == "engine"} - known
         assert not above, f"paper/{module}.py imports {above}"
 
 
@@ -116,7 +122,7 @@ def test_import_takes_jax_flax_optax_chex_numpy_and_nothing_else():
 
 
 def test_configurations_are_read_without_jax_programs_or_tables():
-    """`fedsim config` and a mistake in a file come at once."""
+    """`fedsim config` and errors in a file appear without delay."""
     show = "print(*{m.split('.')[0] for m in sys.modules})"
     program = f"import sys; from fedsim.config.toml import parse; parse(''); {show}"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -104,16 +104,16 @@ def test_multi_krum_matches_loops(seed, k, f, num_selected):
     rng = np.random.default_rng(seed)
     updates, num_examples, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
     updates[~valid] = 0
-    got = multi_krum_weights(f, num_selected, report_of(updates, num_examples, valid))
+    actual = multi_krum_weights(f, num_selected, report_of(updates, num_examples, valid))
     if not valid.any():
-        assert got.sum() == 0
+        assert actual.sum() == 0
         return
-    np.testing.assert_allclose(got, krum(updates, num_examples, valid, f, num_selected), atol=1e-6)
+    np.testing.assert_allclose(actual, krum(updates, num_examples, valid, f, num_selected), atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e5, 1e8])
 def test_one_huge_update_does_not_affect_distances_between_others(scale):
-    """Around a plain mean, drawn away by it, the others' distances would drown in float32."""
+    """Centered at the plain mean, which the huge update dominates, other distances would be lost in float32."""
     rng = np.random.default_rng(0)
     updates, num_examples, all_valid = 0.1 * rng.normal(size=(10, 200)), np.full(10, 10), np.ones(10, bool)
     updates[0] *= 10 * scale

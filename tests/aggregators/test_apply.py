@@ -25,7 +25,7 @@ RULES += [aggregators.arfl(source="root"), aggregators.norm_clipping(noise_std=0
 
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_are_called_as_the_contract_says(rule):
-    """The rule's own `init` and `measure`, and the arguments of `aggregate`; rules run in test_equivariance."""
+    """The rule's `init` and `measure`, and the arguments of `aggregate`; rules run in test_equivariance."""
     updates = Variables(jnp.where(VALID[:, None], UPDATES, 0))
     losses = jnp.where(VALID, LOSSES, jnp.nan)
     report = CohortReport(jnp.arange(K), jnp.asarray(NUM_EXAMPLES, jnp.int32), losses, updates, jnp.asarray(VALID))

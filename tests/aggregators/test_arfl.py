@@ -28,7 +28,7 @@ def by_bisection(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np
 
 
 def check_kkt(alpha: np.ndarray, losses: np.ndarray, num_examples: np.ndarray, lam: float, tolerance: float) -> None:
-    """Feasible, and L_i + lambda alpha_i / m_i is eta for all with a weight and at least eta for the others."""
+    """Feasible, and L_i + lambda alpha_i / m_i is eta for clients with a weight and at least eta for others."""
     alpha = np.asarray(alpha, np.float64)
     assert (alpha >= 0).all()
     assert alpha.sum() == pytest.approx(1, abs=1e-5)
@@ -110,7 +110,7 @@ def test_nonfinite_losses_and_empty_clients_have_no_weight():
 
 
 def test_losses_are_updated_after_the_weights():
-    """Algorithm 1: the round uses the weights from before; then the cohort's losses replace the old ones."""
+    """Algorithm 1: the round uses the previous weights; then the cohort's losses replace the old ones."""
     rule = arfl(lam=1.0)
     num_examples, losses = jnp.asarray([10, 10, 10, 10]), jnp.asarray([1.0, 1.0, 1.0, 9.0])
     state = rule.init({}, num_examples, losses)
@@ -120,22 +120,24 @@ def test_losses_are_updated_after_the_weights():
     )
     report = report._replace(valid=jnp.asarray([True, False]))
     aggregate, new = rule.aggregate(state, report, jax.random.key(0))
-    np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not answer
-    np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss stays
+    np.testing.assert_allclose(aggregate.weights, [0, 0])  # client 3 had no weight yet, client 1 did not report
+    np.testing.assert_allclose(new.losses, [1, 1, 1, 0.5])  # NaN: the last loss is kept
     np.testing.assert_allclose(new.alpha, arfl_weights(new.losses, num_examples, 1.0)[0])
     assert new.alpha[3] > new.alpha[0]
     _, ruined = rule.aggregate(new, report._replace(losses=jnp.asarray([jnp.inf, 1.0])), jax.random.key(0))
-    assert ruined.alpha[3] == 0  # a loss that is not finite is remembered as such
+    assert ruined.alpha[3] == 0  # a non-finite loss is kept as reported
 
 
 def test_losses_observed_after_aggregation_give_the_same_state():
-    """Either order gives the weights from before; a loss that is not reported yet excludes no client."""
+    """Either order gives the previous weights; a client without a reported loss is not excluded."""
     rule, rng = arfl(lam=0.3), np.random.default_rng(3)
     num_examples, losses = jnp.asarray(rng.integers(5, 50, 9)), jnp.float32(rng.gamma(2, size=9))
     state, ids = rule.init({}, num_examples, losses), jnp.asarray([5, 0, 7, 2])
-    told = jnp.float32([0.2, 3.0, jnp.nan, 1.0])  # client 7 does not answer
+    reported = jnp.float32([0.2, 3.0, jnp.nan, 1.0])  # client 7 does not report
     valid = jnp.asarray([True, True, False, True])
-    report = CohortReport(ids, num_examples[ids], told, {"w": jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)}, valid)
+    report = CohortReport(
+        ids, num_examples[ids], reported, {"w": jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)}, valid
+    )
     at_once, expected = rule.aggregate(state, report, jax.random.key(0))
     later, unchanged = rule.aggregate(state, report._replace(losses=jnp.full(4, jnp.nan)), jax.random.key(0))
     chex.assert_trees_all_equal(later, at_once)

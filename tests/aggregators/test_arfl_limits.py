@@ -1,4 +1,4 @@
-"""ARFL's weights at the ends of what float32 and int32 hold, against rational numbers and float64."""
+"""ARFL's weights at the limits of float32 and int32, against rational arithmetic and float64."""
 
 from fractions import Fraction
 
@@ -17,9 +17,9 @@ solve, total_of = jax.jit(arfl_weights), jax.jit(_total)
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).filter(any), st.integers(0, 31))
 @settings(max_examples=80, deadline=None)
 def test_total_number_of_examples_does_not_overflow(num_examples, shift):
-    """Rounded once where int32 holds the sum, and correct beyond: reports may be forged."""
+    """Rounded once if the sum fits in int32, and correct above: reports may be forged."""
     num_examples = np.right_shift(np.asarray(num_examples), shift)
-    padded = np.zeros(12, np.int32)  # one program for all
+    padded = np.zeros(12, np.int32)  # the same shape for all: compiled once
     padded[: len(num_examples)] = num_examples
     total, expected = int(total_of(padded)), int(num_examples.sum())
     if expected < 2**31:
@@ -37,15 +37,17 @@ def test_weights_sum_to_one_with_huge_forged_numbers_of_examples():
 
 
 def exact_weights(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
-    """alpha_i = m_i [eta - L_i]_+ / lambda in rational numbers, with the one eta that makes them sum to 1."""
-    playing = [i for i in np.argsort(losses, kind="stable").tolist() if np.isfinite(losses[i]) and num_examples[i] > 0]
+    """alpha_i = m_i [eta - L_i]_+ / lambda in rational numbers, with the eta for which they sum to 1."""
+    participating = [
+        i for i in np.argsort(losses, kind="stable").tolist() if np.isfinite(losses[i]) and num_examples[i] > 0
+    ]
     m, value = (
         [int(count) for count in num_examples],
         [Fraction(float(loss)) if np.isfinite(loss) else None for loss in losses],
     )
     lambda_, alpha = Fraction(lam) * sum(m), np.zeros(len(m))
-    for k in range(len(playing), 0, -1):  # the most clients of whom none gets a negative weight
-        best = playing[:k]
+    for k in range(len(participating), 0, -1):  # the largest number of clients without a negative weight
+        best = participating[:k]
         eta = (lambda_ + sum(m[i] * value[i] for i in best)) / sum(m[i] for i in best)
         if eta > value[best[-1]]:
             alpha[best] = [float(m[i] * (eta - value[i]) / lambda_) for i in best]
@@ -55,7 +57,7 @@ def exact_weights(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> n
 
 @st.composite
 def extremes(draw):
-    """12 clients: losses, counts and lambda from anywhere in what they may be."""
+    """12 clients with losses, numbers of examples and lambda from their entire ranges."""
     power = lambda low, high: st.floats(low, high).map(lambda exponent: 10.0**exponent)
     rows = st.lists(
         st.one_of(power(-30, 38), power(-1, 1), st.sampled_from([0.0, 1.0, np.inf])), min_size=12, max_size=12
@@ -76,7 +78,7 @@ def test_alpha_matches_rational_arithmetic_for_every_lambda(problem):
 
 
 def test_huge_lambda_gives_fedavg_and_tiny_the_lowest_loss():
-    """Also where those who play have a billionth of the examples: their margin times lambda leaves float32."""
+    """Even if participating clients have a billionth of the examples: their margin times lambda exceeds float32."""
     losses, num_examples = np.float32([3.0, 1.0, 2.0, np.inf]), np.int32([1, 2, 1, 2 * 10**9])
     np.testing.assert_allclose(solve(losses, num_examples, 1e30)[0], [0.25, 0.5, 0.25, 0], rtol=1e-6)
     np.testing.assert_allclose(solve(losses, num_examples, 1e-30)[0], [0, 1, 0, 0], rtol=1e-6)

@@ -102,15 +102,15 @@ def test_auto_records_lambda_and_keeps_a_majority():
 
 def test_smoothing_is_an_exponential_average():
     rule, plain = arfl(smoothing=0.75), arfl()
-    state, own = rule.init({}, COUNTS, LOSSES), 4.0
+    state, expected = rule.init({}, COUNTS, LOSSES), 4.0
     for loss in (1.0, 0.5, 2.0):
         state = rule.aggregate(state, report_of([0, 3], [jnp.nan, loss]), KEY)[1]
-        own = 0.75 * own + 0.25 * loss
-        np.testing.assert_allclose(state.losses, [1, 2, 3, own], rtol=1e-6)
+        expected = 0.75 * expected + 0.25 * loss
+        np.testing.assert_allclose(state.losses, [1, 2, 3, expected], rtol=1e-6)
     lost = rule.aggregate(state, report_of([3], [jnp.inf]), KEY)[1]
     assert jnp.isinf(lost.losses[3])
     next_state = rule.aggregate(lost, report_of([3], [2.5]), KEY)[1]
-    assert next_state.losses[3] == 2.5  # an infinite loss leaves nothing behind
+    assert next_state.losses[3] == 2.5  # an infinite loss does not affect the average
     last = plain.aggregate(plain.init({}, COUNTS, LOSSES), report_of([3], [2.5]), KEY)[1]
     assert last.losses[3] == 2.5
 
@@ -120,8 +120,8 @@ def test_root_losses_apply_in_the_same_round_and_reported_losses_are_ignored():
     state = rule.init({}, COUNTS, LOSSES)
     assert rule.observe_losses is None
     np.testing.assert_array_equal(state.alpha, np.zeros(4))  # no loss is known yet
-    said = report_of([0, 1, 3], [9.0, 9.0, 0.0], jnp.asarray([1.0, 1.1, 7.0]))
-    aggregate, state = rule.aggregate(state, said, KEY)
+    report = report_of([0, 1, 3], [9.0, 9.0, 0.0], jnp.asarray([1.0, 1.1, 7.0]))
+    aggregate, state = rule.aggregate(state, report, KEY)
     expected = arfl_weights(jnp.asarray([1.0, 1.1, jnp.inf, 7.0]), COUNTS, 0.1)[0]
     np.testing.assert_allclose(state.alpha, expected)
     np.testing.assert_allclose(aggregate.weights, expected[jnp.asarray([0, 1, 3])], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""AutoGM against its two steps by turns in float64, and against what it minimises."""
+"""AutoGM against its two alternating steps in float64, and against its objective."""
 
 import jax
 import numpy as np
@@ -40,7 +40,7 @@ def alternate(x, lam, num_iters, num_steps):
     return weights
 
 
-of = jax.jit(lambda lam, report: autogm(lam=lam).aggregate((), report, KEY)[0])
+aggregate = jax.jit(lambda lam, report: autogm(lam=lam).aggregate((), report, KEY)[0])
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0, 100.0]), st.booleans())
@@ -51,13 +51,13 @@ def test_matches_alternating_steps_in_float64(seed, lam, has_invalid):
     valid = (np.arange(K) != 4) | (not has_invalid)
     expected = np.zeros(K)
     expected[valid] = alternate(x[valid], lam, 10, 10)
-    got = of(lam, report_of(x, valid))
-    np.testing.assert_allclose(got.weights, expected, atol=5e-4)
-    np.testing.assert_allclose(flat(got.update), np.asarray(got.weights, np.float64) @ x, atol=1e-4)
+    actual = aggregate(lam, report_of(x, valid))
+    np.testing.assert_allclose(actual.weights, expected, atol=5e-4)
+    np.testing.assert_allclose(flat(actual.update), np.asarray(actual.weights, np.float64) @ x, atol=1e-4)
 
 
 def test_minimizes_the_objective():
-    """Over z, alpha being the best for each z: L-BFGS from where it ended finds nothing lower."""
+    """Over z, with the optimal alpha for each z: L-BFGS from the result finds no lower value."""
     for seed, lam in [(0, 0.3), (1, 1.0)]:
         x = updates_of(seed, K)
         x[:3] += 4
@@ -67,7 +67,7 @@ def test_minimizes_the_objective():
             alpha = water_level(distances, lam)
             return alpha @ distances + lam * K / 2 * alpha @ alpha
 
-        z = flat(of(lam, report_of(x)).update).astype(np.float64)
+        z = flat(aggregate(lam, report_of(x)).update).astype(np.float64)
         optimum = minimize(objective, z)
         assert objective(z) < objective(x.mean(axis=0)) - 1e-3
         assert objective(z) == pytest.approx(optimum.fun, abs=1e-4)
@@ -78,8 +78,8 @@ def test_large_lambda_gives_the_geometric_median_and_small_excludes_outliers():
     x[[1, 5, 8]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e4
     same = report_of(x)._replace(num_examples=np.full(K, 10))
     median = rfa(num_iters=110, eps=1e-6).aggregate((), same, KEY)[0]
-    np.testing.assert_allclose(of(1e20, same).weights, median.weights, atol=1e-4)
-    near = of(1.0, same)
+    np.testing.assert_allclose(aggregate(1e20, same).weights, median.weights, atol=1e-4)
+    near = aggregate(1.0, same)
     assert not np.asarray(near.weights)[[1, 5, 8]].any()
     honest = np.delete(x, [1, 5, 8], axis=0)
     assert np.linalg.norm(flat(near.update) - honest.mean(axis=0)) < np.linalg.norm(honest, axis=1).mean()
@@ -88,20 +88,20 @@ def test_large_lambda_gives_the_geometric_median_and_small_excludes_outliers():
 def test_permutation_and_translation_and_lambda_scales_with_updates():
     x, order = updates_of(4, K), np.random.default_rng(1).permutation(K)
     x[2] += 5
-    one, other = of(0.5, report_of(x)), of(1.5, report_of(3 * x[order] + 1))
-    np.testing.assert_allclose(other.weights, np.asarray(one.weights)[order], atol=1e-4)
-    np.testing.assert_allclose(flat(other.update), 3 * flat(one.update) + 1, atol=1e-3)
+    original, transformed = aggregate(0.5, report_of(x)), aggregate(1.5, report_of(3 * x[order] + 1))
+    np.testing.assert_allclose(transformed.weights, np.asarray(original.weights)[order], atol=1e-4)
+    np.testing.assert_allclose(flat(transformed.update), 3 * flat(original.update) + 1, atol=1e-3)
 
 
 def test_matches_float64_in_a_tight_group():
     for seed, lam in [(0, 1.0), (1, 1e-4)]:
         x, outliers = tight(seed, 100.0, 5)
-        got = of(lam, report_of(x))
-        np.testing.assert_allclose(got.weights, alternate(np.float64(x), lam, 10, 10), atol=1e-4)
-        assert not np.asarray(got.weights)[outliers].any()
+        actual = aggregate(lam, report_of(x))
+        np.testing.assert_allclose(actual.weights, alternate(np.float64(x), lam, 10, 10), atol=1e-4)
+        assert not np.asarray(actual.weights)[outliers].any()
 
 
 def test_no_valid_client():
-    got = of(1.0, report_of(updates_of(0, K), np.zeros(K, bool)))
-    assert not flat(got.update).any()
-    assert not np.any(got.weights)
+    actual = aggregate(1.0, report_of(updates_of(0, K), np.zeros(K, bool)))
+    assert not flat(actual.update).any()
+    assert not np.any(actual.weights)

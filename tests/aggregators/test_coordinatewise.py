@@ -49,14 +49,14 @@ def test_rules_match_formulas(seed, k, f, has_invalid):
     rng = np.random.default_rng(seed)
     updates = rng.integers(-50, 50, (k, 6)) + rng.permutation(1 << k)[:k, None] / (1 << k)
     valid = rng.random(k) < (0.7 if has_invalid else 1.0)
-    got, weights = aggregate(f, report_of(updates, valid))
+    actual, weights = aggregate(f, report_of(updates, valid))
     assert (weights[:, ~valid] == 0).all()
     if not valid.any():
-        assert not np.any(got)
+        assert not np.any(actual)
         assert not np.any(weights)
         return
     expected = [formulas(column, f) for column in updates.astype(np.float32)[valid].T]
-    np.testing.assert_allclose(got, np.transpose(expected), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, np.transpose(expected), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.sum(weights, axis=1), 1, rtol=1e-5)
 
 
@@ -73,18 +73,18 @@ def test_f_outliers_have_no_weight(huge):
     rng = np.random.default_rng(0)
     updates = rng.normal(size=(9, 6))
     updates[[1, 4, 6]] = huge
-    got, weights = aggregate(3, report_of(updates))
+    actual, weights = aggregate(3, report_of(updates))
     honest = np.delete(updates, [1, 4, 6], axis=0)
-    assert (got >= honest.min(axis=0) - 1e-6).all()
-    assert (got <= honest.max(axis=0) + 1e-6).all()
-    np.testing.assert_allclose(got[2], honest.mean(axis=0), atol=1e-5)  # meamed leaves out just these
+    assert (actual >= honest.min(axis=0) - 1e-6).all()
+    assert (actual <= honest.max(axis=0) + 1e-6).all()
+    np.testing.assert_allclose(actual[2], honest.mean(axis=0), atol=1e-5)  # meamed leaves out just these
     assert (weights[:, [1, 4, 6]] == 0).all()
 
 
 def test_f_0_gives_the_mean():
     updates = np.random.default_rng(0).normal(size=(8, 6))
-    got, weights = aggregate(0, report_of(updates))
-    np.testing.assert_allclose(got[1:], np.broadcast_to(updates.mean(axis=0), (2, 6)), atol=1e-6)
+    actual, weights = aggregate(0, report_of(updates))
+    np.testing.assert_allclose(actual[1:], np.broadcast_to(updates.mean(axis=0), (2, 6)), atol=1e-6)
     np.testing.assert_allclose(weights[1:], 1 / 8, atol=1e-6)
 
 
@@ -98,13 +98,13 @@ def test_many_parameters_and_clients(monkeypatch):
     """Above the limits from which sorting goes by chunks and weights by a sample."""
     monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", 8)
     updates = np.random.default_rng(0).normal(size=(12, 10_003)).astype(np.float32)
-    got, weights = aggregate(2, report_of(updates))
+    actual, weights = aggregate(2, report_of(updates))
     x = np.sort(updates, axis=0)
     near = np.sort(np.abs(updates - np.median(updates, axis=0)[None]), axis=0)[9]
     kept = np.abs(updates - np.median(updates, axis=0)[None]) <= near[None]
-    np.testing.assert_allclose(got[0], np.median(x, axis=0), atol=1e-6)
-    np.testing.assert_allclose(got[1], x[2:10].mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(got[2], np.where(kept, updates, 0).sum(axis=0) / 10, atol=1e-5)
+    np.testing.assert_allclose(actual[0], np.median(x, axis=0), atol=1e-6)
+    np.testing.assert_allclose(actual[1], x[2:10].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(actual[2], np.where(kept, updates, 0).sum(axis=0) / 10, atol=1e-5)
     np.testing.assert_allclose(weights[1:], 1 / 12, rtol=0.1)
 
 

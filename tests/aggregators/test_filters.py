@@ -1,4 +1,4 @@
-"""CAF, SignGuard and FLAME against their steps in float64, with scikit-learn's clusterings."""
+"""CAF, SignGuard and FLAME against their steps in float64, with scikit-learn's clustering algorithms."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ K = 11
 
 
 def caf_formula(x, f):
-    """Weights [n], by the covariance [d, d] itself."""
+    """Weights [n], computed from the full covariance [d, d]."""
     c, candidates = np.ones(len(x)), [(np.inf, np.full(len(x), 1 / len(x)))]
     while c.sum() > len(x) - 2 * f:
         weights = c / c.sum()
@@ -29,7 +29,7 @@ def caf_formula(x, f):
         candidates.append((values[-1], weights))
         t = (away @ vectors[:, -1]) ** 2
         c = c * np.maximum(1 - t / t[c > 0].max(), 0)
-    return min(candidates, key=lambda one: one[0])[1]
+    return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
 caf_of = jax.jit(lambda f, report: caf(num_byzantine=f).aggregate((), report, KEY)[0])
@@ -41,11 +41,11 @@ def test_caf_matches_its_formula(seed, f, has_invalid):
     x = updates_of(seed, K)
     x[:2] *= 5
     valid = (np.arange(K) != 4) | (not has_invalid)
-    got = caf_of(f, report_of(x, valid))
+    actual = caf_of(f, report_of(x, valid))
     expected = np.zeros(K)
     expected[valid] = caf_formula(x[valid], min(f, (valid.sum() - 1) // 2))
-    np.testing.assert_allclose(got.weights, expected, atol=2e-4)
-    np.testing.assert_allclose(flat(got.update), expected @ x, atol=2e-3)
+    np.testing.assert_allclose(actual.weights, expected, atol=2e-4)
+    np.testing.assert_allclose(flat(actual.update), expected @ x, atol=2e-3)
 
 
 def test_caf_without_valid_clients_and_with_f_0():
@@ -61,12 +61,12 @@ def test_caf_excludes_huge_updates_and_matches_float64_in_a_tight_group():
     x[[1, 4, 7]] = np.random.default_rng(0).normal(size=(3, 6)) * 1e9
     weights = np.asarray(caf_of(3, report_of(x)).weights)
     assert weights[[1, 4, 7]].max() < 1e-6
-    of = jax.jit(lambda report: caf(num_byzantine=5).aggregate((), report, KEY)[0].weights)
+    caf_weights = jax.jit(lambda report: caf(num_byzantine=5).aggregate((), report, KEY)[0].weights)
     for seed in range(3):
         x, outliers = tight(seed, 100.0, 4, size=30)
-        got = of(report_of(x))
-        assert not np.asarray(got)[outliers].any()
-        np.testing.assert_allclose(got, caf_formula(np.float64(x), 5), atol=2e-3)
+        actual = caf_weights(report_of(x))
+        assert not np.asarray(actual)[outliers].any()
+        np.testing.assert_allclose(actual, caf_formula(np.float64(x), 5), atol=2e-3)
 
 
 # SignGuard
@@ -106,34 +106,34 @@ def test_signguard_matches_its_formula():
     has_been_cut = 0
     for seed in range(3):
         x = updates_of(seed, K, 200) + 0.3
-        x[[1, 6]] = [-x[1], 20 * x[6]]  # one by its signs, one by its norm
+        x[[1, 6]] = [-x[1], 20 * x[6]]  # an outlier in its signs, and an outlier in its norm
         norms = np.linalg.norm(x, axis=1)
         median = np.median(norms[valid])
         chosen = valid & (norms >= 0.1 * median) & (norms <= 3 * median)
         chosen[valid] &= mean_shift(sign_features(x[valid]), 0.5)
         assert not chosen[[1, 6]].any()
-        got = aggregate(report_of(x, valid))
-        np.testing.assert_allclose(flat(got.update), clip(x, median)[chosen].mean(axis=0), atol=1e-5)
+        actual = aggregate(report_of(x, valid))
+        np.testing.assert_allclose(flat(actual.update), clip(x, median)[chosen].mean(axis=0), atol=1e-5)
         factors = np.minimum(1, median / norms) * chosen
-        np.testing.assert_allclose(got.weights, factors / factors.sum(), atol=1e-5)
+        np.testing.assert_allclose(actual.weights, factors / factors.sum(), atol=1e-5)
         has_been_cut += (factors[chosen] < 1).any()
     assert has_been_cut
 
 
 def test_signguard_samples_parameters_in_each_round():
-    """The outlier differs in its signs on one half of the parameters alone, so rarely all of 2 of 20 show it."""
+    """The outlier differs in the signs of only half of the parameters, so a sample of 2 of 20 may miss it."""
     x = np.abs(updates_of(0, 7, 20)) + 1
     x[3, :10] *= -1
     rule = jax.jit(lambda key: signguard().aggregate((), report_of(x), key)[0].weights[3] > 0)
     kept = [bool(rule(jax.random.key(i))) for i in range(30)]
-    assert 0 < sum(kept) < 20  # both of the other half: 9 of 38
+    assert 0 < sum(kept) < 20  # probability that both samples are in the other half: 9 / 38
 
 
 # FLAME
 
 
 def hdbscan(distances):
-    """Its cluster, as the paper's and others' programs ask for it; a point is its own neighbor here."""
+    """The cluster with the parameters of the paper and of other programs; a point counts as its own neighbor."""
     n = len(distances)
     candidates = HDBSCAN(
         min_cluster_size=n // 2 + 1, min_samples=2, metric="precomputed", allow_single_cluster=True, copy=True
@@ -168,10 +168,10 @@ def test_flame_matches_its_formula():
         median = np.median(norms[valid])
         chosen = np.zeros(K, bool)
         chosen[valid] = hdbscan(np.maximum(cosine_distances(x[valid]), 0))
-        got = aggregate(report_of(x, valid))
-        np.testing.assert_allclose(flat(got.update), clip(x, median)[chosen].mean(axis=0), atol=1e-5)
+        actual = aggregate(report_of(x, valid))
+        np.testing.assert_allclose(flat(actual.update), clip(x, median)[chosen].mean(axis=0), atol=1e-5)
         factors = np.minimum(1, median / norms) * chosen
-        np.testing.assert_allclose(got.weights, factors / factors.sum(), atol=1e-5)
+        np.testing.assert_allclose(actual.weights, factors / factors.sum(), atol=1e-5)
 
 
 def test_flame_matches_float64_for_near_equal_updates():

@@ -45,14 +45,14 @@ def test_matches_algorithm_1_over_rounds(kappa, part):
         ids, valid = rng.permutation(N)[:K], np.arange(K) != seed
         x = updates_of(seed, K, SIZE)
         x[ids < 3] = [1, -1, 2, 0.5, -1, 1] + 0.1 * x[ids < 3]  # three sybils
-        got, state = aggregate(state, report_of(x, valid)._replace(client_ids=jnp.asarray(ids)), KEY)
+        actual, state = aggregate(state, report_of(x, valid)._replace(client_ids=jnp.asarray(ids)), KEY)
         history[ids[valid]] += x[valid]
         compared = history[:, 2:] if part else history
         alpha = np.zeros(K)
         alpha[valid] = algorithm_1(compared[ids[valid]], kappa)
         np.testing.assert_allclose(state, compared, atol=1e-5)
-        np.testing.assert_allclose(flat(got.update), alpha @ x / valid.sum(), atol=1e-4)
-        np.testing.assert_allclose(got.weights, alpha / alpha.sum(), atol=1e-4)
+        np.testing.assert_allclose(flat(actual.update), alpha @ x / valid.sum(), atol=1e-4)
+        np.testing.assert_allclose(actual.weights, alpha / alpha.sum(), atol=1e-4)
         seen |= {0 if a == 0 else 1 if a == 1 else 0.5 for a in alpha[valid]}
     assert {0, 1} <= seen
 
@@ -72,13 +72,13 @@ def test_divide_by():
 
 def test_sybils_have_no_weight():
     opposite = np.kron(np.eye(3), [[1, -1], [-1, 1]])[:, [0, 2, 4, 1, 3, 5]]
-    got, _ = foolsgold().aggregate(jnp.zeros((N, SIZE)), report_of(opposite), KEY)
-    np.testing.assert_allclose(got.weights, np.full(K, 1 / K), atol=1e-6)
+    actual, _ = foolsgold().aggregate(jnp.zeros((N, SIZE)), report_of(opposite), KEY)
+    np.testing.assert_allclose(actual.weights, np.full(K, 1 / K), atol=1e-6)
     same, _ = foolsgold().aggregate(jnp.zeros((N, SIZE)), report_of(np.tile(opposite[:1], (K, 1))), KEY)
     assert not np.any(same.weights)
     sybils = np.concatenate([np.eye(SIZE)[:3], np.ones((3, SIZE)) * [[1.0], [2.0], [3.0]]])
-    got, _ = foolsgold().aggregate(jnp.zeros((N, SIZE)), report_of(sybils), KEY)
-    assert (np.asarray(got.weights) > 0).tolist() == [True] * 3 + [False] * 3
+    actual, _ = foolsgold().aggregate(jnp.zeros((N, SIZE)), report_of(sybils), KEY)
+    assert (np.asarray(actual.weights) > 0).tolist() == [True] * 3 + [False] * 3
 
 
 def test_unknown_parameters_are_an_error():

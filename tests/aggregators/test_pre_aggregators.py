@@ -1,4 +1,4 @@
-"""What stands before a rule, against its paper's formula in float64 NumPy."""
+"""Pre-aggregators, against the formulas of their papers in float64 NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def pre_aggregate(pre_aggregator, report, key=KEY):
 
 
 def pre_aggregate_with(make, f, report):
-    """With an f that is traced, which is clamped to each round's clients."""
+    """With a traced f, which is clamped to the number of clients in each round."""
     return jax.jit(lambda f, report: make(num_byzantine=f)(report, KEY))(f, report)
 
 
@@ -71,7 +71,7 @@ def test_clipping_matches_its_formula():
 
 @pytest.mark.parametrize(("f", "num_clipped"), [(0, 0), (1, 1), (2, 3), (3, 4), (50, 4)])
 def test_arc_clips_the_largest_norms(f, num_clipped):
-    """10 valid clients: floor(2 f (10 - f) / 10), f at most 4."""
+    """10 valid clients: floor(2 f (10 - f) / 10) are clipped, with f at most 4."""
     x = updates_of(0)
     radius = np.sort(np.linalg.norm(x[VALID], axis=1))[::-1][num_clipped]
     clipped = pre_aggregate_with(arc, f, report_of(x, VALID))

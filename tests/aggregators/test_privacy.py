@@ -1,4 +1,4 @@
-"""The epsilon of noisy clipping, against the papers' formulas in float64 and, where it is installed, a library."""
+"""The epsilon of noisy clipping, against the papers' formulas in float64 and, if it is installed, dp-accounting."""
 
 import math
 from decimal import Decimal, localcontext
@@ -24,11 +24,11 @@ def differences(z):
         context.prec = 400
         values = [(Decimal(i * (i - 1)) / (2 * Decimal(z) ** 2)).exp() for i in range(257)]
         sums = {n: sum((-1) ** (n - i) * math.comb(n, i) * values[i] for i in range(n + 1)) for n in range(2, 257, 2)}
-        return {n: float(one.ln()) for n, one in sums.items()}
+        return {n: float(value.ln()) for n, value in sums.items()}
 
 
 def divergence(share, z, order):
-    """Theorem 27 of Wang et al. for a Gaussian, as it stands there, and not more than without sampling."""
+    """Theorem 27 of Wang et al. for a Gaussian, bounded by the divergence without sampling."""
     e = lambda alpha: alpha / (2 * z * z)
     b = lambda even: differences(z)[even]
     logs = [0, math.log(share**2 * math.comb(order, 2) * min(4 * math.expm1(e(2)), 2 * math.exp(e(2))))]
@@ -52,15 +52,15 @@ def spent(num_clients, num_sampled, z, delta, num_rounds):
 
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
-    got, shown = spent(num_clients, num_sampled, z, 1e-5, 100)
+    actual, shown = spent(num_clients, num_sampled, z, 1e-5, 100)
     expected = [100 * divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()]
-    np.testing.assert_allclose(got, expected, rtol=1e-4)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
     assert float(shown) == pytest.approx(epsilon(expected, 1e-5), rel=1e-4)
 
 
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_dp_accounting(num_clients, num_sampled, z):
-    """At the same orders, and not more than without sampling, which the library does not ask."""
+    """At the same orders, bounded by the value without sampling, a bound that the library does not apply."""
     dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install fedsim[oracle]")
     orders = privacy.ORDERS.tolist()
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
@@ -87,7 +87,7 @@ def test_sampling_rate_counts_valid_clients_with_examples():
     rule = norm_clipping(threshold=2.0, noise_std=1.5, delta=1e-4)
     values = recorded_epsilons(rule, [no_valid_clients, all_valid, some, no_valid_clients])
     rounds = [(6 / 12, 1.5 * 6 / 4), (4 / 12, 1.5 * 4 / 4)]  # one client moves the mean of n by 2 M / n
-    each = [np.asarray([divergence(*one, order) for order in privacy.ORDERS.tolist()]) for one in rounds]
+    each = [np.asarray([divergence(*settings, order) for order in privacy.ORDERS.tolist()]) for settings in rounds]
     expected = [0, epsilon(each[0], 1e-4), *[epsilon(each[0] + each[1], 1e-4)] * 2]
     np.testing.assert_allclose(values, expected, rtol=1e-4)
 

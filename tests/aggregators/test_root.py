@@ -1,4 +1,4 @@
-"""Rules that measure something by the server's root data, and the measuring itself, against loops in float64."""
+"""Rules that measure on the server's root data, and these measurements, against loops in float64."""
 
 from dataclasses import replace
 
@@ -28,22 +28,22 @@ def test_fltrust_matches_its_formula():
         x, update = updates_of(seed), np.random.default_rng(seed + 100).normal(size=6)
         x[7] = 0
         tree = Variables({"a": jnp.float32(update[:2]), "b": jnp.float32(update[2:].reshape(1, -1))}, {})
-        got, weights, _ = result(fltrust(), report_of(x, valid)._replace(measurements=tree))
+        actual, weights, _ = result(fltrust(), report_of(x, valid)._replace(measurements=tree))
         total, trusts = np.zeros(6), np.zeros(11)
         for k in np.flatnonzero(valid):
             if norm := np.linalg.norm(x[k]):
                 trusts[k] = max(0, x[k] @ update / norm / np.linalg.norm(update))
                 total += trusts[k] * np.linalg.norm(update) / norm * x[k]
-        np.testing.assert_allclose(got, total / trusts.sum(), rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(actual, total / trusts.sum(), rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(weights, trusts / trusts.sum(), rtol=2e-5, atol=1e-7)
 
 
 def test_fltrust_skips_the_round_if_no_client_is_trusted():
     x = -np.abs(updates_of(0))
     tree = Variables({"a": jnp.ones(2), "b": jnp.ones((1, 4))}, {})
-    got, weights, _ = result(fltrust(), report_of(x)._replace(measurements=tree))
+    actual, weights, _ = result(fltrust(), report_of(x)._replace(measurements=tree))
     np.testing.assert_array_equal(weights, 0)
-    np.testing.assert_array_equal(got, 0)
+    np.testing.assert_array_equal(actual, 0)
 
 
 @pytest.mark.parametrize(("b", "rho"), [(3, 0.0), (3, 0.2), (0, 0.2), (10, 0.0)])
@@ -54,10 +54,10 @@ def test_zeno_matches_its_formula(b, rho):
         losses = np.random.default_rng(seed + 50).gamma(2.0, size=11)
         losses[2] = np.inf
         report = report_of(x, valid)._replace(measurements=jnp.float32(losses))
-        got, weights, _ = result(zeno(num_byzantine=b, rho=rho), report)
+        actual, weights, _ = result(zeno(num_byzantine=b, rho=rho), report)
         scores = {k: 1.0 - losses[k] - rho * (x[k] ** 2).sum() for k in np.flatnonzero(valid)}
         kept = sorted(scores, key=lambda k: (-scores[k], k))[: max(len(scores) - b, 1)]
-        np.testing.assert_allclose(got, x[kept].mean(axis=0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual, x[kept].mean(axis=0), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(weights, np.isin(np.arange(11), kept) / len(kept), rtol=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_root_evaluator_matches_loops(dataset):
 
 
 def test_simulation_passes_measurements_to_the_rule(dataset, data):
-    """A rule whose update is the server's own, and whose weights come of losses: compared with what is known."""
+    """The update is the server's and the weights are a softmax of its root losses: both match direct computations."""
 
     def aggregate(state, report, key):
         update, losses = report.measurements
@@ -111,7 +111,7 @@ def test_simulation_passes_measurements_to_the_rule(dataset, data):
     before, after, record = one_round(data)
     root = jax.tree.map(jnp.asarray, simulation.root)
     mean_loss = lambda v: simulation.task.metrics(v, root.x, root.y, jnp.ones(10, bool)).loss_sum / 10
-    assert mean_loss(after.variables) < mean_loss(before.variables)  # the server trained on its own
+    assert mean_loss(after.variables) < mean_loss(before.variables)  # the server trained on its root data
     assert len(np.unique(np.asarray(record.weights))) == 5
     with pytest.raises(ValueError, match="root"):
         replace(simulation, root=None).round(before, data, hparams)

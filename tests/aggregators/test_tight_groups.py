@@ -58,11 +58,11 @@ def test_ordinary_updates_use_inner_products_only(make_rule, monkeypatch):
     def in_lockstep():
         return np.asarray(jax.jit(jax.vmap(lambda report: rule.aggregate((), report, KEY)[0].weights))(both))
 
-    got = in_lockstep()
+    actual = in_lockstep()
     monkeypatch.setattr(geometry, "MIN_RELATIVE_DISTANCE", 0.0)  # never computes distances directly
     without = in_lockstep()
-    np.testing.assert_array_equal(got[0], without[0])
-    assert (got[1] != without[1]).any()
+    np.testing.assert_array_equal(actual[0], without[0])
+    assert (actual[1] != without[1]).any()
 
 
 @pytest.mark.parametrize("make_rule", [multi_krum, rfa])
@@ -82,8 +82,8 @@ def test_direct_distances_match_numpy():
     expected = np.square(np.float64(updates)[:, None] - np.float64(updates)[None]).sum(-1)
     pairs = np.random.default_rng(0).random(expected.shape) < 0.5
     pairs = pairs | pairs.T
-    got = direct_distances(report_of(updates).updates, pairs)
-    np.testing.assert_allclose(got, np.where(pairs, expected, 0.0), rtol=1e-5)
+    actual = direct_distances(report_of(updates).updates, pairs)
+    np.testing.assert_allclose(actual, np.where(pairs, expected, 0.0), rtol=1e-5)
 
 
 def test_gradient_of_direct_distances():
@@ -91,5 +91,5 @@ def test_gradient_of_direct_distances():
     pairs = np.random.default_rng(0).random((len(updates),) * 2) < 0.5
     pairs = pairs | pairs.T
     by_hand = lambda u: jnp.sum(jnp.where(pairs, jnp.sum(jnp.square(u[:, None] - u[None]), axis=-1), 0.0))
-    got = jax.grad(lambda u: jnp.sum(direct_distances({"a": u}, pairs)))(updates)
-    np.testing.assert_allclose(got, jax.grad(by_hand)(updates), rtol=1e-4, atol=1e-3)
+    actual = jax.grad(lambda u: jnp.sum(direct_distances({"a": u}, pairs)))(updates)
+    np.testing.assert_allclose(actual, jax.grad(by_hand)(updates), rtol=1e-4, atol=1e-3)

@@ -51,7 +51,7 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     assert path.name.startswith("small-")
     check_equal(RunFolder(path), folder)
     assert len(list((path / "tensorboard").iterdir())) == 2
-    written = {one.relative_to(path): one.read_bytes() for one in [*path.glob("*.csv"), *path.glob("table.*")]}
+    written = {file.relative_to(path): file.read_bytes() for file in [*path.glob("*.csv"), *path.glob("table.*")]}
     assert {str(name) for name in written} >= {"summary.csv", "table.md", "table.tex"}
     assert list(path.glob("figures/*.png"))
     (path / "summary.csv").unlink()

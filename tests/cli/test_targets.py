@@ -25,7 +25,7 @@ def config(tmp_path):
     return str(path)
 
 
-def test_a_line_a_group_and_one_compilation_a_family(config, monkeypatch, capsys):
+def test_one_line_per_group_and_one_compilation_per_family(config, monkeypatch, capsys):
     """The compiler's part is made up: only B decides here."""
     calls = []
 
@@ -45,7 +45,7 @@ def test_a_line_a_group_and_one_compilation_a_family(config, monkeypatch, capsys
     assert "6 runs in 6 groups: at least 12 min on h100:2; compiled here in 4 s" in shown
 
 
-def test_a_compiler_that_fails_is_told_and_the_plan_is_shown(config, monkeypatch, capsys):
+def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch, capsys):
     def broken(*args):
         raise RuntimeError("no driver\nand more")
 

@@ -193,7 +193,7 @@ def test_points_are_unresolved_values():
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "are_equal"),
+    ("first", "second", "are_equal"),
     [
         ({"corruption.kind": "noisy"}, {}, True),  # no clients are corrupted
         ({"corruption.fraction": 0.5}, {}, True),  # neither corruption nor attack
@@ -210,7 +210,7 @@ def test_points_are_unresolved_values():
             {"corruption.clients": [1], "corruption.kind": "noisy"},
             True,
         ),
-        ({"rfa.num_iters": 9}, {}, True),  # of a rule that is not named
+        ({"rfa.num_iters": 9}, {}, True),  # of a rule that is not used
         ({"arfl.lam": 1}, {"arfl.lam": 1.0}, True),
         ({"arfl.lam": 2.0}, {}, False),
         ({"mlp.hidden_sizes": [64]}, {}, True),
@@ -218,10 +218,10 @@ def test_points_are_unresolved_values():
         ({"fedprox.mu": 0.5, "client.algorithm": "fedprox"}, {"client.algorithm": "fedprox"}, False),
     ],
 )
-def test_keys_without_effect_do_not_distinguish_runs(one, other, are_equal):
+def test_keys_without_effect_do_not_distinguish_runs(first, second, are_equal):
     resolve = schema().resolve
-    assert (resolve(one) == resolve(other)) == are_equal
-    assert (hash(resolve(one)) == hash(resolve(other))) == are_equal
+    assert (resolve(first) == resolve(second)) == are_equal
+    assert (hash(resolve(first)) == hash(resolve(second))) == are_equal
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ def test_keys_without_effect_do_not_distinguish_runs(one, other, are_equal):
     ],
 )
 def test_rounding_of_the_corrupted_fraction(fraction, num_clients, nearest, down):
-    of = lambda **more: fedsim.config.schema.num_corrupted(
+    count_corrupted = lambda **more: fedsim.config.schema.num_corrupted(
         schema().resolve({"corruption.kind": "noisy", "corruption.fraction": fraction} | more), num_clients
     )
-    assert (of(), of(**{"corruption.rounding": "down"})) == (nearest, down)
+    assert (count_corrupted(), count_corrupted(**{"corruption.rounding": "down"})) == (nearest, down)
 
 
 def test_list_keys_in_a_sweep():
@@ -264,15 +264,19 @@ def test_a_budget_wins_over_the_file_and_overrides_win_over_both():
     seed = [1, 2, 3]
     client.epochs = [1, 2]
     """
-    of = lambda runs: [(run.server.num_rounds, run.seed, run.client.epochs, setting(run, "arfl.lam")) for run in runs]
+    values_of = lambda runs: [
+        (run.server.num_rounds, run.seed, run.client.epochs, setting(run, "arfl.lam")) for run in runs
+    ]
     whole = parse(text, name="file")
-    assert of(whole.runs()) == [(2000, seed, epochs, 1.0) for seed in (1, 2, 3) for epochs in (1, 2)]
+    assert values_of(whole.runs()) == [(2000, seed, epochs, 1.0) for seed in (1, 2, 3) for epochs in (1, 2)]
     assert parse(text, name="file", budget="paper") == whole
     small = parse(text, name="file", budget="small")
     assert small.name == "file-small"
-    assert of(small.runs()) == [(20, 0, epochs, 1.0) for epochs in (1, 2)]
-    assert of(parse(text, budget="tiny").runs()) == [(2000, 7, 1, lam) for lam in (1.0, 2.0)]
-    assert of(parse(text, {"seed": 5, "client.epochs": fedsim.sweep([3])}, budget="small").runs()) == [(20, 5, 3, 1.0)]
+    assert values_of(small.runs()) == [(20, 0, epochs, 1.0) for epochs in (1, 2)]
+    assert values_of(parse(text, budget="tiny").runs()) == [(2000, 7, 1, lam) for lam in (1.0, 2.0)]
+    assert values_of(parse(text, {"seed": 5, "client.epochs": fedsim.sweep([3])}, budget="small").runs()) == [
+        (20, 5, 3, 1.0)
+    ]
     assert small.digest() != whole.digest()
     with pytest.raises(ConfigError, match=r'--budget: .* got "smal"; did you mean small\?'):
         parse(text, budget="smal")
@@ -381,7 +385,7 @@ def test_dump_is_the_same_experiment():
     assert again.dump() == dumped
     assert "num_byzantine = 2" in dumped
     assert "num_iters = 4" in dumped  # of a rule that only the sweep names
-    assert "threshold" not in dumped  # of a rule that is not named
+    assert "threshold" not in dumped  # of a rule that is not used
     assert experiment.digest() != parse(text, {"seed": 4}, name="trial").digest()
 
 

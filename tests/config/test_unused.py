@@ -38,7 +38,7 @@ def test_unused_keys(text, lines):
     assert all(warning.startswith(line) for warning, line in zip(warnings, lines, strict=True))
 
 
-def test_keys_of_rules_that_an_override_or_a_budget_leaves_out_are_no_mistake():
+def test_keys_of_rules_removed_by_an_override_or_budget_are_allowed():
     text = "arfl.lam=3.0\n" + SWEEP + "[budget.small]\nserver.aggregator='fedavg'\n"
     for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, budget="small")):
         assert unused_keys(experiment, experiment.runs()) == []

@@ -79,7 +79,7 @@ def test_local_sgd_equals_a_numpy_loop(i, dataset, data, variables, train):
 
 @pytest.mark.parametrize("micro_batch", [0, 3])
 def test_clients_in_lockstep_do_not_change_each_other(micro_batch, task, dataset, data, variables):
-    """The largest client sets the number of steps; the others wait: with momentum an idle step would move them."""
+    """The largest client sets the number of steps; smaller clients idle: momentum must not move them."""
     optimizer = optax.sgd(RATE, momentum=0.9)
     sizes = {"epochs": 2, "batch_size": BATCH, "max_num_examples": dataset.max_num_examples, "micro_batch": micro_batch}
     train = jax.jit(LocalSGD(task, optimizer, TrainingOptions(**sizes)).train)
@@ -199,9 +199,9 @@ def test_loop_bound_stays_unbatched_under_nested_vmap():
 @pytest.mark.parametrize("width", [1, 3, 5, 8, 20])
 def test_waves_return_every_client_once(width, data):
     clients = by_size(data, jnp.arange(len(COUNTS)))
-    got = map_clients(lambda c: (c.client_id, c.num_examples), (clients,), width)
-    np.testing.assert_array_equal(got[0], clients.client_id)
-    np.testing.assert_array_equal(got[1], np.sort(COUNTS)[::-1])
+    actual = map_clients(lambda c: (c.client_id, c.num_examples), (clients,), width)
+    np.testing.assert_array_equal(actual[0], clients.client_id)
+    np.testing.assert_array_equal(actual[1], np.sort(COUNTS)[::-1])
 
 
 def test_a_wave_runs_as_long_as_its_own_largest(data):

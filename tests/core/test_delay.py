@@ -54,11 +54,11 @@ def test_a_run_is_clean_before_the_start_and_corrupted_after(simulation, data):
     def whole(data):
         return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
 
-    got, got_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START)))
-    assert int(got.attack) == ROUNDS - START + 1
-    chex.assert_trees_all_close(got._replace(key=0), state._replace(key=0), rtol=1e-5, atol=1e-6)
+    actual, actual_records = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(START)))
+    assert int(actual.attack) == ROUNDS - START + 1
+    chex.assert_trees_all_close(actual._replace(key=0), state._replace(key=0), rtol=1e-5, atol=1e-6)
     expected = jax.tree.map(lambda *rows: jnp.stack(rows), *records)
-    chex.assert_trees_all_close(got_records, expected, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(actual_records, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("start", [0, ROUNDS + 1])
@@ -69,13 +69,13 @@ def test_a_start_of_0_is_always_corrupted_and_a_late_start_always_clean(start, s
     def whole(data):
         return simulation.run_rounds(simulation.init(KEY, data, H), data, H, ROUNDS)
 
-    got = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(start)))
+    actual = jax.jit(whole)(DelayedCorruption(data, changes, jnp.int32(start)))
     expected = jax.jit(whole)(data if start else late)
     if start:
-        assert int(got[0].attack) == 0
+        assert int(actual[0].attack) == 0
         expected = expected[0]._replace(attack=jnp.int32(0)), expected[1]
     unkeyed = lambda run: (run[0]._replace(key=0), run[1])
-    chex.assert_trees_all_close(unkeyed(got), unkeyed(expected), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(unkeyed(actual), unkeyed(expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("start", "is_corrupted"), [(0, True), (1, False)])
@@ -84,8 +84,11 @@ def test_losses_before_the_first_round(start, is_corrupted, dataset, data):
     simulation = make_simulation(dataset, attack=counting)
     changes, late = corrupted(data)
     losses = lambda data: simulation.init(KEY, data, H).aggregator.losses
-    got, expected = losses(DelayedCorruption(data, changes, jnp.int32(start))), losses(late if is_corrupted else data)
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    actual, expected = (
+        losses(DelayedCorruption(data, changes, jnp.int32(start))),
+        losses(late if is_corrupted else data),
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_only_changed_fields_are_switched(data):

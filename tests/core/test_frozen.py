@@ -69,8 +69,8 @@ def test_frozen_arrays_are_arguments(dataset, projection):
     assert max(constants(jax.make_jaxpr(bound)(task.frozen, dataset.train)), default=0) < projection.size
     closed_over = lambda data: two_rounds(simulation_of(on_features(jnp.asarray(projection)), dataset), data)
     assert max(constants(jax.make_jaxpr(closed_over)(dataset.train))) >= projection.size  # what it is there for
-    got, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
-    np.testing.assert_allclose(got.params, expected.params, rtol=1e-5, atol=1e-6)
+    actual, expected = jax.jit(bound)(task.frozen, dataset.train), jax.jit(closed_over)(dataset.train)
+    np.testing.assert_allclose(actual.params, expected.params, rtol=1e-5, atol=1e-6)
 
 
 def test_bind_replaces_the_frozen_arrays(dataset, projection):

@@ -48,9 +48,9 @@ def reference(dataset, data):
 def test_widths_change_rounding_only(width, micro_batch, dataset, data, reference):
     """Clients one by one, in waves, in lockstep; batches of 4 in parts of 3 and a rest."""
     simulation = make_simulation(dataset, client_width=width, micro_batch=micro_batch)
-    got = jax.jit(lambda: train(simulation, data))()
-    chex.assert_trees_all_close(got[0].variables, reference[0].variables, rtol=1e-4, atol=1e-6)
-    chex.assert_trees_all_close(got[1], reference[1], rtol=1e-4, atol=1e-5)
+    actual = jax.jit(lambda: train(simulation, data))()
+    chex.assert_trees_all_close(actual[0].variables, reference[0].variables, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(actual[1], reference[1], rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_is_transferred_between_rounds(dataset, data):
@@ -78,10 +78,10 @@ def test_jit_equals_eager(dataset, data):
 def test_vmap_over_lambda_equals_a_loop(dataset, data):
     simulation = make_simulation(dataset)
     lams = jnp.asarray([0.05, 1.0, 100.0])
-    one = jax.jit(lambda lam: train(simulation, data, with_lam(lam))[0].variables)
-    together = jax.jit(jax.vmap(one))(lams)
+    train_with = jax.jit(lambda lam: train(simulation, data, with_lam(lam))[0].variables)
+    together = jax.jit(jax.vmap(train_with))(lams)
     for i, lam in enumerate(lams):
-        chex.assert_trees_all_close(jax.tree.map(lambda a, i=i: a[i], together), one(lam), rtol=1e-4, atol=1e-6)
+        chex.assert_trees_all_close(jax.tree.map(lambda a, i=i: a[i], together), train_with(lam), rtol=1e-4, atol=1e-6)
 
 
 def test_separate_rounds_equal_run_rounds(dataset, data, reference):
@@ -155,15 +155,15 @@ def test_a_loss_or_an_update_alone_makes_a_client_invalid(name, dataset, data):
     run = jax.jit(lambda data, hparams: train(simulation, data, hparams, rounds=2))
     expected, _ = run(without, forged(0, 0))
     for hparams in (forged(jnp.nan, 0), forged(0, jnp.nan), forged(0, 1e30)):
-        got, records = run(marked, hparams)
-        chex.assert_trees_all_close(got.variables, expected.variables, rtol=1e-4, atol=1e-5)
+        actual, records = run(marked, hparams)
+        chex.assert_trees_all_close(actual.variables, expected.variables, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(records.valid, records.client_ids != 6)
 
 
 def test_forged_values_of_honest_clients_are_ignored(dataset, data, reference):
     large_forgeries = H._replace(settings=H.settings | {"loss": 1e3, "update": 1e3})
-    got = jax.jit(lambda: train(make_simulation(dataset, attack=forging_attack), data, large_forgeries))()
-    chex.assert_trees_all_close(got[1], reference[1], rtol=1e-5)
+    actual = jax.jit(lambda: train(make_simulation(dataset, attack=forging_attack), data, large_forgeries))()
+    chex.assert_trees_all_close(actual[1], reference[1], rtol=1e-5)
 
 
 def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
@@ -216,9 +216,9 @@ def only(client) -> Aggregator:
 
 
 def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data):
-    """Batches come from the client's id, not from its slot or its wave; and the others' data are not read."""
+    """Batches depend on the client's id, not on its slot or wave, and data of other clients are not read."""
     others = data._replace(num_examples=data.num_examples.at[jnp.asarray([7, 2])].set(0), x=data.x.at[:13].set(9.0))
-    one = lambda data, width: jax.jit(
+    train_one_round = lambda data, width: jax.jit(
         lambda: (
             train(
                 make_simulation(dataset, lambda hparams: only(5), cohort_size=len(COUNTS), client_width=width),
@@ -227,7 +227,7 @@ def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data)
             )[0].variables
         )
     )()
-    chex.assert_trees_all_close(one(others, 3), one(data, 0), rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(train_one_round(others, 3), train_one_round(data, 0), rtol=1e-4, atol=1e-6)
 
 
 def test_nothing_compiles_twice(dataset, data):
@@ -340,7 +340,7 @@ def test_pre_aggregators_apply_in_order(dataset, data):
 
 
 def wrong_rule(**change) -> Aggregator:
-    """FedAvg, with a state of one number, but for what `change` makes of its result."""
+    """FedAvg with a scalar state, whose result `change` modifies."""
     right = fedsim.aggregators.fedavg()
 
     def aggregate(state, report, key):
@@ -402,7 +402,7 @@ def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
 
 
 def test_client_states_belong_to_their_clients():
-    """Each client counts its rounds in its memory; one that fails forgets, and who is not chosen says nothing."""
+    """Each client counts its rounds in its state; clients that drop out or are not in the cohort keep it."""
     dataset = make_dataset(num_examples=(2, 3, 4, 5))
     data = jax.tree.map(jnp.asarray, dataset.train)
 

@@ -55,9 +55,9 @@ def test_means_over_ranks_ignore_infinite_rows(k):
     values[:, -1] = np.inf
     shares = np.where(np.isin(np.arange(k), [0, k // 4]), 0.5, 0.0).astype(np.float32)
     expected = sum(0.5 * np.sort(values, axis=1)[:, r] for r in {0, k // 4}) if k > 1 else values[:, 0] * 0.5
-    got = jax.jit(jax.vmap(lambda v, s: rank_mean(all_columns(v), s), (0, None)))(jnp.asarray(values), shares)
+    actual = jax.jit(jax.vmap(lambda v, s: rank_mean(all_columns(v), s), (0, None)))(jnp.asarray(values), shares)
     finite = np.isfinite(expected)
-    np.testing.assert_allclose(np.asarray(got)[finite], expected[finite], rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(actual)[finite], expected[finite], rtol=1e-6)
 
 
 @pytest.mark.parametrize("most_fused", [0, 32])

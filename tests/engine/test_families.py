@@ -172,7 +172,8 @@ def test_rules_that_measure_losses_after_the_server_step_share_a_program(directo
     assert len(together.groups) == 4
     assert len(set(together.families)) == 1
     folder = run_plan(together, directory / "aggregated")
-    for run, config in enumerate(together.runs):
+    for run in (1, 2):  # the median, and ARFL after bucketing
+        config = together.runs[run]
         names = {"server.aggregator": config.server.aggregator, "client.loss_at": "aggregated"}
         alone = parse(FAMILY, names | {"server.pre_aggregators": list(config.server.pre_aggregators)})
         own = run_plan(make_plan(alone), directory / f"aggregated-{run}")

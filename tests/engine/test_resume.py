@@ -109,7 +109,7 @@ def test_an_interrupted_group_goes_on_from_its_checkpoint(folder, plan, tmp_path
     ids=["scaffold", "adam"],
 )
 def test_all_that_a_run_carries_is_in_its_checkpoint(carried, tmp_path):
-    """What clients remember, the server's control, an optimiser's moments: the rest is the same bit for bit."""
+    """What clients remember, the server's control, an optimizer's moments: the rest is the same bit for bit."""
     plan = make_plan(parse(SMALL, {"corruption.kind": fedsim.sweep(["shuffling"]), "server.num_rounds": 6} | carried))
     whole = run_plan(plan, tmp_path / "whole")
     cut = interrupt(plan, tmp_path / "cut", 3, checkpoint_seconds=0)

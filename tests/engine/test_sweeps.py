@@ -49,7 +49,7 @@ kind = "sign_flip"
 
 
 def many(blocks):
-    """Sweeps over settings of a rule, an algorithm, an attack and an optimiser, all in one program."""
+    """Sweeps over settings of a rule, an algorithm, an attack and an optimizer, all in one program."""
     text = TINY.replace("fedavg", "cfl").replace("batch_size", 'algorithm = "fedprox"\nbatch_size') + FIXED
     return make_plan(parse(text + "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in blocks.items())))
 

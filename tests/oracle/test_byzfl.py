@@ -17,10 +17,10 @@ byzfl = pytest.importorskip("byzfl", reason="ByzFL is not installed: pip install
 SIZES = [(7, 0), (7, 2), (10, 3), (11, 4), (12, 1)]  # clients, f
 
 
-def check_agreement(ours, theirs, num_clients, atol=2e-6, **options):
+def check_agreement(fedsim_rule, byzfl_rule, num_clients, atol=2e-6, **options):
     for seed in range(3):
         rows = updates(seed, num_clients)
-        np.testing.assert_allclose(aggregate(ours, rows, **options), theirs(rows.copy()), atol=atol)
+        np.testing.assert_allclose(aggregate(fedsim_rule, rows, **options), byzfl_rule(rows.copy()), atol=atol)
 
 
 # Rules
@@ -28,7 +28,7 @@ def check_agreement(ours, theirs, num_clients, atol=2e-6, **options):
 
 @pytest.mark.parametrize(("num_clients", "f"), SIZES)
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("fedsim_rule", "byzfl_rule"),
     [
         (aggregators.trimmed_mean, byzfl.TrMean),
         (aggregators.meamed, byzfl.Meamed),
@@ -40,8 +40,8 @@ def check_agreement(ours, theirs, num_clients, atol=2e-6, **options):
     ],
     ids=["trimmed_mean", "meamed", "krum", "multi_krum"],
 )
-def test_rules_with_f(ours, theirs, num_clients, f):
-    check_agreement(ours(num_byzantine=f), theirs(f), num_clients)
+def test_rules_with_f(fedsim_rule, byzfl_rule, num_clients, f):
+    check_agreement(fedsim_rule(num_byzantine=f), byzfl_rule(f), num_clients)
 
 
 @pytest.mark.parametrize(("num_clients", "f"), [(7, 0), (7, 2), (9, 3)])
@@ -64,12 +64,12 @@ def test_smea_on_a_line(num_clients, f, monkeypatch):
 
 @pytest.mark.parametrize("num_clients", [1, 2, 7, 10])
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("fedsim_rule", "byzfl_rule"),
     [(aggregators.fedavg, byzfl.Average), (aggregators.median, byzfl.Median)],
     ids=["fedavg", "median"],
 )
-def test_rules_without_settings(ours, theirs, num_clients):
-    check_agreement(ours(), theirs(), num_clients)
+def test_rules_without_settings(fedsim_rule, byzfl_rule, num_clients):
+    check_agreement(fedsim_rule(), byzfl_rule(), num_clients)
 
 
 def test_geometric_medians_converge_to_the_same_point():
@@ -78,15 +78,15 @@ def test_geometric_medians_converge_to_the_same_point():
 
 @pytest.mark.parametrize("num_iters", [1, 3])
 def test_centered_clipping_over_rounds(num_iters):
-    ours, theirs = (
+    fedsim_rule, byzfl_rule = (
         aggregators.centered_clipping(tau=2.0, num_iters=num_iters),
         byzfl.CenteredClipping(L=num_iters, tau=2.0),
     )
     state = np.zeros(12, np.float32)
     for seed in range(3):
         rows = updates(seed, 9)
-        state = aggregate(ours, rows, state).astype(np.float32)
-        np.testing.assert_allclose(state, theirs(rows), atol=1e-5)
+        state = aggregate(fedsim_rule, rows, state).astype(np.float32)
+        np.testing.assert_allclose(state, byzfl_rule(rows), atol=1e-5)
 
 
 # Pre-aggregators
@@ -94,24 +94,26 @@ def test_centered_clipping_over_rounds(num_iters):
 
 @pytest.mark.parametrize(("num_clients", "f"), SIZES)
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(aggregators.nnm, byzfl.NNM), (aggregators.arc, byzfl.ARC)], ids=["nnm", "arc"]
+    ("fedsim_rule", "byzfl_rule"), [(aggregators.nnm, byzfl.NNM), (aggregators.arc, byzfl.ARC)], ids=["nnm", "arc"]
 )
-def test_pre_aggregators_with_f(ours, theirs, num_clients, f):
+def test_pre_aggregators_with_f(fedsim_rule, byzfl_rule, num_clients, f):
     for seed in range(3):
         rows = updates(seed, num_clients)
-        np.testing.assert_allclose(pre_aggregate(ours(num_byzantine=f), rows), theirs(f)(rows.copy()), atol=5e-6)
+        np.testing.assert_allclose(
+            pre_aggregate(fedsim_rule(num_byzantine=f), rows), byzfl_rule(f)(rows.copy()), atol=5e-6
+        )
 
 
 def test_clipping():
     rows = updates(0, 9)
-    ours = pre_aggregate(aggregators.clipping(threshold=4.0), rows)
-    np.testing.assert_allclose(ours, byzfl.Clipping(4.0)(rows.copy()), atol=1e-6)
-    assert not np.allclose(ours, rows)
+    actual = pre_aggregate(aggregators.clipping(threshold=4.0), rows)
+    np.testing.assert_allclose(actual, byzfl.Clipping(4.0)(rows.copy()), atol=1e-6)
+    assert not np.allclose(actual, rows)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
 def test_bucketing_in_the_same_order(size, monkeypatch):
-    """9 clients: ByzFL's incomplete bucket of one, at size 4, is the mean of what it has, too."""
+    """9 clients in buckets of 4: ByzFL's incomplete bucket is also the mean of its vectors."""
     rows, sent = updates(0, 9), report(updates(0, 9))
     after = aggregators.bucketing(size=size)(sent, KEY)
     order = [client for bucket in np.asarray(after.mixing) for client in np.flatnonzero(bucket)]
@@ -125,31 +127,31 @@ def test_bucketing_in_the_same_order(size, monkeypatch):
 @pytest.mark.parametrize("tau", [0.1, 2.0])
 def test_ipm(tau):
     honest = updates(0, 7)
-    theirs = byzfl.InnerProductManipulation(tau)(honest)
-    np.testing.assert_allclose(forge(attacks.ipm(tau=tau), honest), theirs[None], atol=1e-6)
+    expected = byzfl.InnerProductManipulation(tau)(honest)
+    np.testing.assert_allclose(forge(attacks.ipm(tau=tau), honest), expected[None], atol=1e-6)
 
 
 def test_alie_of_gradients():
     """ByzFL adds to gradients, minus the updates, and divides by h - 1."""
     honest = updates(0, 7)
-    theirs = -byzfl.ALittleIsEnough(1.5)(-honest)
-    ours = forge(attacks.alie(z=1.5, sign="minus", deviation="sample"), honest)
-    np.testing.assert_allclose(ours, theirs[None], atol=2e-6)
+    expected = -byzfl.ALittleIsEnough(1.5)(-honest)
+    actual = forge(attacks.alie(z=1.5, sign="minus", deviation="sample"), honest)
+    np.testing.assert_allclose(actual, expected[None], atol=2e-6)
 
 
 def test_sign_flip_of_one_client():
-    """ByzFL flips the mean of those that it is given: one client's is that client's, all clients' is ipm at 1."""
+    """ByzFL flips the mean of the given updates: sign_flip for a single client, ipm with tau = 1 for all clients."""
     honest = updates(0, 7)
-    ours = forge(attacks.sign_flip(), honest)  # the malicious client's update is the first honest one
-    np.testing.assert_allclose(ours, byzfl.SignFlipping()(honest[:1])[None], atol=1e-6)
+    actual = forge(attacks.sign_flip(), honest)  # the malicious client's update is the first honest one
+    np.testing.assert_allclose(actual, byzfl.SignFlipping()(honest[:1])[None], atol=1e-6)
     np.testing.assert_allclose(forge(attacks.ipm(tau=1.0), honest), byzfl.SignFlipping()(honest)[None], atol=1e-6)
 
 
 @pytest.mark.parametrize("client", [0, 3])
 def test_mimic_of_a_given_client(client):
     honest = updates(0, 7)
-    ours = forge(attacks.mimic(target="fixed", client_id=client), honest)
-    np.testing.assert_allclose(ours, byzfl.Mimic(client)(honest)[None])
+    actual = forge(attacks.mimic(target="fixed", client_id=client), honest)
+    np.testing.assert_allclose(actual, byzfl.Mimic(client)(honest)[None])
 
 
 def test_inf():
@@ -159,12 +161,12 @@ def test_inf():
 
 def test_gaussian_has_the_same_distribution():
     honest = np.zeros((3, 20_000))
-    ours = forge(attacks.gaussian(std=3.0), honest, num_forged=2)
+    actual = forge(attacks.gaussian(std=3.0), honest, num_forged=2)
     np.random.seed(0)  # noqa: NPY002
-    theirs = byzfl.Gaussian(mu=0.0, sigma=3.0)(honest)
-    for one in ours:
-        assert stats.ks_2samp(one, theirs).pvalue > 1e-4
-    assert abs(np.corrcoef(*ours)[0, 1]) < 0.04  # 5 standard errors
+    expected = byzfl.Gaussian(mu=0.0, sigma=3.0)(honest)
+    for update in actual:
+        assert stats.ks_2samp(update, expected).pvalue > 1e-4
+    assert abs(np.corrcoef(*actual)[0, 1]) < 0.04  # 5 standard errors
 
 
 RULES = {
@@ -176,21 +178,21 @@ RULES = {
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    ("make", "theirs", "on_gradients"),
+    ("make", "byzfl_attack", "on_gradients"),
     [
         (attacks.optimal_ipm, byzfl.Optimal_InnerProductManipulation, 1),
         (lambda **s: attacks.optimal_alie(sign="minus", deviation="sample", **s), byzfl.Optimal_ALittleIsEnough, -1),
     ],
     ids=["optimal_ipm", "optimal_alie"],
 )
-def test_best_strength_is_the_most_harmful_one_in_byzfl(rule, make, theirs, on_gradients):
-    """Of the strengths that fedsim tries; ByzFL's own search finds no strength that does much more."""
-    (ours, judge), honest = RULES[rule], updates(0, 8)
+def test_best_strength_is_the_most_harmful_one_in_byzfl(rule, make, byzfl_attack, on_gradients):
+    """Among fedsim's strengths; ByzFL's search finds no strength that is much more harmful."""
+    (fedsim_rule, judge), honest = RULES[rule], updates(0, 8)
     attack = make(min_strength=0.05, max_strength=40.0, num_strengths=200)
-    sent = on_gradients * forge(attack, honest, num_forged=2, rule=ours)
-    search, vectors = theirs(agg=judge, pre_agg_list=[], f=2), on_gradients * honest
+    sent = on_gradients * forge(attack, honest, num_forged=2, rule=fedsim_rule)
+    search, vectors = byzfl_attack(agg=judge, pre_agg_list=[], f=2), on_gradients * honest
     harm = [search._evaluate(vectors, vectors.mean(axis=0), float(s)) for s in geometric_grid(0.05, 40.0, 200)]
-    harm_of = lambda lie: np.linalg.norm(judge(np.concatenate([vectors, [lie, lie]])) - vectors.mean(axis=0))
+    harm_of = lambda forged: np.linalg.norm(judge(np.concatenate([vectors, [forged, forged]])) - vectors.mean(axis=0))
     assert harm_of(sent[0]) == pytest.approx(max(harm), rel=1e-5)
     assert harm_of(sent[0]) >= 0.97 * harm_of(search(vectors))
 
@@ -198,10 +200,10 @@ def test_best_strength_is_the_most_harmful_one_in_byzfl(rule, make, theirs, on_g
 # Documented differences
 
 
-def count_differences(ours, theirs, seeds=range(10), num_clients=9) -> int:
+def count_differences(fedsim_rule, byzfl_rule, seeds=range(10), num_clients=9) -> int:
     """The number of random cohorts for which the results differ."""
     cohorts = [updates(seed, num_clients) for seed in seeds]
-    return sum(not np.allclose(aggregate(ours, rows), theirs(rows), atol=1e-4) for rows in cohorts)
+    return sum(not np.allclose(aggregate(fedsim_rule, rows), byzfl_rule(rows), atol=1e-4) for rows in cohorts)
 
 
 def test_krum_uses_one_neighbor_less_than_byzfl():
@@ -217,10 +219,10 @@ def test_geometric_medians_differ_in_their_start():
     rows = updates(0, 9)
     mean = rows.mean(axis=0)
     for num_iters in (1, 4):
-        ours = aggregate(aggregators.rfa(num_iters=num_iters, eps=1e-5), rows)
-        theirs = byzfl.GeometricMedian(nu=1e-5, T=num_iters)
-        np.testing.assert_allclose(ours, theirs(rows - mean) + mean, atol=1e-5)
-        assert not np.allclose(ours, theirs(rows), atol=1e-2)
+        actual = aggregate(aggregators.rfa(num_iters=num_iters, eps=1e-5), rows)
+        byzfl_rule = byzfl.GeometricMedian(nu=1e-5, T=num_iters)
+        np.testing.assert_allclose(actual, byzfl_rule(rows - mean) + mean, atol=1e-5)
+        assert not np.allclose(actual, byzfl_rule(rows), atol=1e-2)
     far = rows + 100.0  # the distance to zero is all that ByzFL's first step sees
     np.testing.assert_allclose(byzfl.GeometricMedian(T=1)(far), far.mean(axis=0), atol=0.1)
     moved = aggregate(aggregators.rfa(), far) - 100.0
@@ -231,25 +233,25 @@ def test_multi_krum_differs_in_its_default_weighting():
     rows = updates(0, 9)
     sent = report(rows)._replace(num_examples=np.arange(1, 10))
     byzfls = byzfl.MultiKrum(2)(rows)
-    of = lambda weighting: aggregators.multi_krum(num_byzantine=2, neighbors="n-f-1", weighting=weighting)
-    np.testing.assert_allclose(ravel(of("equal").aggregate((), sent, KEY)[0].update), byzfls, atol=1e-6)
-    assert not np.allclose(ravel(of("examples").aggregate((), sent, KEY)[0].update), byzfls, atol=1e-3)
+    multi_krum_with = lambda weighting: aggregators.multi_krum(num_byzantine=2, neighbors="n-f-1", weighting=weighting)
+    np.testing.assert_allclose(ravel(multi_krum_with("equal").aggregate((), sent, KEY)[0].update), byzfls, atol=1e-6)
+    assert not np.allclose(ravel(multi_krum_with("examples").aggregate((), sent, KEY)[0].update), byzfls, atol=1e-3)
 
 
 def test_alie_differs_in_its_default_sign():
     """fedsim's default is on the other side of the mean update, and nearer by sqrt((h - 1) / h)."""
     honest = updates(0, 7)
-    ours, theirs = forge(attacks.alie(z=1.5), honest)[0], -byzfl.ALittleIsEnough(1.5)(-honest)
+    actual, expected = forge(attacks.alie(z=1.5), honest)[0], -byzfl.ALittleIsEnough(1.5)(-honest)
     mean = honest.mean(axis=0)
-    np.testing.assert_allclose(ours - mean, -np.sqrt(6 / 7) * (theirs - mean), atol=5e-6)
+    np.testing.assert_allclose(actual - mean, -np.sqrt(6 / 7) * (expected - mean), atol=5e-6)
 
 
 def test_alie_differs_in_its_default_z():
     """n = 24, m = 10: s = 13 - 10 = 3, so that z is the normal quantile at 11 / 14."""
     honest = updates(0, 14)
-    ours = forge(attacks.alie(), honest, num_forged=10)[0]
+    actual = forge(attacks.alie(), honest, num_forged=10)[0]
     z = stats.norm.ppf(11 / 14)
-    np.testing.assert_allclose(ours, forge(attacks.alie(z=float(z)), honest)[0], atol=1e-5)
+    np.testing.assert_allclose(actual, forge(attacks.alie(z=float(z)), honest)[0], atol=1e-5)
     assert byzfl.ALittleIsEnough().tau == 1.5
 
 
@@ -261,18 +263,18 @@ def test_nnm_differs_for_f_above_half():
 
 
 def test_caf_differs_because_byzfl_includes_excluded_clients(monkeypatch):
-    """A client far away is out after the first step, and still the largest: the others hardly lose weight any more."""
+    """A distant client is excluded in the first step but stays the largest, so others hardly lose weight later."""
     steps = []
     monkeypatch.setattr(np.random, "randn", lambda size: steps.append(size) or np.ones(size))
     byzfl.CAF(1)(np.asarray([[-1.0], [-0.5], [0.0], [0.4], [0.8], [1.0], [100.0]]))
-    assert len(steps) > 100  # one client at least each, and there would be two
+    assert len(steps) > 100  # each step should exclude at least one client: two steps would be enough
 
 
-@pytest.mark.parametrize("theirs", [byzfl.CAF(2), byzfl.SMEA(2)], ids=["caf", "smea"])
-def test_eigenvalue_rules_are_random_in_byzfl(theirs):
-    """One step from a random start is no eigenvector, so that the same updates make several results."""
+@pytest.mark.parametrize("byzfl_rule", [byzfl.CAF(2), byzfl.SMEA(2)], ids=["caf", "smea"])
+def test_eigenvalue_rules_are_random_in_byzfl(byzfl_rule):
+    """A single step from a random start does not reach the eigenvector, so results for the same updates differ."""
     rows, results = updates(0, 7), []
     for seed in range(10):
         np.random.seed(seed)  # noqa: NPY002
-        results.append(theirs(rows))
+        results.append(byzfl_rule(rows))
     assert np.ptp(results, axis=0).max() > 0.01

@@ -24,7 +24,7 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     assert "(3 seeds) | +20.00 ± 0.00 points | [below](#lambda-budget-digits-sec-55-fig-5" in text
     assert "\n## lambda (budget small), Sec. 5.5, Fig. 5" in text
     assert "](results/lambda-small-lambda.png)" in text
-    assert "\n## lambda (budget digits), Sec. 5.5, Fig. 5" in text  # other data get a section of their own
+    assert "\n## lambda (budget digits), Sec. 5.5, Fig. 5" in text  # other data sets have a separate section
 
     (tmp_path / "docs" / "results" / "lambda-small.notes.md").write_text("Why it holds.\n")
     make_folder(tmp_path / "other" / "e", "lambda", lambda_runs((60, 40, 50, 70)))

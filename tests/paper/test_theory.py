@@ -54,7 +54,7 @@ def test_bound(tmp_path):
     np.testing.assert_allclose(dashed.get_ydata(), terms.risk)
     evaluated = run(keys | {"record.clients": "evaluated", "server.eval_every": 2}, [10, 30, 50], rows[4:])
     claims = bound.claims(read(tmp_path, "evaluated", [evaluated]))  # all reported in round 2: nothing is missing
-    assert verdicts(claims) == ["holds", "holds", "not run"]  # one round is no fall
+    assert verdicts(claims) == ["holds", "holds", "not run"]  # a single round is not a decrease
     without = [row | {"loss": None} if row["client_id"] == 1 else row for row in rows[4:]]
     claims = bound.claims(read(tmp_path, "without", [evaluated | {"clients": without}]))
     assert verdicts(claims) == ["-", "-", "-"]

@@ -135,8 +135,8 @@ def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] 
     def apply(key, data, corrupted, spec):
         del key, spec
         owner = jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
-        of_corrupted = corrupted[owner].reshape(-1, *[1] * (data.x.ndim - 1))
-        return data._replace(x=jnp.where(of_corrupted, jnp.asarray(value, data.x.dtype), data.x))
+        corrupted_mask = corrupted[owner].reshape(-1, *[1] * (data.x.ndim - 1))
+        return data._replace(x=jnp.where(corrupted_mask, jnp.asarray(value, data.x.dtype), data.x))
 
     return fedsim.Corruption(apply, frozenset({"x"}))
 

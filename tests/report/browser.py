@@ -46,10 +46,10 @@ def browser(folder: Path) -> Iterator[Any]:
 def until(condition: Any) -> Any:
     """What `condition()` gives once it is true."""
     end = time.monotonic() + PATIENCE
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "nothing happened"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def show(driver: Any, page: Path, view: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Synthetic sweeps for the HTML page of a report, and its unpacked data."""
+"""Synthetic sweeps for the HTML page of a report, and functions that unpack its data."""
 
 import base64
 import gzip
@@ -36,18 +36,18 @@ seed = [0, 1, 2]
 """
 
 
-def is_gone(run: Run) -> bool:
-    """Of one cell all runs diverge."""
+def diverges(run: Run) -> bool:
+    """All runs of this setting diverge."""
     return (run["server.aggregator"], run["attack.kind"], run["corruption.fraction"]) == ("median", "sign_flip", 0.4)
 
 
 def accuracy(run: Run, t: int) -> float:
-    """Another number for every run and round, in no order."""
-    return math.nan if is_gone(run) and t else zlib.crc32(repr((sorted(run.items()), t)).encode()) / 2**32
+    """A different, pseudorandom number for each run and round."""
+    return math.nan if diverges(run) and t else zlib.crc32(repr((sorted(run.items()), t)).encode()) / 2**32
 
 
 def validation(run: Run, t: int) -> float:
-    """Another order of evaluations than the accuracy's."""
+    """Evaluations in a different order from the accuracy's."""
     return zlib.crc32(repr((t, sorted(run.items()))).encode()) / 2**32
 
 
@@ -55,20 +55,20 @@ def make_sweep(path: Path, text: str = SWEEP) -> RunFolder:
     """A folder of the sweep in `text`, with its config.toml; ARFL's clients have weights."""
     experiment = parse(text)
     alphas = lambda run: [0.05, 0.6, 0.35]
-    folder = make_folder(path, list(map(flatten, experiment.runs())), accuracy, is_gone, alphas, validation=validation)
+    folder = make_folder(path, list(map(flatten, experiment.runs())), accuracy, diverges, alphas, validation=validation)
     folder.write_text("config.toml", experiment.dump())
     manifest = folder.path / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"config": experiment.dump()}))
     return folder
 
 
-def packed(page: str, name: str) -> bytes:
-    """The bytes that lie in the page as `name`."""
+def read_packed(page: str, name: str) -> bytes:
+    """The decompressed bytes of the element `name` of the page."""
     text = re.search(rf'id="{name}">([^<]*)<', page)[1]
     return gzip.decompress(base64.b64decode(text, validate=True))
 
 
-def unpacked(data: bytes) -> Any:
+def unpack(data: bytes) -> Any:
     """What `packing.pack` packed, before it was compressed."""
     length = int.from_bytes(data[:4], "little")
 

@@ -1,4 +1,4 @@
-"""Made run folders of any runs: the accuracy of a run is a function of its configuration and round."""
+"""Synthetic run folders of any runs: the accuracy of a run is a function of its configuration and round."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -31,30 +31,30 @@ SWEPT = [run("fedavg", 0.5, seed) for seed in (0, 1)]
 SWEPT += [run("arfl", 0.5, seed, **{"arfl.lam": lam}) for lam in (10.0, 0.1, 1.0) for seed in (0, 1)]
 
 
-def learned(run: Run, t: int) -> float:
-    """An accuracy that is different for every run and round; ARFL's is the greatest, and barely falls."""
+def synthetic_accuracy(run: Run, t: int) -> float:
+    """An accuracy that differs between runs and rounds; ARFL's is the highest and decreases least with the fraction."""
     fraction, rule = run["corruption.fraction"], run["server.aggregator"]
-    falls = 0.1 if rule == "arfl" else 0.6
+    slope = 0.1 if rule == "arfl" else 0.6
     noise = ((run["seed"] * 5 * len(rule) + int(100 * fraction)) % 11) / 200
     rate = run["client.learning_rate"] + np.log10(run.get("arfl.lam", 1.0)) / 50
-    return float((0.3 + 0.4 * t / 20) * (1 - falls * fraction) + noise + rate)
+    return float((0.3 + 0.4 * t / 20) * (1 - slope * fraction) + noise + rate)
 
 
 def final(rule: str, fraction: float, seeds: Iterable[int] = SEEDS, **keys) -> np.ndarray:
     """The last accuracies in percent, by seed."""
-    return np.asarray([100 * learned(run(rule, fraction, seed, **keys), 20) for seed in seeds])
+    return np.asarray([100 * synthetic_accuracy(run(rule, fraction, seed, **keys), 20) for seed in seeds])
 
 
 def make_folder(
     path: Path,
     runs: list[Run],
-    accuracy: Callable[[Run, int], float] = learned,
+    accuracy: Callable[[Run, int], float] = synthetic_accuracy,
     diverged: Callable[[Run], bool] = lambda run: False,
     alphas: Callable[[Run], Iterable[float]] | None = None,
     loss: Callable[[Run, int], float] | None = None,
     validation: Callable[[Run, int], float] | None = None,
 ) -> RunFolder:
-    """A complete folder; rows after rounds 0, 10, ...; `alphas` of clients after the last one; loss 1 - accuracy."""
+    """A complete folder: rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy."""
     folder = RunFolder(path)
     about = {"versions": {"fedsim": "0", "jax": "1"}, "device": {"kind": "cpu"}, "config": "", "plan": [], "groups": []}
     folder.create(about | {"status": "complete", "runs": runs})
@@ -90,13 +90,13 @@ def make_folder(
 
 
 def check_latex(latex: str) -> None:
-    """Braces and environments are closed, dollars paired, rows as long as the tabular is wide; ASCII alone."""
+    """Braces, environments and dollar signs are balanced, rows have all columns, and all text is ASCII."""
     bare = re.sub(r"\\[\\{}$&%#_]", "", latex.replace("%", "", 1))
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
     assert "%" not in bare
-    begun, ended = (re.findall(rf"\\{word}{{(.*?)}}", latex) for word in ("begin", "end"))
-    assert sorted(begun) == sorted(ended)
+    begins, ends = (re.findall(rf"\\{word}{{(.*?)}}", latex) for word in ("begin", "end"))
+    assert sorted(begins) == sorted(ends)
     for block in re.findall(r"\\begin{tabular}(.*?)\\end{tabular}", latex, re.DOTALL):
         width = len(re.match(r"{(.*?)}", block)[1])
         for line in block.splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""The success of backdoors in tables, summaries and figures; where there is none, nothing of it is shown."""
+"""The success of backdoors in tables, summaries and figures, which omit it for runs without backdoors."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,24 +9,24 @@ from fedsim import report
 from tests.report.synthetic import make_folder, run
 
 RUNS = [run(rule, 0.3, seed, "backdoor") for rule in ("arfl", "fedavg") for seed in (0, 1)] + [run("fedavg", 0.5)]
-SUCCESS = {0: 0.1, 1: 0.3, 2: 0.8, 3: 1.0, 4: None}  # of each run, after its last round; half of it before
+SUCCESS = {0: 0.1, 1: 0.3, 2: 0.8, 3: 1.0, 4: None}  # after the last round of each run; half of it in earlier rounds
 
 
 @pytest.fixture
 def folder(tmp_path):
-    made = make_folder(tmp_path / "a", RUNS)
-    table = pq.read_table(made.path / "rounds.parquet")
+    run_folder = make_folder(tmp_path / "a", RUNS)
+    table = pq.read_table(run_folder.path / "rounds.parquet")
     values = [
         None if SUCCESS[number] is None else SUCCESS[number] * (1 if round_ == 20 else 0.5)
         for number, round_ in zip(table["run"].to_pylist(), table["round"].to_pylist(), strict=True)
     ]
     position = table.schema.names.index("backdoor_success")
     table = table.set_column(position, "backdoor_success", pa.array(values, pa.float64()))
-    pq.write_table(table, made.path / "rounds.parquet")
-    return made
+    pq.write_table(table, run_folder.path / "rounds.parquet")
+    return run_folder
 
 
-def test_a_table_of_its_own_with_the_lowest_in_bold(folder):
+def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
     accuracy, success = report.accuracy_tables(report.read(folder))
     assert accuracy.title == "Test accuracy (%) after 20 rounds"
     assert success.title == "Backdoor success (%) after 20 rounds"
@@ -47,11 +47,11 @@ def test_summary_and_figure(folder):
     assert report.figures(results)["backdoor_success"].axes[0].get_ylabel() == "Backdoor success (%)"
 
 
-def test_a_folder_from_before_the_column_has_none(tmp_path):
-    made = make_folder(tmp_path / "a", RUNS)
-    path = made.path / "rounds.parquet"
+def test_folders_without_the_column_have_no_attack_success(tmp_path):
+    run_folder = make_folder(tmp_path / "a", RUNS)
+    path = run_folder.path / "rounds.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["backdoor_success"]), path)
-    results = report.read(made)
+    results = report.read(run_folder)
     assert np.isnan(results.settings[0].backdoor_success).all()
     assert len(report.accuracy_tables(results)) == 1
     assert not any("backdoor" in key for key in report.summary(results)[0])

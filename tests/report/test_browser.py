@@ -26,8 +26,8 @@ Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 
 TEXTS = "return [...document.querySelectorAll(arguments[0])].map(row => [...row.children].map(c => c.textContent))"
 LINES = """const {data} = document.getElementById(arguments[0]) ?? {};
-return (data ?? []).filter(one => !one.fill).map(one => ({x: [...one.x], y: [...one.y], name: one.name}))"""
-BAND = "return document.getElementById('curves').data.filter(one => one.fill).map(one => [...one.y])"
+return (data ?? []).filter(line => !line.fill).map(line => ({x: [...line.x], y: [...line.y], name: line.name}))"""
+BAND = "return document.getElementById('curves').data.filter(line => line.fill).map(line => [...line.y])"
 CHOSEN = "return [...document.querySelectorAll('#map [aria-selected=true]')].map(c => [+c.dataset.r, +c.dataset.c])"
 
 
@@ -77,8 +77,8 @@ def selected(driver):
 
 
 def lines(driver, chart, number):
-    """The lines of a chart, once they are `number`."""
-    return until(lambda: len(found := driver.execute_script(LINES, chart)) == number and found)
+    """The lines of a chart, once it has `number` lines."""
+    return until(lambda: len(curves := driver.execute_script(LINES, chart)) == number and curves)
 
 
 def shown(value, digits):
@@ -116,7 +116,7 @@ def test_the_heat_map_has_the_means_over_seeds(driver, page, results):
             assert texts[0] == shown(100 * mean(find_setting(results, name, fraction=0.0).accuracy[:, -1]), 1)
 
 
-def test_the_number_may_be_a_mean_or_the_best(driver, page, results):
+def test_the_metric_may_be_a_mean_or_the_best(driver, page, results):
     setting = find_setting(results, "FedAvg", fraction=0.0)
     on_validation = setting.accuracy[np.arange(3), setting.validation_accuracy.argmax(axis=1)]
     expected = {
@@ -139,7 +139,7 @@ def test_the_worst_over_attacks_is_that_of_the_tables(driver, page, results):
     assert head[1:] == ["0 %", "20 %", "40 %"]
     (table,) = worst_tables(results)
     expected = {row.name: ["" if n is None else shown(n.mean, 1) for n in row.entries] for row in table.rows}
-    for row in ("ARFL, λ = 0.1 M", "ARFL, λ = 10 M"):  # ran under one thing that is wrong, where others have three
+    for row in ("ARFL, λ = 0.1 M", "ARFL, λ = 10 M"):  # run with a single corruption instead of three attacks
         expected[row] = [text and f"{text}*" for text in expected[row]]
     assert {name: texts for name, *texts in rows} == expected
     assert expected["Median"][2] == "†"  # all of its runs have diverged, which is the worst
@@ -147,15 +147,15 @@ def test_the_worst_over_attacks_is_that_of_the_tables(driver, page, results):
     assert "the worst of 3" in driver.find_element(By.ID, "status").text
 
 
-def test_rows_and_columns_may_be_anything_swept(driver, page, results):
+def test_rows_and_columns_may_be_any_swept_key(driver, page, results):
     select(driver, "rows", "lam")
     select(driver, "columns", "fraction")
     select(driver, "held-aggregator", 2)
     (_, *rows) = heat_map(driver)
     values = {lam: dict(zip((0.0, 0.2, 0.4), texts, strict=True)) for lam, *texts in rows}
     setting = find_setting(results, "ARFL, λ = 0.1 M", fraction=0.4)
-    assert values["0.1"][0.4] == shown(100 * mean(setting.accuracy[:, -1]), 1) + "*"  # lambda 1 faced three attacks
-    select(driver, "held-aggregator", 0)  # FedAvg, about which lambda says nothing
+    assert values["0.1"][0.4] == shown(100 * mean(setting.accuracy[:, -1]), 1) + "*"  # lambda 1 has three attacks
+    select(driver, "held-aggregator", 0)  # FedAvg, which has no lambda
     (_, *rows) = heat_map(driver)
     assert len({tuple(texts) for _, *texts in rows}) == 1
     assert len(rows) == 3
@@ -171,7 +171,7 @@ def test_a_click_shows_curves_clients_command_and_configuration(driver, page, re
     over = [*setting.accuracy.max(axis=0), *setting.accuracy.min(axis=0)[::-1]]
     assert band == pytest.approx([100 * value for value in over], abs=1e-4)
     clients = lines(driver, "clients", 3)
-    assert sorted(one["y"][0] for one in clients) == pytest.approx([0.5, 3.5, 6], abs=1e-2)
+    assert sorted(line["y"][0] for line in clients) == pytest.approx([0.5, 3.5, 6], abs=1e-2)
     command = driver.find_element(By.ID, "command").text
     assert "--attack.kind alie" in command
     assert "--server.aggregator arfl" in command
@@ -226,7 +226,7 @@ def test_tables_sort_and_are_saved_as_python_writes_them(driver, page, results, 
     assert len(lines(driver, "curves", 1)) == 1
 
 
-def test_pictures_are_saved_as_svg(driver, page, folder):
+def test_figures_are_saved_as_svg(driver, page, folder):
     driver.find_element(By.ID, "save-map").click()
     texts = [node.text for node in ET.fromstring(saved(folder, "made-accuracy-row-threat.svg")).iter() if node.text]
     shown_texts = [text for row in heat_map(driver) for text in row[1:] if text]
@@ -244,7 +244,7 @@ def test_pictures_are_saved_as_svg(driver, page, folder):
     assert any(node.get("class") == "js-line" for node in root.iter())
 
 
-def test_the_address_keeps_the_view_and_colours_follow_the_choice(driver, page):
+def test_the_address_keeps_the_view_and_colors_follow_the_selection(driver, page):
     select(driver, "columns", "fraction")
     cell(driver, 1, 1).click()
     seen, view = heat_map(driver), driver.execute_script("return location.hash")

@@ -1,4 +1,4 @@
-"""Choosing among swept values on validation data, and which evaluations are final, against brute force."""
+"""Selection of swept values on validation data, and of final evaluations, against brute force."""
 
 import csv
 import math
@@ -17,8 +17,8 @@ from tests.report.synthetic import make_folder, run
 ATTACKS, SHARES, SEEDS, RATES, TAUS = ("ipm", "alie", "mimic"), (0.2, 0.4), (0, 1), (0.01, 0.1, 1.0), (1.0, 10.0)
 
 
-def made(values):
-    """A number in [0, 1) that looks random, the same for the same `values`."""
+def pseudorandom(values):
+    """A pseudorandom number in [0, 1) that depends on `values` only."""
     return np.random.default_rng([int(1e6 * value) for value in values]).random()
 
 
@@ -29,21 +29,23 @@ def numbers(run, t):
 
 
 def validation(run, t):
-    return made((*numbers(run, t), 1))
+    return pseudorandom((*numbers(run, t), 1))
 
 
 def accuracy(run, t):
-    return made((*numbers(run, t), 2))
+    return pseudorandom((*numbers(run, t), 2))
 
 
 def runs():
     scenarios = [(0.0, "none"), *product(SHARES, ATTACKS)]
-    found = []
+    configurations = []
     for (share, attack), seed, rate in product(scenarios, SEEDS, RATES):
         keys = {"attack.kind": attack, "client.learning_rate": rate}
-        found.append(run("median", share, seed, "none", **keys))
-        found += [run("centered_clipping", share, seed, "none", **keys, **{"centered_clipping.tau": t}) for t in TAUS]
-    return found
+        configurations.append(run("median", share, seed, "none", **keys))
+        configurations += [
+            run("centered_clipping", share, seed, "none", **keys, **{"centered_clipping.tau": t}) for t in TAUS
+        ]
+    return configurations
 
 
 RUNS = runs()
@@ -56,11 +58,14 @@ def folder(tmp_path_factory):
 
 
 def mean_of(metric, rule, values, share, attack, t=20):
-    of = lambda one: (one["server.aggregator"], one["corruption.fraction"], one["attack.kind"] if share else "none")
-    is_it = lambda one: of(one) == (rule, share, attack) and all(one[key] == value for key, value in values.items())
-    found = [100 * metric(one, t) for one in RUNS if is_it(one)]
-    assert len(found) == len(SEEDS)
-    return np.mean(found)
+    def matches(run):
+        scenario_attack = run["attack.kind"] if share else "none"
+        scenario = run["server.aggregator"], run["corruption.fraction"], scenario_attack
+        return scenario == (rule, share, attack) and all(run[key] == value for key, value in values.items())
+
+    percentages = [100 * metric(run, t) for run in RUNS if matches(run)]
+    assert len(percentages) == len(SEEDS)
+    return np.mean(percentages)
 
 
 def options(rule):
@@ -71,7 +76,7 @@ def options(rule):
 
 @pytest.mark.parametrize("by", ["validation", "test"])
 @pytest.mark.parametrize("per", ["worst", "scenario"])
-def test_the_best_of_all_values(folder, by, per):
+def test_the_best_values_are_chosen(folder, by, per):
     results = report.choose(report.read(folder), KEYS, by, per)
     assert len(results.settings) == 2 * 7
     metric = validation if by == "validation" else accuracy
@@ -79,7 +84,9 @@ def test_the_best_of_all_values(folder, by, per):
     for rule, share in product(("median", "centered_clipping"), (0.0, *SHARES)):
         attacks = ATTACKS if share else ("none",)
         for group in [attacks] if per == "worst" else [(attack,) for attack in attacks]:
-            worst = lambda values, of, r=rule, s=share, g=group: min(mean_of(of, r, values, s, attack) for attack in g)
+            worst = lambda values, metric, r=rule, s=share, g=group: min(
+                mean_of(metric, r, values, s, attack) for attack in g
+            )
             best = max(options(rule), key=lambda values: worst(values, metric))
             on_test = max(worst(values, accuracy) for values in options(rule))
             optimism.append(on_test - worst(best, accuracy))
@@ -119,8 +126,8 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
 
 def test_a_run_that_diverged_is_not_chosen(tmp_path):
     runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in SEEDS for rate in RATES]
-    gone = lambda one, t: math.nan if one["seed"] == 1 and one[KEYS[0]] == 1.0 else one[KEYS[0]] / 2
-    results = report.read(make_folder(tmp_path / "a", runs, gone, validation=gone))
+    value = lambda run, t: math.nan if run["seed"] == 1 and run[KEYS[0]] == 1.0 else run[KEYS[0]] / 2
+    results = report.read(make_folder(tmp_path / "a", runs, value, validation=value))
     (setting,) = report.choose(results, KEYS[:1]).settings
     assert setting.chosen == ((KEYS[0], 0.1),)
 
@@ -134,9 +141,9 @@ def test_invalid_choices(folder, tmp_path):
     with pytest.raises(ConfigError, match=r"--choose: .* run them with data.validation_fraction"):
         report.choose(plain, KEYS[:1])
     assert len(report.choose(plain, KEYS[:1], "test").settings) < len(plain.settings)
-    holes = [one for one in RUNS if one["server.aggregator"] == "median" and one["corruption.fraction"] == 0.2]
-    holes = [one for one in holes if RATES.index(one[KEYS[0]]) != ATTACKS.index(one["attack.kind"])]
-    partial = report.read(make_folder(tmp_path / "b", holes, accuracy, validation=validation))
+    median = [run for run in RUNS if run["server.aggregator"] == "median" and run["corruption.fraction"] == 0.2]
+    incomplete = [run for run in median if RATES.index(run[KEYS[0]]) != ATTACKS.index(run["attack.kind"])]
+    partial = report.read(make_folder(tmp_path / "b", incomplete, accuracy, validation=validation))
     with pytest.raises(
         ConfigError, match=r"no value of client.learning_rate was run in all 3 scenarios of Median at 20"
     ):
@@ -157,9 +164,9 @@ def test_final(folder, text):
     for setting, row in zip(results.settings, summary, strict=True):
         expected = []
         for number in setting.runs:
-            one = results.runs[number]
-            by_round = {t: accuracy(one, t) for t in (0, 10, 20)}
-            best = max(by_round, key=lambda t, one=one: validation(one, t))
+            settings = results.runs[number]
+            by_round = {t: accuracy(settings, t) for t in (0, 10, 20)}
+            best = max(by_round, key=lambda t, settings=settings: validation(settings, t))
             expected.append(
                 {"last": by_round[20], "mean:2": (by_round[10] + by_round[20]) / 2, "best": by_round[best]}[text]
             )

@@ -27,12 +27,12 @@ def test_command_line_of_one_folder(tmp_path, capsys, no_figures):
 
 
 def test_command_line_of_several_folders(tmp_path, capsys, no_figures):
-    one, two = make_folder(tmp_path / "a", GRID[:12]), make_folder(tmp_path / "b", GRID[12:])
+    first, second = make_folder(tmp_path / "a", GRID[:12]), make_folder(tmp_path / "b", GRID[12:])
     before = sorted(tmp_path.rglob("*"))
-    assert main(["report", str(one.path), str(two.path)]) == 0
+    assert main(["report", str(first.path), str(second.path)]) == 0
     assert "Shuffling 50 %" in capsys.readouterr().out
     assert sorted(tmp_path.rglob("*")) == before  # the table is shown, nothing is written
-    assert main(["report", str(one.path), str(two.path), "--out", str(tmp_path / "deep" / "both")]) == 0
+    assert main(["report", str(first.path), str(second.path), "--out", str(tmp_path / "deep" / "both")]) == 0
     written = {path.name for path in (tmp_path / "deep" / "both").rglob("*")}
     assert {"summary.csv", "paired.csv", "table.md", "table.tex"} <= written
 

@@ -1,4 +1,4 @@
-"""`as_xarray`: every row has its place in the cube."""
+"""`as_xarray`: the cube contains every row."""
 
 import sys
 
@@ -7,7 +7,7 @@ import pytest
 
 from fedsim import report
 from fedsim.errors import FedsimError
-from tests.report.synthetic import LAMS, SWEPT, learned, make_folder, run
+from tests.report.synthetic import LAMS, SWEPT, make_folder, run, synthetic_accuracy
 
 
 def test_xarray_holds_every_row(tmp_path):
@@ -46,7 +46,7 @@ def test_xarray_holds_every_row(tmp_path):
                     for name in data.data_vars:
                         expected = np.nan if row[name] is None else float(row[name])
                         np.testing.assert_equal(float(point[name]), expected)
-    assert int(data.test_accuracy.notnull().sum()) == filled  # and nothing else
+    assert int(data.test_accuracy.notnull().sum()) == filled  # all other entries are missing
     assert data.attrs == {"name": "fedsim", "versions": "fedsim 0, jax 1", "device": "kind cpu"}
 
 
@@ -55,17 +55,19 @@ def test_xarray_without_lambda_and_without_xarray(tmp_path, monkeypatch):
     pytest.importorskip("xarray")
     data = report.as_xarray(folder)
     assert data.data.values.tolist() == ["digits", "cifar10"]
-    assert float(data.test_accuracy.isel(data=0, round=-1).squeeze()) == pytest.approx(learned(run("fedavg"), 20))
+    assert float(data.test_accuracy.isel(data=0, round=-1).squeeze()) == pytest.approx(
+        synthetic_accuracy(run("fedavg"), 20)
+    )
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(FedsimError, match=r"pip install 'fedsim\[notebook\]'"):
         report.as_xarray(folder)
 
 
-def test_users_own_names_in_the_cube(tmp_path):
+def test_names_of_plugins_in_the_cube(tmp_path):
     pytest.importorskip("xarray")
-    own = {"server.aggregator": "rules.py:tau_mean", "tau_mean.tau": 0.5, "model.name": "nets.py:wide"}
-    data = report.as_xarray(make_folder(tmp_path / "a", [run("fedavg"), run("fedavg") | own]))
+    plugins = {"server.aggregator": "rules.py:tau_mean", "tau_mean.tau": 0.5, "model.name": "nets.py:wide"}
+    data = report.as_xarray(make_folder(tmp_path / "a", [run("fedavg"), run("fedavg") | plugins]))
     assert data.aggregator.values.tolist() == ["fedavg", "tau_mean"]
     assert data.model_name.values.tolist() == ["mlp", "wide"]
-    mine = data.sel(aggregator="tau_mean", model_name="wide", round=20).test_accuracy
-    assert float(mine.squeeze()) == pytest.approx(learned(run("fedavg") | own, 20))
+    values_of_plugin = data.sel(aggregator="tau_mean", model_name="wide", round=20).test_accuracy
+    assert float(values_of_plugin.squeeze()) == pytest.approx(synthetic_accuracy(run("fedavg") | plugins, 20))

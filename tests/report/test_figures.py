@@ -1,4 +1,4 @@
-"""Figures over swept numbers and of clients' weights, what they leave out, and their files."""
+"""Figures over swept numbers and of client weights, omitted elements, and files."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def test_figures_over_lambda(tmp_path):
 def test_accuracy_over_fraction_begins_with_the_clean_runs(tmp_path):
     flipped = [run(rule, 0.5, seed, kind="flipping") for rule in RULES for seed in SEEDS]
     drawn = report.figures(report.read(make_folder(tmp_path / "a", GRID + flipped)))
-    (panel,) = drawn["accuracy_over_fraction"].axes  # flipping has two values only, with the clean one
+    (panel,) = drawn["accuracy_over_fraction"].axes  # flipping has only two values, including the clean one
     assert panel.get_title() == "Shuffling"
     np.testing.assert_allclose(panel.lines[2].get_xdata(), [0, 0.3, 0.5])
     np.testing.assert_allclose(panel.lines[2].get_ydata(), [final("arfl", f).mean() for f in (0, 0.3, 0.5)])
@@ -47,7 +47,7 @@ def test_accuracy_over_any_number(tmp_path):
     np.testing.assert_allclose(panel.lines[1].get_ydata(), values)
 
 
-def test_what_a_figure_leaves_out_is_said(tmp_path):
+def test_titles_state_omitted_rows_panels_and_clients(tmp_path):
     runs = [run(rule, fraction / 50) for rule in RULES for fraction in range(1, style.MAX_PANELS + 19)]
     drawn = report.figures(report.read(make_folder(tmp_path / "a", runs)))
     assert drawn["accuracy"].get_suptitle() == f"{style.MAX_PANELS} of {style.MAX_PANELS + 18} panels"

@@ -1,4 +1,4 @@
-"""What the page of a report holds: the numbers of the cells, and how to run them again."""
+"""The contents of the HTML page: the numbers of each setting, and the command that runs it."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ from fedsim.report.html import clients
 from fedsim.report.html.page import MODULES, program
 from fedsim.report.html.page import page as make_page
 from fedsim.runs.schemas import CLIENTS
-from tests.report.pages import make_sweep, packed, unpacked
+from tests.report.pages import make_sweep, read_packed, unpack
 from tests.report.synthetic import make_folder, run
 
 pytest.importorskip("plotly")
@@ -38,7 +38,7 @@ def page(results):
 
 @pytest.fixture(scope="module")
 def document(page):
-    return unpacked(packed(page, "data"))
+    return unpack(read_packed(page, "data"))
 
 
 def test_every_number_of_every_run_is_in_the_page(results, document):
@@ -59,7 +59,7 @@ def test_every_number_of_every_run_is_in_the_page(results, document):
         assert at == len(numbers)
 
 
-def test_axes_are_what_cells_differ_in(results, document):
+def test_axes_are_the_keys_that_settings_differ_in(results, document):
     axes = {axis["key"]: axis for axis in document["axes"]}
     assert set(axes) == {"row", "threat", "aggregator", "corruption", "attack", "fraction", "lam"}
     value = lambda key, setting: axes[key]["values"][code] if (code := axes[key]["codes"][setting]) >= 0 else None
@@ -72,22 +72,22 @@ def test_axes_are_what_cells_differ_in(results, document):
     assert set(axes["row"]["determines"]) == {"aggregator", "lam"}
 
 
-def test_an_axis_that_another_one_determines_is_left_out(tmp_path):
+def test_an_axis_determined_by_another_axis_is_omitted(tmp_path):
     runs = [
         run(rule, 0.3, seed, **{"client.epochs": e}) for rule in ("rfa", "cfl") for e in (1, 10, 2) for seed in (0, 1)
     ]
-    axes = unpacked(packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
     values = {axis["key"]: axis["values"] for axis in axes if axis["key"] != "row"}
     assert values == {"aggregator": ["RFA", "CFL"], "client.epochs": ["1", "2", "10"]}
     runs = [run("rfa", 0.3, 0, **{"client.clip": clip}) for clip in (None, 1.0)]  # None is a value, too
-    axes = unpacked(packed(make_page(report.read(make_folder(tmp_path / "c", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "c", runs))), "data"))["axes"]
     assert [(axis["values"], axis["codes"].tolist()) for axis in axes] == [(["None", "1.0"], [0, 1])]
     runs = [run(rule, fraction, 0) for rule in ("rfa", "cfl") for fraction in (0.1, 0.3)]
-    axes = unpacked(packed(make_page(report.read(make_folder(tmp_path / "b", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "b", runs))), "data"))["axes"]
     assert [axis["key"] for axis in axes] == ["aggregator", "fraction"]
 
 
-def test_a_cell_can_be_run_again(results, document, monkeypatch):
+def test_command_and_configuration_give_the_runs_of_a_setting(results, document, monkeypatch):
     for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
         expected = [results.manifest["runs"][number] for number in setting.runs]
         program, command, *arguments = shlex.split(packed_setting["command"])
@@ -96,8 +96,8 @@ def test_a_cell_can_be_run_again(results, document, monkeypatch):
         by_command = list(map(flatten, read(Path(config), overrides).runs()))
         by_configuration = list(map(flatten, parse(packed_setting["configuration"]).runs()))
         for actual in (by_command, by_configuration):
-            assert [report.swept_values.configuration(one) for one in actual] == [
-                report.swept_values.configuration(one) for one in expected
+            assert [report.swept_values.configuration(run) for run in actual] == [
+                report.swept_values.configuration(run) for run in expected
             ]
 
 
@@ -105,23 +105,23 @@ def test_clients_weights_are_those_of_the_first_seed(results, document):
     weights = {entry["setting"]: entry for entry in document["weights"]}
     assert {results.settings[setting].aggregator for setting in weights} == {"arfl"}
     assert len(weights) == sum(setting.aggregator == "arfl" for setting in results.settings)
-    for one in weights.values():
-        assert (one["kind"], one["rounds"], one["clients"]) == ("alpha", [10, 60], [0, 1, 2])
-        assert one["corrupted"] == [True, False, False]
+    for entry in weights.values():
+        assert (entry["kind"], entry["rounds"], entry["clients"]) == ("alpha", [10, 60], [0, 1, 2])
+        assert entry["corrupted"] == [True, False, False]
         alphas = np.asarray([0.05, 0.6, 0.35])
         expected = np.stack([alphas / 10, alphas / 60])
-        np.testing.assert_allclose(one["shares"].reshape(2, 3) / 65534, expected, atol=0.51 / 65534)
+        np.testing.assert_allclose(entry["shares"].reshape(2, 3) / 65534, expected, atol=0.51 / 65534)
 
 
-def test_lambda_that_follows_the_scenario_is_no_axis(tmp_path):
+def test_lambda_determined_by_the_scenario_is_not_an_axis(tmp_path):
     runs = [run(rule, f, 0, **{"arfl.lam": 1.0 if f else 1e4}) for rule in ("arfl", "rfa") for f in (0.0, 0.3)]
-    axes = unpacked(packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
     assert [axis["key"] for axis in axes] == ["aggregator", "corruption", "fraction"]
 
 
 def test_a_page_of_chosen_settings(results):
     chosen = report.choose(results, ["arfl.lam"], "validation", "scenario")
-    document = unpacked(packed(make_page(chosen), "data"))
+    document = unpack(read_packed(make_page(chosen), "data"))
     assert len(document["settings"]) == len(chosen.settings) < len(results.settings)
     assert document["about"]["chosen"] == chosen.selection.sentence
     assert "lam" not in {axis["key"] for axis in document["axes"]}
@@ -149,16 +149,16 @@ def test_many_rounds_and_clients_are_thinned(tmp_path):
     np.testing.assert_allclose(np.where(actual.shares == 65535, np.nan, actual.shares / 65534), expected, atol=1e-5)
 
 
-def test_the_page_is_whole_and_the_same_every_time(page, results):
+def test_the_page_is_self_contained_and_deterministic(page, results):
     assert make_page(results) == page
     assert "{{" not in page
-    assert packed(page, "plotly").startswith(b"/**\n* plotly.js")
+    assert read_packed(page, "plotly").startswith(b"/**\n* plotly.js")
     outside = re.sub(r'<script type="text/plain".*?</script>', "", page, flags=re.S)
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", outside)
     assert "default-src 'none'" in outside
 
 
-def test_modules_come_behind_those_they_import():
+def test_modules_follow_their_imports():
     static = files("fedsim.report.html") / "static"
     assert {entry.name for entry in static.iterdir()} == {"page.html", "page.css", *(f"{name}.js" for name in MODULES)}
     exported = {}
@@ -171,17 +171,17 @@ def test_modules_come_behind_those_they_import():
 
 
 def test_on_the_command_line(tmp_path, capsys):
-    one, two = (make_folder(tmp_path / name, [run("rfa", seed=seed)]) for seed, name in enumerate("ab"))
-    before = {path.name for path in one.path.iterdir()}
-    assert main(["report", str(one.path), "--format", "html"]) == 0
-    assert {path.name for path in one.path.iterdir()} - before == {"report.html"}
-    assert capsys.readouterr().out == f"{one.path / 'report.html'}\n"
-    assert main(["report", str(one.path), str(two.path), "--format", "html", "--out", str(tmp_path / "both")]) == 0
-    document = unpacked(packed((tmp_path / "both" / "report.html").read_text(), "data"))
+    first, second = (make_folder(tmp_path / name, [run("rfa", seed=seed)]) for seed, name in enumerate("ab"))
+    before = {path.name for path in first.path.iterdir()}
+    assert main(["report", str(first.path), "--format", "html"]) == 0
+    assert {path.name for path in first.path.iterdir()} - before == {"report.html"}
+    assert capsys.readouterr().out == f"{first.path / 'report.html'}\n"
+    assert main(["report", str(first.path), str(second.path), "--format", "html", "--out", str(tmp_path / "both")]) == 0
+    document = unpack(read_packed((tmp_path / "both" / "report.html").read_text(), "data"))
     assert document["about"]["num_runs"] == 2
 
 
-def test_without_plotly_it_is_one_line(tmp_path, capsys, monkeypatch):
+def test_a_missing_plotly_is_a_one_line_error(tmp_path, capsys, monkeypatch):
     folder = make_folder(tmp_path / "a", [run("rfa")])
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert main(["report", str(folder.path), "--format", "html"]) != 0

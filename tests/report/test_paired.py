@@ -16,9 +16,9 @@ def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
     differences = report.differences(results)
     assert len(differences) == 6
     for d in differences:
-        mine, arfl = (final(rule, d.setting.fraction) for rule in (d.setting.aggregator, "arfl"))
-        interval = scipy.stats.ttest_rel(mine, arfl).confidence_interval(0.95)
-        assert d.mean == pytest.approx((mine - arfl).mean())
+        accuracies, arfl = (final(rule, d.setting.fraction) for rule in (d.setting.aggregator, "arfl"))
+        interval = scipy.stats.ttest_rel(accuracies, arfl).confidence_interval(0.95)
+        assert d.mean == pytest.approx((accuracies - arfl).mean())
         assert (d.mean - d.half_width, d.mean + d.half_width) == pytest.approx(tuple(interval))
     (table,) = report.paired_tables(results)
     assert [row.name for row in table.rows] == ["FedAvg", "RFA"]
@@ -30,7 +30,7 @@ def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
     check_latex(report.latex([table]))
 
 
-def test_paired_takes_the_seeds_that_both_have_and_any_reference(tmp_path):
+def test_paired_uses_common_seeds_and_any_reference(tmp_path):
     runs = [run("arfl", 0.5, s) for s in (1, 2, 3)] + [run("fedavg", 0.5, s) for s in (5, 3, 1)]
     runs += [run("rfa", 0.5, 2), run("rfa", 0.3, 2)]
     results = report.read(make_folder(tmp_path / "a", runs))

@@ -1,4 +1,4 @@
-"""Ranks of rules over scenarios: Friedman's test, Nemenyi's difference, and their picture."""
+"""Ranks of rules over scenarios: Friedman's test, Nemenyi's difference, and their figure."""
 
 import csv
 
@@ -10,7 +10,7 @@ from fedsim import report
 from fedsim.report import style
 from fedsim.report.rank_plot import plot_ranks, rank_groups
 from fedsim.report.ranks import Ranks, rank_rows
-from tests.report.synthetic import SEEDS, learned, make_folder, run
+from tests.report.synthetic import SEEDS, make_folder, run, synthetic_accuracy
 
 RULES, SHARES = ("fedavg", "median", "rfa", "arfl"), (0.0, 0.1, 0.2, 0.3)
 RUNS = [run(rule, share, seed) for rule in RULES for share in SHARES for seed in SEEDS]
@@ -26,7 +26,9 @@ def test_mean_ranks_and_their_test(results):
     assert result.rows == ("FedAvg", "RFA", "Median", "ARFL") or set(result.rows) == {"FedAvg", "RFA", "Median", "ARFL"}
     rule_of = {"FedAvg": "fedavg", "RFA": "rfa", "Median": "median", "ARFL": "arfl"}
     rules = [rule_of[row] for row in result.rows]
-    means = np.asarray([[np.mean([learned(run(r, s, seed), 20) for seed in SEEDS]) for r in rules] for s in SHARES])
+    means = np.asarray(
+        [[np.mean([synthetic_accuracy(run(r, s, seed), 20) for seed in SEEDS]) for r in rules] for s in SHARES]
+    )
     beaten = (means[:, None, :] > means[:, :, None]).sum(axis=2) + (means[:, None, :] == means[:, :, None]).sum(
         axis=2
     ) / 2
@@ -40,7 +42,7 @@ def test_mean_ranks_and_their_test(results):
 
 
 @pytest.mark.parametrize(("number", "q"), [(3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
-def test_the_critical_difference_is_of_the_papers_table(number, q):
+def test_the_critical_difference_matches_the_papers_table(number, q):
     """Demsar 2006, Table 5 (a), alpha 0.05."""
     result = Ranks(
         tuple(map(str, range(number))), np.tile(np.arange(1.0, number + 1), (14, 1)), np.zeros((0, number)), 0
@@ -53,7 +55,7 @@ def test_rules_that_always_tie_are_not_tested():
     assert np.isnan(result.friedman).all()
 
 
-def test_groups_are_the_largest_that_no_difference_divides():
+def test_groups_are_maximal_sets_without_a_significant_difference():
     rng = np.random.default_rng(0)
     for _ in range(50):
         mean, difference = np.sort(rng.uniform(1, 8, 7)), rng.uniform(0.2, 4)
@@ -62,7 +64,7 @@ def test_groups_are_the_largest_that_no_difference_divides():
         assert rank_groups(mean, difference) == [a for a in spans if not any(inside(a, b) for b in spans)]
 
 
-def test_files_and_picture(results, tmp_path, no_figures):
+def test_files_and_figure(results, tmp_path, no_figures):
     folder = make_folder(tmp_path / "a", RUNS)
     report.make(folder)
     lines = list(csv.DictReader((folder.path / "ranks.csv").open()))
@@ -73,16 +75,16 @@ def test_files_and_picture(results, tmp_path, no_figures):
 
 
 def test_two_rules_or_two_scenarios_are_not_ranked(tmp_path):
-    few = [one for one in RUNS if one["server.aggregator"] in ("fedavg", "rfa")]
+    few = [run for run in RUNS if run["server.aggregator"] in ("fedavg", "rfa")]
     assert report.ranks(report.read(make_folder(tmp_path / "a", few))) is None
-    few = [one for one in RUNS if one["corruption.fraction"] in (0.1, 0.2)]
+    few = [run for run in RUNS if run["corruption.fraction"] in (0.1, 0.2)]
     assert report.ranks(report.read(make_folder(tmp_path / "b", few))) is None
 
 
 def test_other_settings_are_scenarios_and_pre_aggregators_rules(tmp_path):
     keys = [{"client.epochs": epochs} for epochs in (1, 2, 3)]
-    runs = [run(rule, 0.3, **one) for rule in ("fedavg", "rfa") for one in keys]
-    runs += [run("rfa", 0.3, **one, **{"server.pre_aggregators": ("nnm",)}) for one in keys]
+    runs = [run(rule, 0.3, **settings) for rule in ("fedavg", "rfa") for settings in keys]
+    runs += [run("rfa", 0.3, **settings, **{"server.pre_aggregators": ("nnm",)}) for settings in keys]
     result = report.ranks(report.read(make_folder(tmp_path / "a", runs)))
     assert result.scenario_ranks.shape == (3, 3)
     assert any("nnm" in row for row in result.rows)

@@ -1,4 +1,4 @@
-"""One or several folders as settings: which runs belong to one setting, and how settings are named."""
+"""Settings of one or several folders: the runs of each setting, and its name."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from fedsim import report
 from fedsim.report.names import labels, scenario_name
 from fedsim.report.results import scenarios
 from fedsim.report.rows import row_names
-from tests.report.synthetic import GRID, SEEDS, learned, make_folder, run
+from tests.report.synthetic import GRID, SEEDS, make_folder, run, synthetic_accuracy
 
 
 def test_lambda_is_in_row_names_only_where_needed(tmp_path):
@@ -19,17 +19,17 @@ def test_lambda_is_in_row_names_only_where_needed(tmp_path):
     assert list(row_names([setting, other]).values()) == ["ARFL, λ = 1 M", "ARFL, λ = 10 M"]
 
 
-def test_keys_of_one_rule_tell_nothing_of_the_others(tmp_path):
+def test_keys_of_a_rule_do_not_distinguish_settings_of_others(tmp_path):
     krum = run("multi_krum", 0.3, **{"multi_krum.num_selected": 7})
-    others = [run("fedavg", 0.3), run("arfl", 0.3), run("arfl")]
+    unswept = [run("fedavg", 0.3), run("arfl", 0.3), run("arfl")]
     attack = run("arfl", 0.5, **{"attack.kind": "fake_loss"})
-    folder = make_folder(tmp_path / "a", [krum, *others, attack])
+    folder = make_folder(tmp_path / "a", [krum, *unswept, attack])
     settings = report.read(folder).settings
     assert all(setting.swept_values == () for setting in settings)  # only the scale of the forged losses varies
     assert [scenario_name(scenario) for scenario in scenarios(settings)] == [
         "Clean", "Shuffling 30 %", "Shuffling + Fake loss 50 %"
     ]  # fmt: skip
-    both = make_folder(tmp_path / "b", [krum, run("multi_krum", 0.3), *others])
+    both = make_folder(tmp_path / "b", [krum, run("multi_krum", 0.3), *unswept])
     swept_values = [dict(c.swept_values) for c in report.read(both).settings]
     assert swept_values[:3] == [{"multi_krum.num_selected": 7}, {"multi_krum.num_selected": None}, {}]
 
@@ -44,27 +44,27 @@ def test_settings_that_only_some_runs_have(tmp_path):
     ]
 
 
-def test_a_folder_from_before_a_key_has_its_default(tmp_path):
-    before = [{key: value for key, value in one.items() if key != "record.data"} for one in GRID[:4]]
-    today = [one | {"client.dropout_rate": 0.1} for one in before]
-    for one in before:
-        del one["client.dropout_rate"]
-    results = report.read(make_folder(tmp_path / "a", before), make_folder(tmp_path / "b", today))
+def test_a_folder_without_a_newer_key_has_its_default(tmp_path):
+    earlier = [{key: value for key, value in run.items() if key != "record.data"} for run in GRID[:4]]
+    current = [run | {"client.dropout_rate": 0.1} for run in earlier]
+    for configuration in earlier:
+        del configuration["client.dropout_rate"]
+    results = report.read(make_folder(tmp_path / "a", earlier), make_folder(tmp_path / "b", current))
     assert [setting.swept_values for setting in results.settings] == [
         (("client.dropout_rate", rate),) for rate in (0.0, 0.1)
     ]
 
 
-def of_user(number=0, file="/home/me/my_rules.py", **keys):
-    """A run with a rule, a corruption and pre-aggregators of a user's own."""
-    own = {"server.aggregator": f"{file}:tau_mean", "tau_mean.tau": 0.5, "tau_mean.lam": float(number + 1)}
-    return run("fedavg", 0.3) | {"corruption.kind": "my.things:blank"} | own | keys
+def plugin_run(number=0, file="/home/me/my_rules.py", **keys):
+    """A run with a rule and a corruption from plug-ins."""
+    rule = {"server.aggregator": f"{file}:tau_mean", "tau_mean.tau": 0.5, "tau_mean.lam": float(number + 1)}
+    return run("fedavg", 0.3) | {"corruption.kind": "my.things:blank"} | rule | keys
 
 
-def test_a_users_own_things_are_called_by_their_functions(tmp_path):
+def test_plugins_are_labeled_by_their_function_names(tmp_path):
     pre = {"server.pre_aggregators": ["pre.py:clip", "pre.py:pairs"]}
-    runs = [of_user(number, **{"tau_mean.tau": tau}) for number in range(3) for tau in (0.5, 2.0)]
-    results = report.read(make_folder(tmp_path / "a", [*runs, of_user(**pre), run("fedavg", 0.3)]))
+    runs = [plugin_run(number, **{"tau_mean.tau": tau}) for number in range(3) for tau in (0.5, 2.0)]
+    results = report.read(make_folder(tmp_path / "a", [*runs, plugin_run(**pre), run("fedavg", 0.3)]))
     (table,) = report.accuracy_tables(results)
     assert [column.label for column in table.columns] == ["Blank 30 %", "Shuffling 30 %"]
     assert {row.name for row in table.rows} == {
@@ -84,17 +84,17 @@ def test_a_users_own_things_are_called_by_their_functions(tmp_path):
     assert (tmp_path / "a" / "figures" / "accuracy_over_lam.png").exists()
 
 
-def test_functions_of_the_same_name_stay_apart(tmp_path):
-    folders = [make_folder(tmp_path / f, [of_user(file=f"{f}.py") | {"seed": s} for s in SEEDS]) for f in ("a", "b")]
+def test_functions_of_the_same_name_are_distinguished(tmp_path):
+    folders = [make_folder(tmp_path / f, [plugin_run(file=f"{f}.py") | {"seed": s} for s in SEEDS]) for f in ("a", "b")]
     (table,) = report.accuracy_tables(report.read(*folders))
     assert [row.name for row in table.rows] == ["tau_mean (a.py)", "tau_mean (b.py)"]
     assert labels(["own.py:none", "none"]) == {"own.py:none": "none (own.py)", "none": "none"}
 
 
 def test_several_folders_are_read_as_one(tmp_path):
-    first = [one for one in GRID if one["seed"] < 2 and one["server.aggregator"] != "rfa"]
+    first = [run for run in GRID if run["seed"] < 2 and run["server.aggregator"] != "rfa"]
     whole = report.read(make_folder(tmp_path / "one", GRID))
-    renamed = [one | {"name": "other"} for one in GRID if one not in first]
+    renamed = [run | {"name": "other"} for run in GRID if run not in first]
     parts = report.read(make_folder(tmp_path / "first", first), make_folder(tmp_path / "rest", renamed))
     assert report.accuracy_tables(parts) == report.accuracy_tables(whole)
     key = lambda row: (row["aggregator"], row["fraction"])
@@ -102,22 +102,24 @@ def test_several_folders_are_read_as_one(tmp_path):
     assert parts.num_repeated == 0
 
 
-def test_of_a_run_in_two_folders_the_first_one_counts(tmp_path):
+def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
     folders = [make_folder(tmp_path / "a", GRID[:6]), make_folder(tmp_path / "b", GRID, lambda run, t: 0.9)]
     results = report.read(*folders)
     assert len(results.runs) == len(GRID)
     accuracy = {
         (c.aggregator, c.fraction, s): a[-1] for c in results.settings for s, a in zip(c.seeds, c.accuracy, strict=True)
     }
-    for number, one in enumerate(GRID):
-        expected = learned(one, 20) if number < 6 else 0.9
-        got = accuracy[one["server.aggregator"], one["corruption.fraction"], one["seed"]]
-        assert got == pytest.approx(expected)
+    for number, configuration in enumerate(GRID):
+        expected = synthetic_accuracy(configuration, 20) if number < 6 else 0.9
+        actual = accuracy[
+            configuration["server.aggregator"], configuration["corruption.fraction"], configuration["seed"]
+        ]
+        assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
 
 
-def test_clients_of_several_folders_are_numbered_anew(tmp_path):
+def test_clients_of_several_folders_are_renumbered(tmp_path):
     alphas = lambda run: [0.0, 1.0 + run["seed"]]
     runs = [run("arfl", 0.5, seed) for seed in SEEDS]
     folders = [make_folder(tmp_path / n, part, alphas=alphas) for n, part in [("a", runs[:3]), ("b", runs[1:])]]
@@ -126,11 +128,11 @@ def test_clients_of_several_folders_are_numbered_anew(tmp_path):
 
 
 def test_the_f_of_a_rule_is_not_shown_if_it_is_the_shared_one(tmp_path):
-    of = lambda rule, fraction, f: run(rule, fraction, **{"server.num_byzantine": f})
-    shared = [of(rule, fraction, "corrupted") for rule in ("fedavg", "median", "krum") for fraction in (0.1, 0.4)]
+    make_run = lambda rule, fraction, f: run(rule, fraction, **{"server.num_byzantine": f})
+    shared = [make_run(rule, fraction, "corrupted") for rule in ("fedavg", "median", "krum") for fraction in (0.1, 0.4)]
     settings = report.read(make_folder(tmp_path / "a", shared)).settings
     assert list(row_names(settings).values()) == ["FedAvg", "FedAvg", "Median", "Median", "Krum", "Krum"]
-    two = report.read(make_folder(tmp_path / "b", [*shared, of("krum", 0.4, 2)])).settings
+    two = report.read(make_folder(tmp_path / "b", [*shared, make_run("krum", 0.4, 2)])).settings
     assert list(row_names(two).values())[:3] == ["FedAvg", "FedAvg", "Median"]
     assert list(row_names(two).values())[-2:] == [
         "Krum, server.num_byzantine=corrupted",

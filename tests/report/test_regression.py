@@ -1,4 +1,4 @@
-"""A task without an accuracy: the test loss takes its place everywhere, and less is better."""
+"""Tasks without an accuracy: reports show the test loss, and lower is better."""
 
 import csv
 
@@ -7,13 +7,13 @@ import pytest
 import scipy.stats
 
 from fedsim import report
-from tests.report.synthetic import GRID, RULES, SEEDS, check_latex, learned, make_folder, run
+from tests.report.synthetic import GRID, RULES, SEEDS, check_latex, make_folder, run, synthetic_accuracy
 
 NO_ACCURACY = lambda run, t: np.nan
 
 
 def squared_error(run, t):
-    return 1e-3 / learned(run, t)
+    return 1e-3 / synthetic_accuracy(run, t)
 
 
 def final(rule, fraction):
@@ -47,8 +47,8 @@ def test_summary_and_paired_files(folder, no_figures):
     assert not any("final_accuracy" in name for name in first)
     assert first["rounds_to_90_mean"] == ""
     for line in csv.DictReader((folder.path / "paired.csv").open()):
-        mine, arfl = (final(rule, float(line["fraction"])) for rule in (line["aggregator"], "arfl"))
-        low, high = scipy.stats.ttest_rel(mine, arfl).confidence_interval(0.95)
+        losses, arfl = (final(rule, float(line["fraction"])) for rule in (line["aggregator"], "arfl"))
+        low, high = scipy.stats.ttest_rel(losses, arfl).confidence_interval(0.95)
         bounds = float(line["difference_low"]), float(line["difference_high"])
         assert bounds == pytest.approx((low, high), rel=1e-4)
     (table,) = report.paired_tables(report.read(folder))
@@ -64,7 +64,7 @@ def test_figures(folder):
     np.testing.assert_allclose(panel.lines[2].get_ydata(), [final("arfl", f).mean() for f in (0, 0.3, 0.5)])
 
 
-def test_beside_a_classification_each_data_set_has_its_own(tmp_path, folder):
+def test_each_data_set_has_its_metric_in_mixed_reports(tmp_path, folder):
     other = make_folder(tmp_path / "b", [run(rule, 0.3, **{"data.name": "cifar10"}) for rule in RULES])
     results = report.read(other, folder)
     titles = [table.title for table in report.accuracy_tables(results)]
@@ -72,7 +72,7 @@ def test_beside_a_classification_each_data_set_has_its_own(tmp_path, folder):
     rows = {(row["data"], row["aggregator"], row["fraction"]): row for row in report.summary(results)}
     with_accuracy, with_loss = rows["cifar10", "rfa", 0.3], rows["digits", "rfa", 0.3]
     assert with_accuracy["final_loss_mean"] is None
-    assert with_accuracy["final_accuracy_mean"] == pytest.approx(learned(run("rfa", 0.3), 20))
+    assert with_accuracy["final_accuracy_mean"] == pytest.approx(synthetic_accuracy(run("rfa", 0.3), 20))
     assert with_loss["final_accuracy_mean"] is None
     assert with_loss["final_loss_mean"] == pytest.approx(final("rfa", 0.3).mean())
     drawn = report.figures(results)

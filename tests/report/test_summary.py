@@ -1,4 +1,4 @@
-"""Statistics of a made run folder whose numbers are known, and curves over its rounds."""
+"""Statistics of a synthetic run folder whose numbers are known, and curves over its rounds."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,10 @@ ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0
 
 @pytest.fixture
 def folder(tmp_path) -> RunFolder:
-    """Two seeds of one cell; four clients of 10, 10, 20 and 20 examples, the last of each size corrupted."""
-    made = RunFolder(tmp_path / "made")
+    """Two seeds of a setting; four clients of 10, 10, 20 and 20 examples, the last of each size corrupted."""
+    run_folder = RunFolder(tmp_path / "made")
     empty = dict.fromkeys(("config", "plan", "groups", "versions", "device"))
-    made.create(empty | {"status": "complete", "runs": [run("arfl", 0.5, seed) for seed in (3, 4)]})
+    run_folder.create(empty | {"status": "complete", "runs": [run("arfl", 0.5, seed) for seed in (3, 4)]})
     rounds = [
         {
             "run": number,
@@ -57,8 +57,8 @@ def folder(tmp_path) -> RunFolder:
         for client, weight in enumerate(late[number] if t == 50 else [0.0, 0.5, 0.0, 0.5])
     ]
     for kind, rows, schema in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), made.path / f"{kind}.parquet")
-    return made
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), run_folder.path / f"{kind}.parquet")
+    return run_folder
 
 
 def test_summary(folder):
@@ -85,7 +85,7 @@ def test_files(folder, no_figures):
 
 def test_curves_are_means_and_bands_extremes(folder):
     drawn = report.figures(report.read(folder))
-    assert set(drawn) == {"accuracy", "loss", "corrupted_weight"}  # no alpha was kept
+    assert set(drawn) == {"accuracy", "loss", "corrupted_weight"}  # no alpha was recorded
     (panel,) = drawn["accuracy"].axes
     np.testing.assert_allclose(panel.lines[0].get_ydata(), 100 * ACCURACY.mean(0))
     band = panel.collections[0].get_paths()[0].vertices[:, 1]

@@ -28,7 +28,7 @@ def test_table_holds_means_deviations_and_the_best(tmp_path):
     assert "over 4 seeds" in table.subtitle
 
 
-def test_markdown_and_latex_say_the_same(tmp_path):
+def test_markdown_and_latex_have_the_same_content(tmp_path):
     tables = report.accuracy_tables(report.read(make_folder(tmp_path / "a", GRID)))
     markdown, latex = report.markdown(tables), report.latex(tables)
     mean, deviation = final("arfl", 0.5).mean(), np.std(final("arfl", 0.5), ddof=1)
@@ -40,12 +40,12 @@ def test_markdown_and_latex_say_the_same(tmp_path):
     assert r"\textbf{Digits} & \textbf{Clean} & \multicolumn{2}{c}{\textbf{Shuffling}} \\" in lines
     assert r"\cmidrule(lr){2-2} \cmidrule(lr){3-4}" in lines
     assert r"Corrupted & -- & 30\,\% & 50\,\% \\" in lines
-    assert lines[lines.index(line) - 1] == r"\midrule"  # ARFL apart, as in the paper
+    assert lines[lines.index(line) - 1] == r"\midrule"  # ARFL is separated, as in the paper
     check_latex(latex)
 
 
-def test_a_wide_table_is_not_cut_in_a_terminal():
-    """Seven scenarios with deviations: names are whole, and so is every number."""
+def test_a_wide_table_is_not_truncated_in_a_terminal():
+    """Seven scenarios with deviations: no name or number is truncated."""
     columns = (Column("Clean", ""), *(Column(kind, f"{n} %") for kind in ("Shuffling", "Flipping") for n in (30, 50)))
     number = Number(95.32, 10.57, True, 5)
     rows = tuple(Row(name, (number,) * 7, "own") for name in ("FedAvg", "Multi-Krum, f = 3"))
@@ -58,10 +58,10 @@ def test_a_wide_table_is_not_cut_in_a_terminal():
     assert "Multi-Krum, f = 3" in shown
     narrow = Console(width=100, file=StringIO())
     narrow.print(report.terminal([replace(table, columns=columns[:2], rows=(Row("RFA", (number,) * 2, "rfa"),))]))
-    assert "95.32 ± 10.57" in narrow.file.getvalue()  # one line where there is room
+    assert "95.32 ± 10.57" in narrow.file.getvalue()  # a single line if there is room
 
 
-def test_latex_escapes_what_would_be_commands():
+def test_latex_escapes_special_characters():
     awkward = r"a&b_50%#$~^\{λ}|<"
     assert escape(awkward) == (r"a\&b\_50\%\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}\{$\lambda$\}$|$$<$")
     row = Row(awkward, (Number(1.0, None, True, 1, 1), None), "own")
@@ -72,7 +72,7 @@ def test_latex_escapes_what_would_be_commands():
     assert r"$\mathbf{1.00}^{\dagger}$" in report.latex([table])
 
 
-def test_a_table_a_data_set_and_only_keys_that_vary_inside_it(tmp_path):
+def test_each_data_set_has_a_table_without_keys_that_are_constant_in_it(tmp_path):
     keys = {"data.name": "cifar10", "client.learning_rate": 0.01}
     small = [run(rule, seed=seed, **keys) for rule in RULES for seed in (0, 1)]
     results = report.read(make_folder(tmp_path / "a", GRID), make_folder(tmp_path / "b", small))

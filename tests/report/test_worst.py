@@ -1,4 +1,4 @@
-"""Rules under several attacks: which one is the worst, and what heat maps show of it."""
+"""The worst attack for each rule, in tables and heat maps."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ ATTACKS, RULES, SHARES, SEEDS = ("ipm", "alie", "sign_flip", "mimic"), ("arfl", 
 
 
 def accuracy(run, t):
-    """Another for every run, and another worst attack for every rule and share."""
+    """Different for each run, and with a different worst attack for each rule and share."""
     if not run["corruption.fraction"]:
         return 0.9
     place = (
@@ -53,7 +53,7 @@ def expected(rule, share):
     return min(values)
 
 
-def test_the_worst_of_each_rule_and_share(results):
+def test_the_worst_attack_of_each_rule_and_share(results):
     (table,) = worst_tables(results)
     assert [column.label for column in table.columns] == ["Clean", "Worst 20 %", "Worst 40 %"]
     names = {"ARFL": "arfl", "FedAvg": "fedavg", "Median": "median"}
@@ -66,7 +66,7 @@ def test_the_worst_of_each_rule_and_share(results):
     assert table.notes == ("Worst of: IPM, ALIE, Sign flip, Mimic.",)
 
 
-def test_a_wide_table_gives_place_to_its_worst_case(results):
+def test_a_wide_table_is_replaced_by_its_worst_case(results):
     tables = report.accuracy_tables(results)
     assert len(tables[0].columns) == 9
     assert narrow(tables, results, 9) == tables
@@ -76,23 +76,23 @@ def test_a_wide_table_gives_place_to_its_worst_case(results):
 
 
 def test_runs_that_all_diverged_are_the_worst(tmp_path):
-    gone = lambda run: run["attack.kind"] == "mimic" and run["server.aggregator"] == "median"
-    lost = lambda run, t: math.nan if gone(run) else accuracy(run, t)
-    results = report.read(make_folder(tmp_path / "a", runs(), lost, diverged=gone))
+    diverges = lambda run: run["attack.kind"] == "mimic" and run["server.aggregator"] == "median"
+    lost = lambda run, t: math.nan if diverges(run) else accuracy(run, t)
+    results = report.read(make_folder(tmp_path / "a", runs(), lost, diverged=diverges))
     (grid,) = threat_grids(results)
     assert [grid.worst("Median", share).attack for share in SHARES] == ["mimic", "mimic"]
     worst = grid.worst("FedAvg", 0.2)
     assert grid.final(worst) == pytest.approx(expected("fedavg", 0.2))
 
 
-def test_two_things_that_are_wrong_are_no_comparison(tmp_path):
-    few = [one for one in runs() if one["attack.kind"] in ("none", "ipm", "alie")]
-    results = report.read(make_folder(tmp_path / "a", few, accuracy))
+def test_two_attacks_have_no_worst_case_table(tmp_path):
+    selected = [run for run in runs() if run["attack.kind"] in ("none", "ipm", "alie")]
+    results = report.read(make_folder(tmp_path / "a", selected, accuracy))
     assert worst_tables(results) == []
     assert plot_threat_grids(results) == {}
 
 
-def test_heat_maps_write_every_number(results):
+def test_heat_maps_show_every_number(results):
     with style.context():
         drawn = plot_threat_grids(results)
     assert set(drawn) == {"accuracy_by_attack", "accuracy_worst_attack"}
@@ -105,13 +105,15 @@ def test_heat_maps_write_every_number(results):
 
 
 def test_planes_of_a_swept_number(tmp_path):
-    """Dirichlet's alpha over the share, the worst of two attacks in each place; a number of the rule's is no plane."""
+    """Dirichlet's alpha over the share, with the worst of two attacks in each cell; settings of rules have no plane."""
     alphas, shares = (0.1, 1.0, 10.0), (0.1, 0.2, 0.4)
-    one = lambda rule, alpha, share, attack: run(
+    make_run = lambda rule, alpha, share, attack: run(
         rule, share, 0, "none", **{"attack.kind": attack, "data.partition": "dirichlet", "dirichlet.alpha": alpha}
     )
     runs = [
-        one(rule, *place) for rule in ("arfl", "fedavg") for place in itertools.product(alphas, shares, ("ipm", "alie"))
+        make_run(rule, *place)
+        for rule in ("arfl", "fedavg")
+        for place in itertools.product(alphas, shares, ("ipm", "alie"))
     ]
     value = lambda run, t: (
         0.9 - run["corruption.fraction"] - run["dirichlet.alpha"] / 50 - 0.1 * (run["attack.kind"] == "alie")
@@ -128,17 +130,17 @@ def test_planes_of_a_swept_number(tmp_path):
     assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"
 
 
-def test_regions_name_the_rule_that_is_ahead(tmp_path):
-    """ARFL to 20 %, FedAvg beyond, by a point; at 10 % seeds part them by more than that, so it is not told."""
+def test_regions_name_the_leading_rule(tmp_path):
+    """ARFL leads up to 20 % and FedAvg above, by one point; at 10 % the noise of seeds is larger: no leader."""
     alphas, shares = (0.1, 1.0, 10.0), (0.0, 0.1, 0.2, 0.4)
-    one = lambda rule, alpha, share, seed: run(
+    make_run = lambda rule, alpha, share, seed: run(
         rule,
         share,
         seed,
         "none" if not share else "shuffling",
         **{"data.partition": "dirichlet", "dirichlet.alpha": alpha},
     )
-    runs = [one(rule, *place) for rule in ("arfl", "fedavg") for place in itertools.product(alphas, shares, range(4))]
+    runs = [make_run(*place) for place in itertools.product(("arfl", "fedavg"), alphas, shares, range(4))]
 
     def value(run, t):
         share, is_arfl = run["corruption.fraction"], run["server.aggregator"] == "arfl"

@@ -1,4 +1,4 @@
-"""Run folders without any run: files that are whole or not there, locks, parts and what is made of them."""
+"""Run folders without any run: atomic writes, locks, parts and the tables that join them."""
 
 import json
 
@@ -37,23 +37,25 @@ def rounds(run, round_, **columns):
 # Files and locks
 
 
-def test_a_file_is_whole_or_as_it_was(tmp_path):
+def test_atomic_write_leaves_the_old_file_after_a_failure(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("before")
 
-    def half(beside):
-        beside.write_text("ha")
+    def write_half(partial_path):
+        partial_path.write_text("ha")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(RunFolderError, match=r"a\.txt: cannot be written: No space left on device"):
-        write_atomically(path, half)
+        write_atomically(path, write_half)
     with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, lambda beside: beside.write_text("ha") and (_ for _ in ()).throw(KeyboardInterrupt))
+        write_atomically(
+            path, lambda partial_path: partial_path.write_text("ha") and (_ for _ in ()).throw(KeyboardInterrupt)
+        )
     assert path.read_text() == "before"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_lock_is_one_holders(tmp_path):
+def test_only_one_process_holds_a_lock(tmp_path):
     path = tmp_path / "locks" / "a.lock"
     with lock(path) as first, lock(path) as second, lock(tmp_path / "b.lock") as other:
         assert (first, second, other) == (True, False, True)
@@ -68,7 +70,7 @@ def test_a_lock_is_one_holders(tmp_path):
 # The folder as a whole
 
 
-def test_what_counts_as_occupied(tmp_path):
+def test_a_folder_with_other_files_is_occupied(tmp_path):
     folder = RunFolder(tmp_path / "run")
     assert not folder.is_occupied()
     folder.make_directory()
@@ -91,14 +93,14 @@ def test_what_counts_as_occupied(tmp_path):
         (json.dumps(MANIFEST | {"runs": []}), "not a manifest of fedsim"),
     ],
 )
-def test_manifests_that_are_none(text, message, tmp_path):
+def test_invalid_manifests_are_errors(text, message, tmp_path):
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(RunFolderError, match=message):
         RunFolder(tmp_path).read_manifest()
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunFolderError, match="cannot be created: Not a directory; choose another --out"):
         RunFolder(tmp_path / "file" / "run").make_directory()
@@ -117,13 +119,13 @@ def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
     table = folder.read("rounds")
     assert table.schema.equals(ROUNDS)
     assert table.select(["run", "round"]).to_pylist() == [{"run": r, "round": t} for r in (0, 1) for t in (0, 2)]
-    assert table["test_loss"].null_count == 4  # not a number is null
+    assert table["test_loss"].null_count == 4  # NaN becomes null
     for kind, schema in (("clients", CLIENTS), ("info", INFO)):
         assert folder.read(kind).schema.equals(schema)
         assert folder.read(kind).num_rows == 0
 
 
-def test_parts_after_a_round_and_half_written_ones_go(folder):
+def test_delete_parts_removes_later_and_partial_parts(folder):
     for group, round_ in [(0, 0), (0, 2), (0, 4), (1, 4)]:
         folder.write_part(group, round_, rounds(group, round_))
     (folder.parts / ".00000-00000006-rounds.parquet.99").touch()
@@ -133,7 +135,7 @@ def test_parts_after_a_round_and_half_written_ones_go(folder):
     assert len(list(folder.parts.iterdir())) == 3
 
 
-def test_a_group_is_complete_while_its_parts_are_there(folder):
+def test_a_group_is_complete_while_its_parts_exist(folder):
     assert folder.read_finished(0) is None
     folder.write_part(0, 0, rounds(0, 0))
     folder.mark_finished(0, {"seconds_running": 1.5})
@@ -154,20 +156,20 @@ def test_tables_that_cannot_be_read(folder):
         folder.join_parts()
 
 
-def test_results_of_others_are_no_tables_of_a_folder(folder):
+def test_a_table_with_other_columns_is_broken(folder):
     pq.write_table(pa.table({"run": ["a"]}), folder.path / "rounds.parquet")
     with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
         folder.read("rounds")
 
 
-# The observer that writes
+# The observer FolderWriter
 
 
-def test_what_the_writer_makes_of_events(folder):
+def test_the_writer_saves_parts_models_and_data(folder):
     writer = FolderWriter(folder, Checkpoints(folder.checkpoints(0), 0))
     params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
     data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
-    folder.write_part(0, 9, rounds(0, 9))  # of an earlier start
+    folder.write_part(0, 9, rounds(0, 9))  # from an earlier start
     for event in (
         Started(1, 2),
         Status(0, 1, "fedavg, 1 run", "compiling"),
@@ -188,7 +190,7 @@ def test_what_the_writer_makes_of_events(folder):
     assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "num_examples": [1, 3]}
 
 
-def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path):
+def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
     import jax
 
     state = lambda number: SimulationState(
@@ -202,7 +204,7 @@ def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path
         assert checkpoints.latest_round() == 4
         checkpoints.save(6, [state(jax.numpy.int32(6))])
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
-        assert checkpoints.latest_round() == 4  # a second had not passed
+        assert checkpoints.latest_round() == 4  # less than a second has passed
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state(jax.numpy.int32(0)))
         (restored,) = checkpoints.restore(4, [shapes])
         assert restored.variables["w"].tolist() == [[4.0] * 3] * 2
@@ -216,7 +218,7 @@ def test_checkpoints_are_young_enough_apart_and_only_the_newest_is_kept(tmp_path
 
 
 def test_rows_of_clients_by_hand():
-    """Two runs of three clients, of which two a round; after the second round alpha of all is known."""
+    """Two runs of three clients, two in each round; after the second round alpha of all clients is known."""
     records = RoundRecord(
         client_ids=np.asarray([[[0, 1], [2, 0]], [[1, 2], [1, 0]]]),
         losses=np.asarray([[[0.5, np.nan], [0.3, 0.2]], [[1.0, 2.0], [3.0, 4.0]]], np.float32),

@@ -1,4 +1,4 @@
-"""Rows where they can be watched while an experiment runs, and experiments as jobs."""
+"""Streams of rows during an experiment, and experiments as cluster jobs."""
 
 import json
 import struct
@@ -31,7 +31,7 @@ client.learning_rate = [0.1, 0.2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Interrupted in the second group between two evaluations, then run to its end, with both streams."""
+    """Interrupted in the second group between two evaluations, then resumed, with both streams."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     plan = make_plan(parse(TINY))
     with pytest.raises(KeyboardInterrupt):
@@ -53,7 +53,7 @@ def rows(round_):
     return {"rounds": {"run": [3], "round": [round_], "test_accuracy": [0.5 * round_], "test_loss": [float("nan")]}}
 
 
-def test_lines_behind_a_checkpoint_and_half_a_line_go_when_a_group_goes_on(tmp_path):
+def test_resume_removes_lines_after_the_checkpoint_and_partial_lines(tmp_path):
     folder = RunFolder(tmp_path)
     stream = JsonLines(folder, [])
     path = tmp_path / "log" / "00007.jsonl"
@@ -103,7 +103,7 @@ def test_tensorboard_has_each_run_and_round(folder):
     for run_folder in sorted((folder.path / "tensorboard").iterdir()):
         got = {}
         for event in read_events(run_folder):
-            if event.session_log.status == event.session_log.START:  # TensorBoard forgets this step and later ones
+            if event.session_log.status == event.session_log.START:  # TensorBoard discards this step and later ones
                 got = {step: value for step, value in got.items() if step < event.step}
             for value in event.summary.value:
                 if value.tag == "test_accuracy":
@@ -116,10 +116,10 @@ def test_tensorboard_has_each_run_and_round(folder):
 
 @pytest.mark.slow
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
-    """Two processes by submitit's local executor, as jobs of a cluster would."""
+    """Two processes of submitit's local executor, as a model of cluster jobs."""
     out = tmp_path / "out"
     jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"tensorboard": True, "checkpoint_seconds": 0.0})
-    assert len(jobs) == 2  # a job a group
+    assert len(jobs) == 2  # one job per group
     finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)
     assert len(list((out / "tensorboard").iterdir())) == 4

@@ -1,4 +1,4 @@
-"""What a sweep varies, in the tables and in names."""
+"""Swept keys in tables and names."""
 
 import pyarrow as pa
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_each_swept_key_is_a_column_with_each_runs_own_value():
         assert row["server.pre_aggregators"] == " ".join(run["server.pre_aggregators"])
 
 
-def test_names_tell_all_runs_apart():
+def test_names_distinguish_all_runs():
     names = run_names(RUNS)
     without_number = {name.partition("-")[2] for name in names}
     assert len(without_number) == len(RUNS)
@@ -55,5 +55,7 @@ def test_any_values_are_a_column_where_they_differ(values):
     different = {repr(value) for value in values if value is not None}
     assert swept_keys(runs) == (["x.y"] if len(different) > 1 else [])
     assert (
-        [one is None for one in table["x.y"].to_pylist()] == [v is None for v in values] if len(different) > 1 else True
+        [value is None for value in table["x.y"].to_pylist()] == [value is None for value in values]
+        if len(different) > 1
+        else True
     )

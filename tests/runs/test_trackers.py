@@ -1,4 +1,4 @@
-"""Rows in Weights & Biases and in MLflow, by their own packages, offline."""
+"""Rows in Weights & Biases and in MLflow, written offline with their packages."""
 
 import json
 
@@ -29,19 +29,19 @@ def test_mlflow(run, tmp_path, monkeypatch):
     assert main([*run, "--log", "mlflow"]) == 0
     assert main([*run, "--log", "mlflow"]) == 0
     client = MlflowClient()
-    found = client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])
-    assert len(found) == 2
-    for one in found:
-        assert one.info.status == "FINISHED"
-        assert one.data.params["client.learning_rate"] == "0.1"
-        number = int(one.data.tags["fedsim.run"])
-        history = client.get_metric_history(one.info.run_id, "test_accuracy")
+    tracked_runs = client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])
+    assert len(tracked_runs) == 2
+    for tracked_run in tracked_runs:
+        assert tracked_run.info.status == "FINISHED"
+        assert tracked_run.data.params["client.learning_rate"] == "0.1"
+        number = int(tracked_run.data.tags["fedsim.run"])
+        history = client.get_metric_history(tracked_run.info.run_id, "test_accuracy")
         expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
         assert sorted((point.step, point.value) for point in history) == expected
 
 
 def records(data, block=32768):
-    """What a LevelDB log holds, behind a header of 7 bytes: pieces of 4 + 2 + 1 bytes of checksum, length and kind."""
+    """The records of a LevelDB log after a header of 7 bytes: checksum, length and kind (4 + 2 + 1 bytes) and data."""
     place, whole = 7, b""
     while place + 7 <= len(data):
         if block - place % block < 7:
@@ -50,7 +50,7 @@ def records(data, block=32768):
         length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
         whole += data[place + 7 : place + 7 + length]
         place += 7 + length
-        if kind in (1, 4):  # in one piece, or the last one
+        if kind in (1, 4):  # a complete record, or its last fragment
             yield whole
             whole = b""
 

@@ -20,10 +20,10 @@ def field(name, f, of_all=False, changed_fields=None, validate=accept_any_data):
 
     def apply(key, data, corrupted, spec):
         values = getattr(data, name)
-        of_corrupted = corrupted if name in ("num_examples", "offsets") else corrupted[example_owners(data)]
+        corrupted_mask = corrupted if name in ("num_examples", "offsets") else corrupted[example_owners(data)]
         changed = f(key, values, spec)
         return data._replace(
-            **{name: changed if of_all else jnp.where(expand_like(of_corrupted, values), changed, values)}
+            **{name: changed if of_all else jnp.where(expand_like(corrupted_mask, values), changed, values)}
         )
 
     return Corruption(apply, frozenset({name} if changed_fields is None else changed_fields), validate)

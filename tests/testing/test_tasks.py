@@ -108,20 +108,20 @@ FAULTY = [
         r"the returned statistics must be float32\[3\], got float32\[8, 3\]",
     ),
     ("statistics", with_statistics(lambda mean, x, mask: mean / 0), "the returned statistics must be finite"),
-    ("metrics", metrics(lambda found, mask: tuple(found)), "metrics must return Metrics, got tuple"),
+    ("metrics", metrics(lambda metrics_, mask: tuple(metrics_)), "metrics must return Metrics, got tuple"),
     (
         "metrics",
-        metrics(lambda found, mask: found._replace(loss_sum=jnp.ones(8))),
+        metrics(lambda metrics_, mask: metrics_._replace(loss_sum=jnp.ones(8))),
         r"loss_sum must be a scalar, got float32\[8\]",
     ),
     (
         "metrics",
-        metrics(lambda found, mask: found._replace(num_examples=mask.size)),
+        metrics(lambda metrics_, mask: metrics_._replace(num_examples=mask.size)),
         "num_examples must be 5, the unmasked ones, got 8",
     ),
     (
         "metrics",
-        metrics(lambda found, mask: found._replace(num_correct=jnp.float32(-1))),
+        metrics(lambda metrics_, mask: metrics_._replace(num_correct=jnp.float32(-1))),
         "num_correct must be from 0 to 5, or NaN, got -1",
     ),
     (

@@ -13,7 +13,7 @@ from fedsim.errors import ConfigError
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
-    """Checks runs that share a program; returns notes about runs that are possible but questionable.
+    """Checks the runs of a group; returns notes about runs that are possible but questionable.
 
     `available` are the free bytes of a device. Raises `ConfigError` if a run is not possible.
     """
@@ -72,7 +72,7 @@ def check_model(config: Config, dataset: FederatedDataset, available: int) -> No
 
 
 def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[str]:
-    """Checks settings that count clients against the cohort, in runs that share a program.
+    """Checks settings that count clients against the cohort, in the runs of a group.
 
     Returns notes about values for which a rule's authors guarantee nothing. Raises `ConfigError` if a value is beyond a
     limit that the rule requires.

@@ -115,7 +115,7 @@ def choose_layout(
     step_bytes: Callable[[int], int],
     machine: Machine,
 ) -> Layout:
-    """The layout of `num_runs` runs that share a program, with a rule of thumb for each "auto" in `config.engine`.
+    """The layout of a group of `num_runs` runs, with a rule of thumb for each "auto" in `config.engine`.
 
     Runs are spread over the devices first; devices that are left share the cohorts. `num_examples` [N] are the clients'
     examples. `step_bytes(B)` bounds the bytes of one model's step with B examples: on a CPU, models in lockstep get

@@ -80,7 +80,7 @@ def _check_more_rounds(folder: RunFolder, number: int, before: int, configs: Seq
     after, eval_every = configs[0].server.num_rounds, configs[0].server.eval_every
     cannot_extend = f"{folder.path}: cannot add rounds"
     if any(config.server.num_rounds != after for config in configs):
-        raise RunFolderError(f"{cannot_extend}: runs that share a program must have the same {ROUNDS}; {OR_ELSE}")
+        raise RunFolderError(f"{cannot_extend}: the runs of a group must have the same {ROUNDS}; {OR_ELSE}")
     if before % eval_every:
         raise RunFolderError(
             f"{cannot_extend}: its {before} rounds are not a multiple of server.eval_every = {eval_every}; {OR_ELSE}"

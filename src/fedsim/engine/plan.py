@@ -1,7 +1,7 @@
-"""An experiment's plan, fixed before its first row: its runs, the groups that share a program, their layouts.
+"""An experiment's plan, fixed before its first row: its runs, their groups and layouts.
 
 Seeds, corruption and its fraction, learning rates and all traced settings are data: runs that differ in nothing else
-are a group, and compile once.
+are a group. `engine.families` finds the groups that share a program.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,7 +26,7 @@ from fedsim.runs.events import Status
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that share a program."""
+    """Runs that are locked, checkpointed and written together."""
 
     runs: tuple[int, ...]
     """Positions in the plan's list of runs."""
@@ -139,7 +139,7 @@ def _make_groups(
 
 
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
-    """The layout of `num_runs` runs that share the program of `config`."""
+    """The layout of `num_runs` runs like `config`."""
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     task = build.task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)

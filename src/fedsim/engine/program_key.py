@@ -16,7 +16,7 @@ ATTACK_KEYS = ("attack.kind",)
 
 
 class ProgramKey(NamedTuple):
-    """The part of a run's configuration that shapes its program: runs with equal keys share a program."""
+    """The part of a run's configuration that shapes its program: runs with equal keys are a group."""
 
     config: Config
     """The configuration with everything that is data at its default."""
@@ -44,7 +44,7 @@ def program_key(config: Config) -> ProgramKey:
 
 
 def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
-    """The positions of the runs that share a program, in the order of their first run."""
+    """The positions of the runs of each group, in the order of their first run."""
     groups: dict[ProgramKey, list[int]] = {}
     for position, config in enumerate(configs):
         groups.setdefault(program_key(config), []).append(position)
