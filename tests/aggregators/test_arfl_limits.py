@@ -38,9 +38,8 @@ def test_weights_sum_to_one_with_huge_forged_numbers_of_examples():
 
 def exact_weights(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
     """alpha_i = m_i [eta - L_i]_+ / lambda in rational numbers, with the eta for which they sum to 1."""
-    participating = [
-        i for i in np.argsort(losses, kind="stable").tolist() if np.isfinite(losses[i]) and num_examples[i] > 0
-    ]
+    order = np.argsort(losses, kind="stable").tolist()
+    participating = [i for i in order if np.isfinite(losses[i]) and num_examples[i] > 0]
     m, value = (
         [int(count) for count in num_examples],
         [Fraction(float(loss)) if np.isfinite(loss) else None for loss in losses],

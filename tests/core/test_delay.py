@@ -84,10 +84,8 @@ def test_losses_before_the_first_round(start, is_corrupted, dataset, data):
     simulation = make_simulation(dataset, attack=counting)
     changes, late = corrupted(data)
     losses = lambda data: simulation.init(KEY, data, H).aggregator.losses
-    actual, expected = (
-        losses(DelayedCorruption(data, changes, jnp.int32(start))),
-        losses(late if is_corrupted else data),
-    )
+    actual = losses(DelayedCorruption(data, changes, jnp.int32(start)))
+    expected = losses(late if is_corrupted else data)
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 

@@ -54,8 +54,5 @@ def test_any_values_are_a_column_where_they_differ(values):
     table = append_swept_columns(pa.table({"run": pa.array(range(len(runs)), pa.int32())}), runs)
     different = {repr(value) for value in values if value is not None}
     assert swept_keys(runs) == (["x.y"] if len(different) > 1 else [])
-    assert (
-        [value is None for value in table["x.y"].to_pylist()] == [value is None for value in values]
-        if len(different) > 1
-        else True
-    )
+    missing = [value is None for value in values]
+    assert [value is None for value in table["x.y"].to_pylist()] == missing if len(different) > 1 else True
