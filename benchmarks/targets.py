@@ -140,8 +140,10 @@ def compile_family(name: str, family_name: str) -> dict[str, Any]:
     chosen = {"server.aggregator": rules, "attack.kind": attacks}
     overrides = {key: fedsim.sweep(names) for key, names in chosen.items() if names}
     plan = make_plan(toml.read(GRID, overrides), Machine(chip.backend, 1, chip.memory))
-    family = max(plan.families, key=lambda family: len(family.servers) * len(family.attacks))
-    group = plan.groups[plan.families.index(family)]
+    num_branches = lambda family: len(family.servers) * len(family.attacks)
+    sizes = [(num_branches(family), len(group.runs)) for family, group in zip(plan.families, plan.groups, strict=True)]
+    number = sizes.index(max(sizes))
+    family, group = plan.families[number], plan.groups[number]
     devices = targets.devices(targets.parse(name))
     compiler = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout, devices, family)
     started = time.perf_counter()
