@@ -8,7 +8,7 @@ import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
-from fedsim.engine.compiling import BackgroundCompiler
+from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.devices import compiler_options
 from tests.conftest import check_equal
 

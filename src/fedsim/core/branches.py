@@ -104,7 +104,7 @@ def _switch_servers(
     def aggregate(
         report: CohortReport, state: PyTree, keys: ServerKeys, evaluate_root: Callable[[], RootEvaluator]
     ) -> tuple[Aggregate, PyTree]:
-        zeros = {name: jnp.zeros(shape.shape, shape.dtype) for name, shape in all_info.items()}
+        zeros = jax.tree.map(jnp.zeros_like, all_info)
 
         def branch(position: int) -> Callable[..., tuple[Aggregate, PyTree]]:
             def run(report: CohortReport, state: PyTree) -> tuple[Aggregate, PyTree]:
@@ -129,8 +129,9 @@ def _switch_servers(
             return evaluate_root
         evaluator = evaluate_root()
         shapes = jax.eval_shape(evaluator.train)
-        zeros = lambda: jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-        update = jax.lax.cond(jnp.asarray(root_training)[index], evaluator.train, zeros)
+        update = jax.lax.cond(
+            jnp.asarray(root_training)[index], evaluator.train, lambda: jax.tree.map(jnp.zeros_like, shapes)
+        )
         return lambda: evaluator._replace(train=lambda: update)
 
     def client_weights(state: PyTree) -> PyTree:

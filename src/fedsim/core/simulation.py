@@ -227,12 +227,7 @@ class Simulation:
     # Clients
 
     def _train(
-        self,
-        method: RoundMethod,
-        state: SimulationState,
-        data: ClientData,
-        clients: ClientSlice,
-        key: Array,
+        self, method: RoundMethod, state: SimulationState, data: ClientData, clients: ClientSlice, key: Array
     ) -> tuple[PyTree, PyTree, PyTree]:
         """The cohort's updates, next client states and messages, each [K, ...]."""
         sgd = self._local_sgd(method, self.training)
@@ -319,11 +314,9 @@ class Simulation:
         def info(state: SimulationState) -> dict[str, Array]:
             updates = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), state.variables)
             report = CohortReport(ints, ints, floats, updates, bools)
-            method = self.method(hparams, state.round)
-            evaluate_root = partial(self._evaluate_root, method, state.variables, state.key)
-            return dict(
-                method.server.aggregate(report, state.aggregator, (state.key, state.key), evaluate_root)[0].info
-            )
+            keys = RoundKeys(*[state.key] * len(RoundKeys._fields))
+            aggregate_report = self._prepare_aggregation(self.method(hparams, state.round), state, keys)
+            return dict(aggregate_report(report)[0].info)
 
         return jax.eval_shape(info, state)
 

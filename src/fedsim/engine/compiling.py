@@ -1,8 +1,8 @@
 """Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, memory
 from fedsim.engine.devices import compiler_options
-from fedsim.engine.families import Family, Member, make_family
+from fedsim.engine.families import Member, make_family
+from fedsim.engine.family import Family
 from fedsim.engine.inputs import (
     BackdoorTests,
     EvaluationData,
@@ -74,7 +75,7 @@ class GroupCompiler:
     ) -> None:
         self.family = family or make_family([Member(configs, dataset, layout)])
         self._config, self.batch_size = configs[0], layout.run_devices * layout.run_width
-        self._configs = [*configs, *[configs[-1]] * (-len(configs) % self.batch_size)]
+        self._configs = configs
         devices = jax.devices() if devices is None else devices
         self._mesh = make_mesh(layout, devices)
         self._everywhere, self._by_run = (
@@ -99,7 +100,7 @@ class GroupCompiler:
     @property
     def num_batches(self) -> int:
         """Batches of the group's runs."""
-        return len(self._configs) // self.batch_size
+        return -(-len(self._configs) // self.batch_size)
 
     def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run."""
@@ -122,22 +123,18 @@ class GroupCompiler:
         if self._leader is not None:
             return self._leader.shapes
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
-
-        def first_batch(train: ClientData) -> RunInputs:
-            runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
-            return jax.tree.map(self._first_batch, runs)
-
-        runs = _shapes(jax.eval_shape(first_batch, shared.train), self._by_run)
+        make = lambda train: make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
+        runs = self._batch_shapes(jax.eval_shape(make, shared.train))
         if self._backdoors is None:
             return InputShapes(shared, evaluation, runs, None)
         examples, trigger_ids = self._backdoors
-        tests = BackdoorTests(
-            _shapes(examples, self._everywhere), _shapes(self._first_batch(trigger_ids), self._by_run)
-        )
+        tests = BackdoorTests(_shapes(examples, self._everywhere), self._batch_shapes(trigger_ids))
         return InputShapes(shared, evaluation, runs, tests)
 
-    def _first_batch(self, runs: PyTree) -> PyTree:
-        return runs[: self.batch_size]
+    def _batch_shapes(self, runs: PyTree) -> PyTree:
+        """The shapes of a batch of `runs` [S, ...]."""
+        shape = lambda a: jax.ShapeDtypeStruct((self.batch_size, *a.shape[1:]), a.dtype, sharding=self._by_run)
+        return jax.tree.map(shape, runs)
 
     @cached_property
     def _hparams(self) -> HParams:
@@ -250,35 +247,3 @@ def _shapes(tree: PyTree, sharding: Sharding) -> PyTree:
     """The shapes of a tree of arrays as JAX would hold them on the devices of `sharding`."""
     shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
     return jax.tree.map(lambda a: shape(a.shape, a.dtype), jax.eval_shape(lambda tree: tree, tree))
-
-
-class BackgroundCompiler:
-    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
-
-    def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
-        self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
-        self._leaders: dict[Family, GroupCompiler] = {}
-
-    def __enter__(self) -> "BackgroundCompiler":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def start(self, number: int) -> GroupCompiler:
-        """Starts to compile the family of group `number`, unless it was started before; the group's compiler."""
-        compiler = self._make_compiler(number)
-        if (leader := self._leaders.get(compiler.family)) is None:
-            compiler.submit(self._executor)
-            self._leaders[compiler.family] = compiler
-        else:
-            compiler.follow(leader)
-        return compiler
-
-    def take(self, number: int) -> GroupCompiler:
-        """The compiler of group `number`; cancels all families whose compilation has not started."""
-        compiler = self.start(number)
-        for family, leader in list(self._leaders.items()):
-            if family is not compiler.family and leader.cancel():
-                del self._leaders[family]
-        return compiler

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsim.engine import build
-from fedsim.engine.compiling import BackgroundCompiler
+from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
 from fedsim.engine.resume import open_folder

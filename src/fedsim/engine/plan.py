@@ -18,7 +18,8 @@ from fedsim.engine import build, memory
 from fedsim.engine.checks import check_group
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.estimate import run_bytes
-from fedsim.engine.families import Family, Member, family_key, make_families
+from fedsim.engine.families import Member, family_key, make_families
+from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
 from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
@@ -165,7 +166,7 @@ def fit_layouts(plan: Plan) -> Plan:
             peak = GroupCompiler(configs, dataset, layout, family=family).peak_memory()
             return None if peak is None else sum(peak)
 
-        with build.plugin_errors(configs):
+        with build.plugin_errors(plan.runs):
             return widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)[0]
 
     layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}

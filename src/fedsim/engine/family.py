@@ -1,0 +1,156 @@
+"""A family: the branches of a compiled program, and what they need of the runs that take them.
+
+States have a slot for each server (pre-aggregators and rule) and each attack; `core.branches` chooses among them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.config.schema import Config
+from fedsim.core.branches import Branch, MethodFamily, info_name
+from fedsim.core.contracts import RootEvaluator
+from fedsim.core.method import MethodFunction
+from fedsim.core.types import Aggregate, CohortReport, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.engine import build
+from fedsim.engine.program_key import Component, attack_component, server_component
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The branches of a program."""
+
+    servers: Mapping[Component, Config]
+    """A run with each server, in the order of the branches."""
+    attacks: Mapping[Component, Config]
+    """A run with each attack."""
+    settings: Mapping[str, tuple[float, type]]
+    """A value and the type of each traced setting of any run."""
+    max_num_examples: int
+    """Examples of the largest client of any data set."""
+    reason: str = ""
+    """Why it is not part of a larger family, if it could be."""
+
+    def __str__(self) -> str:
+        parts = ((self.servers, "rule"), (self.attacks, "attack"))
+        return " x ".join(f"{len(branches)} {noun}{'s' * (len(branches) > 1)}" for branches, noun in parts)
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether there is more than one server or attack."""
+        return len(self.servers) > 1 or len(self.attacks) > 1
+
+    def position(self, config: Config) -> tuple[int, int]:
+        """The positions of the run's server and attack."""
+        servers, attacks = list(self.servers), list(self.attacks)
+        return servers.index(server_component(config)), attacks.index(attack_component(config))
+
+    def branch(self, config: Config) -> Branch | None:
+        """The branch of a run, for the program's inputs; None if there is only one."""
+        return Branch(*map(np.int32, self.position(config))) if self.has_branches else None  # type: ignore[arg-type]
+
+    def hparams(self, configs: Sequence[Config]) -> HParams:
+        """The traced numbers [S] of the runs, with those of the family's other branches."""
+        numbers = [build.hparams(config) for config in configs]
+        settings: dict[str, Any] = {
+            key: np.asarray([run.settings.get(key, value) for run in numbers], kind)
+            for key, (value, kind) in self.settings.items()
+        }
+        rates = jax.tree.map(
+            lambda *values: np.asarray(values, np.float32), *(run._replace(settings={}) for run in numbers)
+        )
+        return rates._replace(settings=settings)
+
+    def method(self, dataset: FederatedDataset) -> MethodFunction | MethodFamily:
+        """Training, attack and aggregation of a round, with the server and the attack of the run's branch."""
+        base = build.method(next(iter(self.servers.values())))
+        if not self.has_branches:
+            return base
+        servers = list(self.servers.values())
+        reports = [trace_server(config, dataset) for config in servers] if len(servers) > 1 else []
+        return MethodFamily(
+            base=base,
+            servers=[build.server(config) for config in servers],
+            attacks=[build.attack(config) for config in self.attacks.values()],
+            infos=[report.info for report in reports],
+            root_training=[report.trains_on_root for report in reports],
+        )
+
+    def own_state(self, states: SimulationState, config: Config) -> SimulationState:
+        """The states with the slots of the run's own branch only, as without a family."""
+        server, attack = self.position(config)
+        return states._replace(
+            aggregator=states.aggregator[server] if len(self.servers) > 1 else states.aggregator,
+            attack=states.attack[attack] if len(self.attacks) > 1 else states.attack,
+        )
+
+    def with_slots(self, states: SimulationState, like: SimulationState, config: Config) -> SimulationState:
+        """The inverse of `own_state`: zeros as `like` in all other slots."""
+        server, attack = self.position(config)
+
+        def fill(slots: Sequence[PyTree], position: int, own: PyTree) -> tuple[PyTree, ...]:
+            zeros = lambda shapes: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype, device=a.sharding), shapes)
+            return tuple(own if slot == position else zeros(shapes) for slot, shapes in enumerate(slots))
+
+        return states._replace(
+            aggregator=fill(like.aggregator, server, states.aggregator) if len(self.servers) > 1 else states.aggregator,
+            attack=fill(like.attack, attack, states.attack) if len(self.attacks) > 1 else states.attack,
+        )
+
+    def own_alpha(self, alpha: PyTree, config: Config) -> PyTree:
+        """The weights of all clients that the run's own rule keeps; None if it keeps none."""
+        return alpha[self.position(config)[0]] if len(self.servers) > 1 else alpha
+
+    def own_info(self, records: RoundRecord, config: Config) -> RoundRecord:
+        """The records with the scalars of the run's own rule only."""
+        if len(self.servers) == 1:
+            return records
+        prefix = info_name(self.position(config)[0], "")
+        return records._replace(
+            info={name.removeprefix(prefix): a for name, a in records.info.items() if name.startswith(prefix)}
+        )
+
+
+class ServerTrace(NamedTuple):
+    """What is known of a server once it is traced."""
+
+    info: dict[str, jax.ShapeDtypeStruct]
+    """The scalars that its rule reports."""
+    uses_losses: bool
+    """Whether its state or its aggregate depends on the clients' losses."""
+    trains_on_root: bool
+    """Whether its rule trains on root data."""
+
+
+def trace_server(config: Config, dataset: FederatedDataset) -> ServerTrace:
+    """Traces the server of a run, without computing anything."""
+    server = build.server(config)(build.hparams(config))
+    num_clients, size = dataset.num_clients, config.server.cohort_size
+    trains_on_root = False
+
+    def run(losses: jax.Array, all_losses: jax.Array) -> tuple[PyTree, Aggregate]:
+        variables = jax.tree.map(jnp.zeros_like, build.model_shapes(config, dataset))
+        update = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), variables)
+        ids = jnp.arange(size)
+        report = CohortReport(ids, ids, losses, update, ids >= 0)
+
+        def train() -> PyTree:
+            nonlocal trains_on_root
+            trains_on_root = True
+            return variables
+
+        rows = lambda updates: jnp.zeros(jax.tree.leaves(updates)[0].shape[0])
+        root = RootEvaluator(rows, train)
+        key = jax.random.key(0)
+        state = server.init(variables, jnp.zeros(num_clients, jnp.int32), all_losses)
+        return state, server.aggregate(report, state, (key, key), lambda: root)[0]
+
+    jaxpr, (_, aggregate) = jax.make_jaxpr(run, return_shape=True)(jnp.zeros(size), jnp.zeros(num_clients))
+    read = {id(value) for equation in jaxpr.jaxpr.eqns for value in equation.invars} | set(map(id, jaxpr.jaxpr.outvars))
+    uses_losses = any(id(value) in read for value in jaxpr.jaxpr.invars)
+    info = {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in aggregate.info.items()}
+    return ServerTrace(info, uses_losses, trains_on_root)
