@@ -103,7 +103,7 @@ def measure_rule(rule: str, data: ClientData, options: argparse.Namespace) -> No
 def draws(num_draws: Array, data: ClientData) -> Array:
     """The sum of `num_draws` cohorts, so that the compiler keeps all of them."""
     key = jax.random.key(0)
-    draw = lambda i, total: total + sample_cohort(jax.random.fold_in(key, i), data, COHORT).client_id
+    draw = lambda i, total: total + sample_cohort(jax.random.fold_in(key, i), data.num_examples, COHORT)
     return jax.lax.fori_loop(0, num_draws, draw, jnp.zeros(COHORT, jnp.int32))
 
 

@@ -87,11 +87,9 @@ def measure_set(workload: Workload, is_timed: bool, options: argparse.Namespace)
 def cohort_sizes(data: ClientData, cohort_size: int, num_cohorts: int) -> np.ndarray:
     """The numbers of examples [num_cohorts, K] of cohorts that fedsim draws, largest first."""
     num_examples = jnp.asarray(data.num_examples)
-    sizes_alone = ClientData(
-        num_examples, num_examples, jnp.asarray(data.offsets), num_examples, num_examples > 0
-    )  # examples are not needed
-    draw = lambda key: sample_cohort(key, sizes_alone, cohort_size).num_examples
-    return np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), num_cohorts)))
+    draw = lambda key: num_examples[sample_cohort(key, num_examples, cohort_size)]
+    sizes = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), num_cohorts)))
+    return -np.sort(-sizes)
 
 
 def _shakespeare(sample_clients: int | None) -> FederatedDataset:

@@ -147,7 +147,7 @@ def compile_family(name: str, family_name: str) -> dict[str, Any]:
     devices = targets.devices(targets.parse(name))
     compiler = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout, devices, family)
     started = time.perf_counter()
-    _, chunk, *_ = compiler.lower()
+    chunk = compiler.lower()["chunk"]
     traced = time.perf_counter()
     program = chunk.compile()
     compiled = time.perf_counter()

@@ -18,16 +18,16 @@ PACKAGES = ["core", *sorted(RULES), *AFTER_RULES]
 LEAVES = {"errors", "version", "interrupts"}  # modules that import nothing of fedsim
 INSIDE = {  # the same for the modules of a package
     "core": (
-        "settings backend types contracts options delay flops trees server method branches sorting_networks sorting "
-        "corrupt task client local waves root reports evaluate simulation"
+        "settings backend types contracts options delay flops trees server method branches sorting_networks sorting keys "
+        " corrupt task client local waves root reports evaluate simulation"
     ),
     "config": (
         "bundled kinds values registry schema fields components byzantine_count resolve reader experiment toml unused"
     ),
     "runs": "differences files locks sweep schemas tables events folder checkpoints streams trackers writer",
     "engine": (
-        "devices cache hlo targets memory slots layout build inputs program_key estimate checks family families "
-        "programs compiling background plan forecast group manifest matching resume experiment slurm"
+        "devices cache hlo targets memory slots layout build inputs placement program_key estimate checks family families "
+        "programs streaming compiling background plan forecast group manifest matching resume experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

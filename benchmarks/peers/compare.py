@@ -38,8 +38,7 @@ import workloads
 import fedsim
 from fedsim.core.client import num_batches
 from fedsim.core.local import random_order
-from fedsim.core.simulation import RoundKeys
-from fedsim.core.waves import sample_cohort
+from fedsim.core.keys import RoundKeys
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3  # of the length of round 0's update
@@ -120,18 +119,14 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
     train = workload.dataset.train
     simulation = workload.simulation()
     state = jax.jit(simulation.init)(jax.random.key(0), jax.tree.map(jnp.asarray, train), fedsim.HParams())
-    num_examples = train._replace(x=None, y=None)
-
-    def clients(r: int) -> tuple[np.ndarray, jax.Array]:
-        keys = RoundKeys(*jax.random.split(jax.random.fold_in(state.key, r), len(RoundKeys._fields)))
-        return np.asarray(sample_cohort(keys.cohort, num_examples, workload.cohort_size).client_id), keys.training
-
-    cohorts = [clients(r)[0] for r in range(rounds)]
+    num_examples = jnp.asarray(train.num_examples)
+    cohorts = list(np.asarray(simulation.cohorts(jax.random.key(0), num_examples, jnp.arange(rounds))))
+    training_key = RoundKeys.of(state.key, jnp.int32(0)).training
     batch_size = min(workload.batch_size, workload.dataset.max_num_examples)
     num_slots = num_batches(workload.dataset.max_num_examples, batch_size) * batch_size
     order = []
     for client in cohorts[0]:
-        key = jax.random.fold_in(jax.random.fold_in(clients(0)[1], client), 0)  # the client's, in its epoch 0
+        key = jax.random.fold_in(jax.random.fold_in(training_key, client), 0)  # the client's, in its epoch 0
         count = train.num_examples[client]
         order.append(np.asarray(random_order(jax.random.split(key)[0], count, num_slots))[:count])
 

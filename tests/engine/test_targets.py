@@ -146,7 +146,7 @@ def eight():
 )
 def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collectives):
     """Devices that share a cohort gather its results, those that share runs exchange nothing; no host takes part."""
-    text = programs(plan, layout, eight).lower()[1].compile().as_text()
+    text = programs(plan, layout, eight).lower()["chunk"].compile().as_text()
     result, _ = hlo.parse_module(text)
     opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in result.values() for i in lines}
     assert opcodes & set(COLLECTIVES) == collectives

@@ -1,6 +1,7 @@
 """The components that a run names, and their settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -81,7 +82,7 @@ def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, f
 
 def data_choice(config: Config) -> DataChoice:
     """Everything that determines the examples of the run's clients."""
-    return DataChoice(config.data, settings_under(config, "data.name", "data.partition"))
+    return DataChoice(replace(config.data, placement="auto"), settings_under(config, "data.name", "data.partition"))
 
 
 def traced_settings(config: Config) -> dict[str, float]:

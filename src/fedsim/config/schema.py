@@ -65,6 +65,11 @@ class DataConfig:
         FractionBelowOne,
         "fraction of the training examples held out, clean, for choosing settings; drawn before the partition",
     ] = 0.0
+    placement: Annotated[
+        Literal["auto", "device", "host"],
+        "where the training data are while rounds run; host: a device gets the examples of the next cohorts only; "
+        "auto: host if all of them would take more than half of a device's memory. The results are the same",
+    ] = "auto"
     seed: Annotated[
         NonNegativeInt, "seed of splits, samples and partition; the same in all runs, whatever their own seed"
     ] = 0

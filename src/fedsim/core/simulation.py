@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 import chex
 import jax
@@ -15,6 +14,7 @@ from fedsim.core.branches import Branch, MethodFamily, RoundMethod
 from fedsim.core.client import client_loss
 from fedsim.core.contracts import Attack, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
+from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
 from fedsim.core.method import MethodFunction
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
@@ -36,19 +36,6 @@ from fedsim.core.types import (
 from fedsim.core.waves import by_size, drop_out, map_clients, sample_cohort
 
 MIN_LOSS_BATCH = 32  # examples of a forward pass
-
-
-class RoundKeys(NamedTuple):
-    """The random keys of a round. Add new ones at the end: the keys before them stay as they are."""
-
-    cohort: Array
-    training: Array
-    dropout: Array
-    aggregator: Array
-    report_attack: Array
-    update_attack: Array
-    pre_aggregators: Array
-    root: Array
 
 
 @dataclass(frozen=True)
@@ -104,21 +91,44 @@ class Simulation:
             bound = replace(bound, method=self.method.at(branch))
         return bound
 
-    def init(self, key: Array, data: ClientData | DelayedCorruption, hparams: HParams) -> SimulationState:
-        """The state before the first round, after all N clients have reported their loss at the initial model."""
+    def init(
+        self, key: Array, data: ClientData | DelayedCorruption, hparams: HParams, losses: Array | None = None
+    ) -> SimulationState:
+        """The state before the first round, after all N clients have reported their loss at the initial model.
+
+        `losses` [N] are given where `data` does not hold the examples of all clients (`initial_losses`).
+        """
         clean = data if isinstance(data, ClientData) else data.clean
         check_data(clean, self.task, self.cohort, self.training)
         data = current_data(jax.tree.map(jnp.asarray, data), None)  # NumPy arrays cannot be indexed by a traced loop
-        params_key, rounds_key, report_key = jax.random.split(key, 3)
-        variables = self.task.init(params_key)
+        keys = InitialKeys.of(key)
+        variables = self.task.init(keys.params)
         clients = by_size(data, jnp.arange(data.num_examples.shape[0]))
         attack = self.method(hparams, jnp.int32(0)).attack
         attack_state = attack.init(variables, data.num_examples)
+        measured = self._losses(data, clients, variables) if losses is None else losses[clients.client_id]
         valid = clients.num_examples > 0
-        report = self._report(data, clients, valid, (), variables, attack, attack_state, report_key)
+        report = self._report(data, clients, valid, (), measured, attack, attack_state, keys.report_attack)
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
         num_examples, losses = in_order(report.num_examples), in_order(report.losses)
-        return self.init_from_reports(rounds_key, variables, attack_state, num_examples, losses, hparams)
+        return self.init_from_reports(keys.rounds, variables, attack_state, num_examples, losses, hparams)
+
+    def initial_losses(
+        self, key: Array, data: ClientData | DelayedCorruption, client_ids: Array
+    ) -> tuple[Array, Array]:
+        """The clients `client_ids` [P], largest first, and their losses [P] at the initial model, for `init`."""
+        data = current_data(jax.tree.map(jnp.asarray, data), None)
+        clients = by_size(data, client_ids)
+        return clients.client_id, self._losses(data, clients, self.task.init(InitialKeys.of(key).params))
+
+    def cohorts(self, key: Array, num_examples: Array, rounds: Array) -> Array:
+        """The client ids [T, K] of the cohorts of `rounds` [T] of the run with `key` and clients' `num_examples` [N].
+
+        A round counts the rounds before it. Cohorts do not depend on the model, so they are known ahead.
+        """
+        key = InitialKeys.of(key).rounds
+        sample = lambda round: sample_cohort(RoundKeys.of(key, round).cohort, num_examples, self.cohort.size)
+        return jax.lax.map(sample, rounds)
 
     def init_from_reports(
         self,
@@ -154,16 +164,16 @@ class Simulation:
         """
         given, data = data, current_data(jax.tree.map(jnp.asarray, data), state.round)
         method = self.method(hparams, state.round)
-        keys = RoundKeys(*jax.random.split(jax.random.fold_in(state.key, state.round), len(RoundKeys._fields)))
+        keys = RoundKeys.of(state.key, state.round)
         report_now = self.losses.model == "broadcast"
 
-        clients = sample_cohort(keys.cohort, data, self.cohort.size)
+        clients = by_size(data, sample_cohort(keys.cohort, data.num_examples, self.cohort.size))
         updates, client_states, messages = self._train(method, state, data, clients, keys.training)
         answered = drop_out(clients, self.cohort.dropout_rate, keys.dropout)
         report_at = partial(
             self._report, data, clients, attack=method.attack, attack_state=state.attack, key=keys.report_attack
         )
-        report = report_at(answered, updates, state.variables if report_now else None)
+        report = report_at(answered, updates, self._losses(data, clients, state.variables) if report_now else None)
         aggregate_report = self._prepare_aggregation(method, state, keys)
         report, attack_state = reports.apply_update_attack(
             method.attack, state.attack, report, data, state.variables, aggregate_report, keys.update_attack
@@ -172,7 +182,7 @@ class Simulation:
         aggregate = server.rescale(method.algorithm, aggregate, messages, report.valid)
         variables, optimizer = server.server_step(method.server_optimizer, aggregate, state.variables, state.optimizer)
         if not report_now:
-            observed = report_at(answered, (), variables)
+            observed = report_at(answered, (), self._losses(data, clients, variables))
             report = report._replace(losses=observed.losses)
             observed = observed._replace(valid=observed.valid & report.valid)
             aggregator_state = method.server.observe_losses(observed, aggregator_state)
@@ -250,26 +260,30 @@ class Simulation:
         client_states = _rows(state.client_states, clients.client_id)
         return map_clients(train, (clients, client_states), self._width, self.cohort.axis)
 
+    def _losses(self, data: ClientData, clients: ClientSlice, variables: Variables) -> Array:
+        """The clients' mean training losses [K] at `variables`."""
+        batch_size = self._loss_batch(self.training.max_num_examples)
+        loss = lambda client: client_loss(self.task, variables, data, client, batch_size)
+        return map_clients(loss, (clients,), self._width, self.cohort.axis)
+
     def _report(
         self,
         data: ClientData,
         clients: ClientSlice,
         valid: Array,
         updates: PyTree,
-        variables: Variables | None,
+        losses: Array | None,
         attack: Attack,
         attack_state: PyTree,
         key: Array,
     ) -> CohortReport:
-        """The clients' reports, forged where the attack does so and masked, with losses at `variables`, if given."""
-        losses = jnp.full(clients.client_id.shape, jnp.nan)
-        if variables is not None:
-            batch_size = self._loss_batch(self.training.max_num_examples)
-            loss = lambda client: client_loss(self.task, variables, data, client, batch_size)
-            losses = map_clients(loss, (clients,), self._width, self.cohort.axis)
-        report = CohortReport(clients.client_id, clients.num_examples, losses, updates, valid)
+        """The clients' reports with their `losses` [K], if measured; forged where the attack does so, and masked."""
+        not_reported = jnp.full(clients.client_id.shape, jnp.nan)
+        report = CohortReport(
+            clients.client_id, clients.num_examples, not_reported if losses is None else losses, updates, valid
+        )
         report = reports.apply_report_attack(attack, attack_state, report, data, key)
-        if variables is None:
+        if losses is None:
             return reports.without_losses(report)
         return reports.mask_nonfinite(report, self.losses.recorded)
 

@@ -15,15 +15,14 @@ import jax.numpy as jnp
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
 
 
-def sample_cohort(key: Array, data: ClientData, cohort_size: int) -> ClientSlice:
-    """Draws `cohort_size` clients [K] uniformly without replacement from those with examples, largest first.
+def sample_cohort(key: Array, num_examples: Array, cohort_size: int) -> Array:
+    """Draws `cohort_size` client ids [K] uniformly without replacement from those with `num_examples` [N] > 0.
 
     If fewer have examples, clients without any fill the cohort. Uses `top_k` of uniforms: a permutation of a million
     clients costs a hundred times more.
     """
-    draws = jax.random.uniform(key, data.num_examples.shape)
-    _, client_ids = jax.lax.top_k(jnp.where(data.num_examples > 0, draws, -1.0), cohort_size)
-    return by_size(data, client_ids)
+    draws = jax.random.uniform(key, num_examples.shape)
+    return jax.lax.top_k(jnp.where(num_examples > 0, draws, -1.0), cohort_size)[1]
 
 
 def by_size(data: ClientData, client_ids: Array) -> ClientSlice:

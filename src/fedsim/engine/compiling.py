@@ -1,8 +1,9 @@
 """Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import closing
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -22,11 +23,18 @@ from fedsim.engine.inputs import (
     EvaluationData,
     RunInputs,
     SharedInputs,
+    changed_fields,
+    corrupt_labels,
     make_backdoor_tests,
     make_run_inputs,
 )
 from fedsim.engine.layout import RUNS, Layout
+from fedsim.engine.placement import buffer_shapes
 from fedsim.engine.programs import RunFunctions, cut_batches, make_mesh
+from fedsim.engine.streaming import ClientStream, Segment, portion_size
+
+ALL_FIELDS = frozenset(ClientData._fields)
+STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
 
 
 class DeviceInputs(NamedTuple):
@@ -38,6 +46,39 @@ class DeviceInputs(NamedTuple):
     """The runs in batches [B]; the last run fills up the last batch."""
     backdoors: list[BackdoorTests] | None
     """Of each batch; None if no run has a backdoor."""
+    stream: ClientStream | None = None
+    """Gathers the clients' examples, which `shared` and `batches` lack; None if they are all on the devices."""
+
+    def changed_labels(self) -> list[np.ndarray]:
+        """The labels that corruption changes, of all runs."""
+        if self.stream is not None:
+            return list(self.stream.labels or ())
+        return [np.asarray(runs.changes["y"]) for runs in self.batches if "y" in runs.changes]
+
+    def segments(self, completed: int, total: int, max_rounds: int) -> Generator[Segment, None, None]:
+        """The inputs of all rounds from `completed` to `total`, by chunks of `max_rounds` and by batches."""
+        if self.stream is not None:
+            yield from self.stream.segments(completed, total)
+            return
+        for start in range(completed, total, max_rounds):
+            for runs in self.batches:
+                yield Segment(min(max_rounds, total - start), self.shared, runs)
+
+    def initial_states(self, executables: "Executables") -> list[SimulationState]:
+        """The states [B] of each batch before the first round."""
+        if self.stream is None:
+            return [executables.init(self.shared, runs) for runs in self.batches]
+        states = []
+        for batch in range(len(self.batches)):
+            with closing(self.stream.portions(batch)) as portions:
+                losses = self.stream.zero_losses(batch)
+                for client_ids, (_, shared, runs) in portions:
+                    if executables.initial_losses is None:  # these are not used, but `init` needs inputs
+                        break
+                    ids, values = jax.device_get(executables.initial_losses(shared, runs, client_ids))
+                    np.put_along_axis(losses, ids, values, axis=1)
+            states.append(executables.init(shared, runs, losses))
+        return states
 
 
 class InputShapes(NamedTuple):
@@ -57,6 +98,8 @@ class Executables(NamedTuple):
     measure: jax.stages.Compiled
     success: jax.stages.Compiled | None = None
     """Measures backdoors; None if no run has one."""
+    initial_losses: jax.stages.Compiled | None = None
+    """Measures the losses before the first round; None if they are not streamed, or not used."""
 
 
 class GroupCompiler:
@@ -95,7 +138,12 @@ class GroupCompiler:
         """The programs as functions."""
         method, largest = self.family.method(self._dataset), self.family.max_num_examples
         simulation = build.simulation(self._config, self._dataset, self.layout, method, largest)
-        return RunFunctions(simulation, self.max_rounds, self._dataset.num_test_clients, self._mesh)
+        return RunFunctions(simulation, self.max_rounds, self._dataset.num_test_clients, self._mesh, self._is_streamed)
+
+    @property
+    def _is_streamed(self) -> bool:
+        """Whether the clients' examples stay on the host."""
+        return self.layout.buffer_examples > 0
 
     @property
     def num_batches(self) -> int:
@@ -103,15 +151,26 @@ class GroupCompiler:
         return -(-len(self._configs) // self.batch_size)
 
     def place(self) -> DeviceInputs:
-        """Puts data and inputs on the devices, corrupted run by run."""
-        shared, evaluation = jax.device_put(self._host_data(), self._everywhere)
-        runs = make_run_inputs(self._configs, self._hparams, shared.train, self._dataset.spec)
-        backdoors = None
+        """Puts data and inputs on the devices, corrupted run by run; of streamed data, what is not an example."""
+        host, evaluation = self._host_data()
+        if self._is_streamed:
+            train, fields, host = host.train, STREAMED_FIELDS, host._replace(train=None)  # type: ignore[arg-type]
+        shared, evaluation = jax.device_put((host, evaluation), self._everywhere)
+        if not self._is_streamed:
+            train, fields = shared.train, ALL_FIELDS
+        batches = self._cut(make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields))
+        backdoors = stream = None
         if self._backdoors is not None:
             examples, trigger_ids = self._backdoors
             examples = jax.device_put(examples, self._everywhere)
             backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
-        return DeviceInputs(shared, evaluation, self._cut(runs), backdoors)
+        if self._is_streamed:
+            is_relabeled = "y" in changed_fields(self._configs)
+            labels = corrupt_labels(self._configs, train, self._dataset.spec) if is_relabeled else None
+            stream = ClientStream(
+                self.functions.simulation, train, self.layout, self.max_rounds, shared, batches, labels, self._by_run
+            )
+        return DeviceInputs(shared, evaluation, batches, backdoors, stream)
 
     def _cut(self, runs: PyTree) -> list[PyTree]:
         """The batches of `runs` [S, ...] on the devices."""
@@ -123,8 +182,15 @@ class GroupCompiler:
         if self._leader is not None:
             return self._leader.shapes
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
+        if self._is_streamed:
+            shared = shared._replace(train=buffer_shapes(shared.train, self.layout.buffer_examples))
         make = lambda train: make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
         runs = self._batch_shapes(jax.eval_shape(make, shared.train))
+        if self._is_streamed:
+            tile = lambda a: jax.ShapeDtypeStruct(
+                (self.layout.run_devices * a.shape[0], *a.shape[1:]), a.dtype, sharding=self._by_run
+            )
+            shared = shared._replace(train=jax.tree.map(tile, shared.train))
         if self._backdoors is None:
             return InputShapes(shared, evaluation, runs, None)
         examples, trigger_ids = self._backdoors
@@ -155,27 +221,39 @@ class GroupCompiler:
         """The shapes [B] of a batch's states, with their shardings."""
         if self._leader is not None:
             return self._leader.states
-        return _shapes(jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs), self._by_run)
+        return _shapes(
+            jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs, *self._loss_shapes), self._by_run
+        )
 
     def place_number(self, number: int) -> jax.Array:
         """Puts a number of rounds on all devices, for `Executables.chunk`."""
         return jax.device_put(np.int32(number), self._everywhere)
 
-    def lower(self) -> list[jax.stages.Lowered]:
-        """Traces the programs; returns their intermediate code in the order of `Executables`."""
+    def lower(self) -> dict[str, jax.stages.Lowered]:
+        """Traces the programs; returns their intermediate code by the names of `Executables`."""
         functions, (shared, evaluation, runs, backdoors) = self.functions, self.shapes
         number = jax.ShapeDtypeStruct((), np.int32, sharding=self._everywhere)
         init = jax.jit(functions.init, out_shardings=self._by_run)
         chunk = jax.jit(functions.chunk, donate_argnums=0, out_shardings=self._by_run)
         measure = jax.jit(functions.measure)
-        lowered = [
-            init.lower(shared, runs),
-            chunk.lower(self.states, shared, runs, number),
-            measure.lower(self.states, runs.hparams, shared.frozen, evaluation),
-        ]
+        lowered = {
+            "init": init.lower(shared, runs, *self._loss_shapes),
+            "chunk": chunk.lower(self.states, shared, runs, number),
+            "measure": measure.lower(self.states, runs.hparams, shared.frozen, evaluation),
+        }
         if backdoors is not None:
-            lowered.append(jax.jit(functions.success).lower(self.states, shared.frozen, backdoors))
+            lowered["success"] = jax.jit(functions.success).lower(self.states, shared.frozen, backdoors)
+        if self._is_streamed and self.family.uses_losses(self._dataset):
+            size = portion_size(np.asarray(self._dataset.train.num_examples), self.layout)
+            client_ids = jax.ShapeDtypeStruct((size,), np.int32, sharding=self._everywhere)
+            lowered["initial_losses"] = jax.jit(functions.initial_losses).lower(shared, runs, client_ids)
         return lowered
+
+    @cached_property
+    def _loss_shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The last argument of `init` if data are streamed: the losses [B, N] of all clients."""
+        shape = (self.batch_size, self._dataset.num_clients)
+        return [jax.ShapeDtypeStruct(shape, np.float32, sharding=self._by_run)] if self._is_streamed else []
 
     def follow(self, leader: "GroupCompiler") -> None:
         """Uses the programs of `leader`, a group of the same family."""
@@ -200,7 +278,7 @@ class GroupCompiler:
             self._future.set_result(executables)
         return self._future.result()
 
-    def _timed_lower(self) -> tuple[list[jax.stages.Lowered], float]:
+    def _timed_lower(self) -> tuple[dict[str, jax.stages.Lowered], float]:
         started = time.perf_counter()
         return self.lower(), time.perf_counter() - started
 
@@ -214,6 +292,10 @@ class GroupCompiler:
         if peak is None:
             return None
         waiting = (self.num_batches - 1) * memory.tree_bytes((self.states, self.shapes.runs)) // self.layout.run_devices
+        if self._is_streamed:  # the next buffer, while the last one is in use
+            waiting += (
+                memory.tree_bytes((self.shapes.shared.train, self.shapes.runs.changes)) // self.layout.run_devices
+            )
         return peak._replace(argument_bytes=peak.argument_bytes + waiting)
 
     @cached_property
@@ -231,10 +313,10 @@ class GroupCompiler:
 
 
 def _compile(
-    lowered: Sequence[jax.stages.Lowered], tracing_seconds: float, options: dict[str, str | bool]
+    lowered: Mapping[str, jax.stages.Lowered], tracing_seconds: float, options: dict[str, str | bool]
 ) -> tuple[Executables, float]:
     started = time.perf_counter()
-    executables = Executables(*(program.compile(options) for program in lowered))
+    executables = Executables(**{name: program.compile(options) for name, program in lowered.items()})
     return executables, tracing_seconds + time.perf_counter() - started
 
 

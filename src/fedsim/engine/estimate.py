@@ -17,6 +17,7 @@ from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
 from fedsim.engine import build, memory
 from fedsim.engine.inputs import find_trigger
 from fedsim.engine.layout import Layout
+from fedsim.engine.placement import buffer_shapes
 from fedsim.engine.program_key import Component, attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
@@ -27,13 +28,17 @@ FORWARD_SHARE = 1 / 3  # of a gradient step's time
 RECORD_BYTES = 13  # of a client in a round
 
 
-def run_bytes(configs: Sequence[Config], dataset: FederatedDataset) -> list[int]:
-    """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records."""
+def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: bool = False) -> list[int]:
+    """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records.
+
+    Without changed examples, if the data stay on the host.
+    """
     config = configs[0]
     max_rounds = min(config.server.eval_every, config.server.num_rounds)
     record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
-    changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields)) for config in configs]
+    examples = {"x", "y"} if is_on_host else set()
+    changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
     run_state = state_bytes(config, dataset)
     return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
 
@@ -95,11 +100,16 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     task = build.task(config, dataset)
     num_triggers = len({find_trigger(config) for config in configs} - {None})
     tests = [*[dataset.x_test] * (1 + num_triggers), dataset.y_test]
-    arrays = jax.tree.leaves((dataset.train, tests, dataset.root, dataset.validation, task.frozen))
+    train = dataset.train
+    if layout.buffer_examples:
+        train = buffer_shapes(train, 2 * layout.buffer_examples)  # one is in use, the other is filled
+    arrays = jax.tree.leaves((train, tests, dataset.root, dataset.validation, task.frozen))
     examples = layout.micro_batch or config.client.batch_size
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
-    return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(run_bytes(configs, dataset))
+    return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
+        run_bytes(configs, dataset, layout.buffer_examples > 0)
+    )
 
 
 class ExampleCounts(NamedTuple):

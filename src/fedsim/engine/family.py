@@ -80,6 +80,10 @@ class Family:
             root_training=[report.trains_on_root for report in reports],
         )
 
+    def uses_losses(self, dataset: FederatedDataset) -> bool:
+        """Whether the state or the aggregate of any server depends on the clients' losses."""
+        return any(trace_server(config, dataset).uses_losses for config in self.servers.values())
+
     def own_state(self, states: SimulationState, config: Config) -> SimulationState:
         """The states with the slots of the run's own branch only, as without a family."""
         server, attack = self.position(config)

@@ -86,7 +86,7 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
     def peak_bytes(layout: Layout) -> int | None:
         nonlocal compile_seconds
         programs = []
-        for lowered in GroupCompiler(configs, dataset, layout, devices).lower():
+        for lowered in GroupCompiler(configs, dataset, layout, devices).lower().values():
             program, seconds = _measure_program(lowered, devices)
             compile_seconds += seconds
             programs.append(program)

@@ -1,6 +1,8 @@
 """Runs one group of runs: memory, chunks of rounds, evaluation, rows."""
 
 import time
+from collections.abc import Iterator
+from contextlib import closing
 
 import jax
 import numpy as np
@@ -10,6 +12,7 @@ from fedsim.engine import build, memory
 from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
+from fedsim.engine.streaming import Segment
 from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
@@ -64,22 +67,40 @@ class GroupRun:
         total, batches = self._config.server.num_rounds, range(len(inputs.batches))
         if states is None:
             self._observe(GroupStarted(self._number, -1, 0))
-            states = [executables.init(inputs.shared, runs) for runs in inputs.batches]
+            states = inputs.initial_states(executables)
             self._evaluate(executables, inputs, completed, states, None)
         else:
             self._observe(GroupStarted(self._number, completed, completed * self._num_runs))
-        while completed < total:
-            num_rounds = min(self._compiler.max_rounds, total - completed)
-            number = self._compiler.place_number(num_rounds)
-            on_device = []
-            for batch in batches:
-                states[batch], record = executables.chunk(states[batch], inputs.shared, inputs.batches[batch], number)
-                on_device.append(record)
-            records = self._family.own_info(self._join(on_device), self._config)
-            records = jax.tree.map(lambda a, n=num_rounds: a[:, :n], records)
-            completed += num_rounds
-            self._evaluate(executables, inputs, completed, states, records)
+        with closing(inputs.segments(completed, total, self._compiler.max_rounds)) as segments:
+            while completed < total:
+                num_rounds = min(self._compiler.max_rounds, total - completed)
+                on_device = []
+                for batch in batches:
+                    states[batch], records = self._run_chunk(executables, segments, states[batch], num_rounds)
+                    on_device.append(records)
+                completed += num_rounds
+                self._evaluate(executables, inputs, completed, states, self._own_records(on_device))
         return states
+
+    def _run_chunk(
+        self, executables: Executables, segments: Iterator[Segment], states: SimulationState, num_rounds: int
+    ) -> tuple[SimulationState, list[tuple[RoundRecord, int]]]:
+        """Runs `num_rounds` rounds of a batch; returns its states and, of each segment, records and rounds."""
+        records = []
+        while num_rounds:
+            segment = next(segments)
+            number = self._compiler.place_number(segment.num_rounds)
+            states, record = executables.chunk(states, segment.shared, segment.runs, number)
+            records.append((record, segment.num_rounds))
+            num_rounds -= segment.num_rounds
+        return states, records
+
+    def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
+        """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
+        join = lambda *rounds: np.concatenate(rounds, axis=1)
+        cut = lambda record, number: jax.tree.map(lambda a: a[:, :number], record)
+        joined = [jax.tree.map(join, *(cut(*segment) for segment in jax.device_get(records))) for records in batches]
+        return self._family.own_info(self._join(joined), self._config)
 
     def _evaluate(
         self,
@@ -152,15 +173,15 @@ class GroupRun:
         factories = {build.corruption_factory(config) for config in self._configs}
         plugins = [factory.name for factory in factories if factory.file is not None]
         num_classes = self._dataset.num_classes
-        if not plugins or not num_classes or "y" not in inputs.batches[0].changes:
+        if not plugins or not num_classes:
             return
-        labels = self._join([runs.changes["y"] for runs in inputs.batches])
-        for label in (labels.min(), labels.max()):
-            if not 0 <= label < num_classes:
-                raise ConfigError(
-                    f"corruption.kind: labels must be 0 to {num_classes - 1} in {self._dataset.name}, got {label} from "
-                    f"{', '.join(plugins)}"
-                )
+        for labels in inputs.changed_labels():
+            for label in (labels.min(), labels.max()):
+                if not 0 <= label < num_classes:
+                    raise ConfigError(
+                        f"corruption.kind: labels must be 0 to {num_classes - 1} in {self._dataset.name}, got {label} "
+                        f"from {', '.join(plugins)}"
+                    )
 
     def _record_data(self, inputs: DeviceInputs) -> None:
         """Passes the training data of each run to the observers."""

@@ -72,14 +72,22 @@ def _all_changed_fields(corruptions: Iterable[Config]) -> frozenset[str]:
     return frozenset({"corrupted"}).union(*(build.corruption(config).changed_fields for config in corruptions))
 
 
-def make_run_inputs(configs: Sequence[Config], hparams: HParams, data: ClientData, spec: DataSpec) -> RunInputs:
-    """The inputs of the runs `configs` with the traced numbers `hparams` [S] and the clean `data`, corrupted."""
-    seeds = np.asarray([config.seed for config in configs], np.int32)
-    keys = _make_keys(seeds)
+def make_run_inputs(
+    configs: Sequence[Config],
+    hparams: HParams,
+    data: ClientData,
+    spec: DataSpec,
+    fields: frozenset[str] = frozenset(ClientData._fields),
+) -> RunInputs:
+    """The inputs of the runs `configs` with the traced numbers `hparams` [S] and the clean `data`, corrupted.
+
+    Of the fields that corruption changes, only `fields` are computed.
+    """
+    keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
     slots_of: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
         slots_of.setdefault(_corruption_config(config), []).append(slot)
-    changed = _all_changed_fields(slots_of)
+    changed = _all_changed_fields(slots_of) & fields
     parts = []
     for config, slots in slots_of.items():
         numbers = np.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
@@ -92,6 +100,24 @@ def make_run_inputs(configs: Sequence[Config], hparams: HParams, data: ClientDat
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
     return RunInputs(keys[:, 1], hparams, changes, start_round)
+
+
+def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> list[np.ndarray]:
+    """The labels [M] of each run, on the host; runs with equal ones share the array."""
+    labels: dict[Hashable, np.ndarray] = {}
+
+    def corrupt_run(config: Config) -> np.ndarray:
+        if "y" not in build.corruption(config).changed_fields:
+            return np.asarray(data.y)
+        corruption, number = _corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
+        if (run := (corruption, config.seed, number)) not in labels:
+            keys = _make_keys(np.asarray([config.seed], np.int32))[:, 0]
+            factory, changed = build.corruption_factory(corruption), frozenset({"y"})
+            changes = _corrupt_runs(factory, corruption, spec, changed, keys, np.asarray([number]), data)
+            labels[run] = np.asarray(changes["y"])[0]
+        return labels[run]
+
+    return list(map(corrupt_run, configs))
 
 
 def _corruption_config(config: Config) -> Config:

@@ -39,6 +39,8 @@ class Layout:
     """Devices that the cohort of each run is spread over."""
     backend: str = "cpu"
     """Kind of the devices, which decides the form of layers."""
+    buffer_examples: int = 0
+    """Training examples on a device at a time, of cohorts, while all others stay on the host; 0: all of them."""
 
     @property
     def num_models(self) -> int:

@@ -21,6 +21,7 @@ from fedsim.engine.estimate import run_bytes
 from fedsim.engine.families import Member, family_key, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
+from fedsim.engine.placement import buffer_examples, placement_note, stays_on_host
 from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
 
@@ -105,6 +106,10 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             configs = [runs[position] for position in members]
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
         groups = _make_groups(runs, grouped, datasets, machine)
+    for group in groups:
+        config = runs[group.runs[0]]
+        if group.layout.buffer_examples and config.data.placement == "auto":
+            notes.append(placement_note(datasets[data_choice(config)], machine.memory))
     return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
 
 
@@ -130,12 +135,17 @@ def _make_groups(
     for positions in grouped:
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
-        max_runs = max(1, int(available) // max(run_bytes(configs, dataset)))
+        is_on_host = stays_on_host(configs, dataset, machine.memory)
+        max_runs = max(1, int(available) // max(run_bytes(configs, dataset, is_on_host)))
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
             key = (family_key(configs, dataset), len(part))
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
-            groups.append(Group(tuple(part.tolist()), layouts[key]))
+            layout = layouts[key]
+            if is_on_host:
+                size = buffer_examples(configs, dataset, layout.run_width, machine.memory)
+                layout = replace(layout, buffer_examples=size)
+            groups.append(Group(tuple(part.tolist()), layout))
     return groups
 
 

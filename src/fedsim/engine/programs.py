@@ -36,15 +36,26 @@ class RunFunctions:
     """C, clients that have test examples."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
+    is_streamed: bool = False
+    """Whether each row of the mesh has the examples of its own runs' cohorts."""
 
-    def init(self, shared: SharedInputs, inputs: RunInputs) -> SimulationState:
-        """The states [S] before the first round."""
+    def init(self, shared: SharedInputs, inputs: RunInputs, losses: Array | None = None) -> SimulationState:
+        """The states [S] before the first round; `losses` [S, N] are given if data are streamed."""
 
-        def init_run(run: RunInputs, shared: SharedInputs) -> SimulationState:
+        def init_run(args: tuple[RunInputs, Array | None], shared: SharedInputs) -> SimulationState:
+            run, losses = args
             simulation = self.simulation.bind(shared.frozen, shared.root, shared.branch)
-            return simulation.init(run.key, run.data(shared), run.hparams)
+            return simulation.init(run.key, run.data(shared), run.hparams, losses)
 
-        return self._map(init_run, inputs, shared)
+        return self._map(init_run, (inputs, losses), shared)
+
+    def initial_losses(self, shared: SharedInputs, inputs: RunInputs, client_ids: Array) -> tuple[Array, Array]:
+        """The clients `client_ids` [P] in another order, and their losses at the initial model, both [S, P]."""
+
+        def measure_losses(run: RunInputs, shared: SharedInputs, client_ids: Array) -> tuple[Array, Array]:
+            return self.simulation.bind(shared.frozen).initial_losses(run.key, run.data(shared), client_ids)
+
+        return self._map(measure_losses, inputs, shared, client_ids)
 
     def chunk(
         self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, num_rounds: Array
@@ -100,9 +111,15 @@ class RunFunctions:
 
         if self.mesh is None:
             return map_local(runs, *shared)
-        specs = (P(RUNS), *(P() for _ in shared))
+        specs = (P(RUNS), *map(self._spec, shared))
         sharded = jax.shard_map(map_local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)
         return sharded(runs, *shared)
+
+    def _spec(self, shared: PyTree) -> PyTree:
+        """How an argument that runs share lies on the devices."""
+        if self.is_streamed and isinstance(shared, SharedInputs):
+            return SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P())  # type: ignore[arg-type]
+        return P()
 
 
 def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:

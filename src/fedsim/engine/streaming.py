@@ -1,0 +1,165 @@
+"""Client data that stay on the host: a thread gathers the examples of the next cohorts while the devices compute.
+
+A cohort depends on the run's key, the round and the clients' numbers of examples only, so the host knows it ahead. The
+examples of a segment's cohorts are copied into a buffer of fixed size, and `offsets` point into it. Client ids, keys
+and states stay as they are, so the rows are those of a run whose data are on the devices, bit for bit.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Sharding
+
+from fedsim.core.simulation import Simulation
+from fedsim.core.types import Array, ClientData
+from fedsim.engine.inputs import RunInputs, SharedInputs
+from fedsim.engine.layout import Layout
+
+T = TypeVar("T")
+
+
+class Segment(NamedTuple):
+    """Rounds of a batch of runs, whose inputs are on the devices."""
+
+    num_rounds: int
+    """Rounds that can be computed with these inputs."""
+    shared: SharedInputs
+    """With the examples of these rounds' cohorts, or of all clients."""
+    runs: RunInputs
+    """The runs [B]."""
+
+
+class Portion(NamedTuple):
+    """Clients whose losses are computed together, before the first round."""
+
+    client_ids: np.ndarray
+    """[P] int32; the last client fills up the last portion."""
+    segment: Segment
+    """With the examples of these clients."""
+
+
+class ClientStream:
+    """The examples of a group's cohorts, gathered on the host for the devices.
+
+    Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
+    the other inputs, on the devices. `labels` [M] are those of each run, on the host; None if no run's are corrupted.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        data: ClientData,
+        layout: Layout,
+        max_rounds: int,
+        shared: SharedInputs,
+        batches: Sequence[RunInputs],
+        labels: Sequence[np.ndarray] | None,
+        by_run: Sharding,
+    ) -> None:
+        self._train, self._layout, self._max_rounds, self._by_run = data, layout, max_rounds, by_run
+        self._shared, self._batches, self.labels = shared, batches, labels
+        self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
+        tile = lambda a: jax.device_put(np.tile(np.asarray(a), layout.run_devices), by_run)
+        self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
+
+        @jax.jit
+        def draw_cohorts(keys: Array, num_examples: Array, start: Array) -> Array:
+            rounds, by_run = start + jnp.arange(max_rounds), 0 if num_examples.ndim == 2 else None
+            return jax.vmap(simulation.cohorts, (0, by_run, None), out_axes=1)(keys, num_examples, rounds)
+
+        self._draw_cohorts = draw_cohorts
+
+    def segments(self, completed: int, total: int) -> Generator[Segment, None, None]:
+        """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
+        return _prefetch(self._segments(completed, total))
+
+    def portions(self, batch: int) -> Generator[Portion, None, None]:
+        """All clients, largest first, in portions of whole waves that fit into the buffer."""
+        return _prefetch(self._portions(batch))
+
+    def zero_losses(self, batch: int) -> np.ndarray:
+        """Zeros for the losses [B, N] of all clients."""
+        return np.zeros((len(self._batches[batch].key), len(self._sizes)), np.float32)
+
+    def _segments(self, completed: int, total: int) -> Iterator[Segment]:
+        for start in range(completed, total, self._max_rounds):
+            for batch in range(len(self._batches)):
+                cohorts = self._cohorts(batch, start)[: total - start]
+                while len(cohorts):
+                    num_rounds = len(cohorts)
+                    while num_rounds > 1 and not self._fits(cohorts[:num_rounds]):
+                        num_rounds = -(-num_rounds // 2)
+                    yield self._gather(batch, num_rounds, self._by_device(cohorts[:num_rounds]))
+                    cohorts = cohorts[num_rounds:]
+
+    def _portions(self, batch: int) -> Iterator[Portion]:
+        order = np.argsort(-self._sizes, kind="stable").astype(np.int32)
+        size = portion_size(self._sizes, self._layout)
+        for start in range(0, len(order), size):
+            client_ids = order[np.minimum(np.arange(start, start + size), len(order) - 1)]
+            yield Portion(client_ids, self._gather(batch, 0, [np.unique(client_ids)] * self._layout.run_devices))
+
+    def _cohorts(self, batch: int, start: int) -> np.ndarray:
+        """The client ids [max_rounds, B, K] of the cohorts of the rounds after `start` rounds."""
+        runs = self._batches[batch]
+        return np.asarray(self._draw_cohorts(runs.key, runs.changes.get("num_examples", self._sizes), np.int32(start)))
+
+    def _by_device(self, cohorts: np.ndarray) -> list[np.ndarray]:
+        """The clients of `cohorts` [T, B, K], in ascending order, for the devices that compute the same runs."""
+        return [np.unique(client_ids) for client_ids in np.split(cohorts, self._layout.run_devices, axis=1)]
+
+    def _fits(self, cohorts: np.ndarray) -> bool:
+        """Whether the buffers hold all clients of `cohorts`."""
+        return all(self._sizes[ids].sum() <= self._layout.buffer_examples for ids in self._by_device(cohorts))
+
+    def _gather(self, batch: int, num_rounds: int, client_ids: Sequence[np.ndarray]) -> Segment:
+        """The inputs of `num_rounds` rounds with the examples of `client_ids`, of each buffer."""
+        slices = [self._slice(ids) for ids in client_ids]
+        offsets = [offsets for offsets, _ in slices]
+        take = lambda a: [self._take(a, positions) for _, positions in slices]
+        x, y, runs = take(self._train.x), take(self._train.y), self._batches[batch]
+        if self.labels is not None:
+            size = len(runs.key)
+            members = np.minimum(np.arange(batch * size, (batch + 1) * size), len(self.labels) - 1)
+            by_device = zip(np.split(members, self._layout.run_devices), slices, strict=True)
+            labels = [self._take(self.labels[run], positions) for runs_, (_, positions) in by_device for run in runs_]
+            runs = runs._replace(changes=runs.changes | {"y": jax.device_put(np.stack(labels), self._by_run)})
+        put = lambda parts: jax.device_put(np.concatenate(parts) if len(parts) > 1 else parts[0], self._by_run)
+        data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
+        return Segment(num_rounds, self._shared._replace(train=data), runs)
+
+    def _slice(self, client_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The offsets [N] of `client_ids` in a buffer, and the positions [m] of their examples in the whole data."""
+        sizes = self._sizes[client_ids]
+        starts = np.cumsum(sizes) - sizes
+        offsets = np.zeros(len(self._sizes), np.int32)
+        offsets[client_ids] = starts
+        return offsets, np.repeat(self._offsets[client_ids] - starts, sizes) + np.arange(sizes.sum())
+
+    def _take(self, array: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """A buffer with the rows `positions` of `array`, and zeros after them."""
+        buffer = np.empty((self._layout.buffer_examples, *array.shape[1:]), array.dtype)
+        np.take(array, positions, axis=0, out=buffer[: len(positions)], mode="clip")
+        buffer[len(positions) :] = 0
+        return buffer
+
+
+def portion_size(num_examples: np.ndarray, layout: Layout) -> int:
+    """The clients P whose losses are computed together: as many whole waves as the buffer holds."""
+    largest_first = -np.sort(-num_examples)
+    num_fitting = int(np.searchsorted(np.cumsum(largest_first), layout.buffer_examples, side="right"))
+    wave = layout.client_width * layout.client_devices
+    return min(max(num_fitting // wave * wave, wave), len(num_examples))
+
+
+def _prefetch(items: Iterator[T]) -> Generator[T, None, None]:
+    """The `items`, of which the next one is made in a thread while the caller works on the last one."""
+    with ThreadPoolExecutor(1) as executor:
+        upcoming = executor.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = executor.submit(next, items, None)
+            yield item
