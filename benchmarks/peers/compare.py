@@ -119,8 +119,9 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
     train = workload.dataset.train
     simulation = workload.simulation()
     state = jax.jit(simulation.init)(jax.random.key(0), jax.tree.map(jnp.asarray, train), fedsim.HParams())
-    num_examples = jnp.asarray(train.num_examples)
-    cohorts = list(np.asarray(simulation.cohorts(jax.random.key(0), num_examples, jnp.arange(rounds))))
+    cohorts = list(
+        np.asarray(simulation.cohorts(jax.random.key(0), jax.tree.map(jnp.asarray, train), jnp.arange(rounds)))
+    )
     training_key = RoundKeys.of(state.key, jnp.int32(0)).training
     batch_size = min(workload.batch_size, workload.dataset.max_num_examples)
     num_slots = num_batches(workload.dataset.max_num_examples, batch_size) * batch_size

@@ -121,13 +121,14 @@ class Simulation:
         clients = by_size(data, client_ids)
         return clients.client_id, self._losses(data, clients, self.task.init(InitialKeys.of(key).params))
 
-    def cohorts(self, key: Array, num_examples: Array, rounds: Array) -> Array:
-        """The client ids [T, K] of the cohorts of `rounds` [T] of the run with `key` and clients' `num_examples` [N].
+    def cohorts(self, key: Array, data: ClientData | DelayedCorruption, rounds: Array) -> Array:
+        """The client ids [T, K] of the cohorts after `rounds` [T] rounds of the run with `key`.
 
-        A round counts the rounds before it. Cohorts do not depend on the model, so they are known ahead.
+        They depend on the clients' numbers of examples only, so they are known before anything is trained.
         """
         key = InitialKeys.of(key).rounds
-        sample = lambda round: sample_cohort(RoundKeys.of(key, round).cohort, num_examples, self.cohort.size)
+        num_examples = lambda round: current_data(data, round).num_examples
+        sample = lambda round: sample_cohort(RoundKeys.of(key, round).cohort, num_examples(round), self.cohort.size)
         return jax.lax.map(sample, rounds)
 
     def init_from_reports(

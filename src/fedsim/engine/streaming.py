@@ -67,9 +67,10 @@ class ClientStream:
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
 
         @jax.jit
-        def draw_cohorts(keys: Array, num_examples: Array, start: Array) -> Array:
-            rounds, by_run = start + jnp.arange(max_rounds), 0 if num_examples.ndim == 2 else None
-            return jax.vmap(simulation.cohorts, (0, by_run, None), out_axes=1)(keys, num_examples, rounds)
+        def draw_cohorts(runs: RunInputs, num_examples: Array, start: Array) -> Array:
+            clean = shared._replace(train=data._replace(num_examples=num_examples))
+            draw = lambda run: simulation.cohorts(run.key, run.data(clean), start + jnp.arange(max_rounds))
+            return jax.vmap(draw, out_axes=1)(runs)
 
         self._draw_cohorts = draw_cohorts
 
@@ -105,8 +106,7 @@ class ClientStream:
 
     def _cohorts(self, batch: int, start: int) -> np.ndarray:
         """The client ids [max_rounds, B, K] of the cohorts of the rounds after `start` rounds."""
-        runs = self._batches[batch]
-        return np.asarray(self._draw_cohorts(runs.key, runs.changes.get("num_examples", self._sizes), np.int32(start)))
+        return np.asarray(self._draw_cohorts(self._batches[batch], self._sizes, np.int32(start)))
 
     def _by_device(self, cohorts: np.ndarray) -> list[np.ndarray]:
         """The clients of `cohorts` [T, B, K], in ascending order, for the devices that compute the same runs."""
