@@ -43,9 +43,11 @@ class CohortOptions:
     """Clients that train in lockstep; 0 means the whole cohort."""
     axis: str | None = None
     """Axis of a mesh whose devices share the cohort; only inside `shard_map`."""
+    num_states: int = 0
+    """U, clients whose states are held at a time (`Simulation.state_rows`); 0 means all."""
 
     def __post_init__(self) -> None:
-        _check_integers(self, {"size": 1, "width": 0}, "cohort")
+        _check_integers(self, {"size": 1, "width": 0, "num_states": 0}, "cohort")
         if not 0 <= self.dropout_rate < 1:
             raise ValueError(f"cohort.dropout_rate: must be at least 0 and less than 1, got {self.dropout_rate}")
 

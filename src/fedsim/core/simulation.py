@@ -70,6 +70,8 @@ class Simulation:
     """The losses that they report."""
     root: Examples | None = None
     """The server's own clean examples, for rules that need them."""
+    state_rows: Array | None = None
+    """[N] int32, the row of each client in `SimulationState.client_states` [U, ...]; None: client i has row i of N."""
 
     def __post_init__(self) -> None:
         try:
@@ -80,13 +82,20 @@ class Simulation:
                 f"round: Method(arfl(lam=1.0), client_sgd(hparams))`, got {self.method!r} ({error})"
             ) from None
 
-    def bind(self, frozen: PyTree, root: Examples | None = None, branch: Branch | None = None) -> "Simulation":
-        """The simulation with these arrays instead of the task's frozen ones and `root`: for use inside a trace.
+    def bind(
+        self,
+        frozen: PyTree,
+        root: Examples | None = None,
+        branch: Branch | None = None,
+        state_rows: Array | None = None,
+    ) -> "Simulation":
+        """The simulation with these arrays instead of its own, and of the task's frozen ones: for use inside a trace.
 
         A `branch` chooses one of the methods of a `MethodFamily`.
         """
         bound = self if self.task.bind is None else replace(self, task=self.task.bind(frozen))
         bound = bound if root is None else replace(bound, root=root)
+        bound = bound if state_rows is None else replace(bound, state_rows=state_rows)
         if branch is not None and isinstance(self.method, MethodFamily):
             bound = replace(bound, method=self.method.at(branch))
         return bound
@@ -149,7 +158,8 @@ class Simulation:
             aggregator=method.server.init(variables, num_examples, losses),
             attack=attack_state,
             client_states=jax.tree.map(
-                lambda a: jnp.broadcast_to(a, (*num_examples.shape, *jnp.shape(a))), client_state
+                lambda a: jnp.broadcast_to(a, (self.cohort.num_states or num_examples.size, *jnp.shape(a))),
+                client_state,
             ),
             server_state=server_state,
             key=key,
@@ -188,7 +198,9 @@ class Simulation:
             observed = observed._replace(valid=observed.valid & report.valid)
             aggregator_state = method.server.observe_losses(observed, aggregator_state)
 
-        client_states = select_clients(report.valid, client_states, _rows(state.client_states, report.client_ids))
+        rows = self._rows(report.client_ids)
+        old_states = jax.tree.map(lambda everyone: everyone[rows], state.client_states)
+        client_states = select_clients(report.valid, client_states, old_states)
         messages = server.mask_invalid(messages, report.valid)
         num_clients = data.num_examples.shape[0]
         next_state = SimulationState(
@@ -197,7 +209,7 @@ class Simulation:
             aggregator=aggregator_state,
             attack=next_attack_state(given, state.round, attack_state, state.attack),
             client_states=jax.tree.map(
-                lambda everyone, cohort: everyone.at[report.client_ids].set(cohort), state.client_states, client_states
+                lambda everyone, cohort: everyone.at[rows].set(cohort), state.client_states, client_states
             ),
             server_state=method.algorithm.update_server_state(state.server_state, messages, report.valid, num_clients),
             key=state.key,
@@ -258,7 +270,8 @@ class Simulation:
             update = jax.tree.map(jnp.subtract, result.variables, state.variables)
             return update, result.client_state, result.message
 
-        client_states = _rows(state.client_states, clients.client_id)
+        rows = self._rows(clients.client_id)
+        client_states = jax.tree.map(lambda everyone: everyone[rows], state.client_states)
         return map_clients(train, (clients, client_states), self._width, self.cohort.axis)
 
     def _losses(self, data: ClientData, clients: ClientSlice, variables: Variables) -> Array:
@@ -287,6 +300,10 @@ class Simulation:
         if losses is None:
             return reports.without_losses(report)
         return reports.mask_nonfinite(report, self.losses.recorded)
+
+    def _rows(self, client_ids: Array) -> Array:
+        """The rows [K] of clients in the states that the algorithm keeps for each."""
+        return client_ids if self.state_rows is None else self.state_rows[client_ids]
 
     @property
     def _width(self) -> int:
@@ -334,8 +351,3 @@ class Simulation:
             return dict(aggregate_report(report)[0].info)
 
         return jax.eval_shape(info, state)
-
-
-def _rows(client_states: PyTree, client_ids: Array) -> PyTree:
-    """The rows [K, ...] of `client_states` [N, ...] of the clients `client_ids` [K]."""
-    return jax.tree.map(lambda a: a[client_ids], client_states)

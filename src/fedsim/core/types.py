@@ -212,7 +212,7 @@ class SimulationState(NamedTuple):
     attack: PyTree
     """State of the attack."""
     client_states: PyTree
-    """[N, ...] state that the algorithm keeps for each client."""
+    """[N, ...] state that the algorithm keeps for each client, or [U, ...] for some (`Simulation.state_rows`)."""
     server_state: PyTree
     """State that the algorithm keeps at the server."""
     key: Array

@@ -252,7 +252,13 @@ def simulation(
     return Simulation(
         task=task(config, dataset, layout.backend),
         method=make_method or method(config),
-        cohort=CohortOptions(config.server.cohort_size, client.dropout_rate, layout.client_width, layout.client_axis),
+        cohort=CohortOptions(
+            config.server.cohort_size,
+            client.dropout_rate,
+            layout.client_width,
+            layout.client_axis,
+            layout.buffer_clients,
+        ),
         training=TrainingOptions(
             client.batch_size,
             max_num_examples or dataset.max_num_examples,

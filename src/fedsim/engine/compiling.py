@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, memory
+from fedsim.engine.client_states import ClientStates
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import Member, make_family
 from fedsim.engine.family import Family
@@ -23,13 +24,13 @@ from fedsim.engine.inputs import (
     EvaluationData,
     RunInputs,
     SharedInputs,
+    buffer_shapes,
     changed_fields,
     corrupt_labels,
     make_backdoor_tests,
     make_run_inputs,
 )
 from fedsim.engine.layout import RUNS, Layout
-from fedsim.engine.placement import buffer_shapes
 from fedsim.engine.programs import RunFunctions, cut_batches, make_mesh
 from fedsim.engine.streaming import ClientStream, Segment, portion_size
 
@@ -48,6 +49,8 @@ class DeviceInputs(NamedTuple):
     """Of each batch; None if no run has a backdoor."""
     stream: ClientStream | None = None
     """Gathers the clients' examples, which `shared` and `batches` lack; None if they are all on the devices."""
+    client_states: list[ClientStates] | None = None
+    """Of each batch, what the algorithm keeps for each client; None if it is on the devices, or nothing."""
 
     def changed_labels(self) -> list[np.ndarray]:
         """The labels that corruption changes, of all runs."""
@@ -72,12 +75,14 @@ class DeviceInputs(NamedTuple):
         for batch in range(len(self.batches)):
             with closing(self.stream.portions(batch)) as portions:
                 losses = self.stream.zero_losses(batch)
-                for client_ids, (_, shared, runs) in portions:
+                for client_ids, (_, shared, runs, _) in portions:
                     if executables.initial_losses is None:  # these are not used, but `init` needs inputs
                         break
                     ids, values = jax.device_get(executables.initial_losses(shared, runs, client_ids))
                     np.put_along_axis(losses, ids, values, axis=1)
             states.append(executables.init(shared, runs, losses))
+            if self.client_states is not None:
+                self.client_states[batch].start(states[batch].client_states)
         return states
 
 
@@ -170,7 +175,11 @@ class GroupCompiler:
             stream = ClientStream(
                 self.functions.simulation, train, self.layout, self.max_rounds, shared, batches, labels, self._by_run
             )
-        return DeviceInputs(shared, evaluation, batches, backdoors, stream)
+        client_states = None
+        if self.layout.buffer_clients:
+            shapes, num_clients = self.states.client_states, self._dataset.num_clients
+            client_states = [ClientStates(shapes, num_clients) for _ in batches]
+        return DeviceInputs(shared, evaluation, batches, backdoors, stream, client_states)
 
     def _cut(self, runs: PyTree) -> list[PyTree]:
         """The batches of `runs` [S, ...] on the devices."""
@@ -186,11 +195,15 @@ class GroupCompiler:
             shared = shared._replace(train=buffer_shapes(shared.train, self.layout.buffer_examples))
         make = lambda train: make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
         runs = self._batch_shapes(jax.eval_shape(make, shared.train))
+        if self.layout.buffer_clients:
+            rows = jax.ShapeDtypeStruct((self._dataset.num_clients,), np.int32)
+            shared = shared._replace(state_rows=rows)
         if self._is_streamed:
             tile = lambda a: jax.ShapeDtypeStruct(
                 (self.layout.run_devices * a.shape[0], *a.shape[1:]), a.dtype, sharding=self._by_run
             )
-            shared = shared._replace(train=jax.tree.map(tile, shared.train))
+            train, state_rows = jax.tree.map(tile, (shared.train, shared.state_rows))
+            shared = shared._replace(train=train, state_rows=state_rows)
         if self._backdoors is None:
             return InputShapes(shared, evaluation, runs, None)
         examples, trigger_ids = self._backdoors

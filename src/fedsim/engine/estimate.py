@@ -15,9 +15,8 @@ from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
 from fedsim.engine import build, memory
-from fedsim.engine.inputs import find_trigger
+from fedsim.engine.inputs import buffer_shapes, find_trigger
 from fedsim.engine.layout import Layout
-from fedsim.engine.placement import buffer_shapes
 from fedsim.engine.program_key import Component, attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
@@ -31,7 +30,7 @@ RECORD_BYTES = 13  # of a client in a round
 def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: bool = False) -> list[int]:
     """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records.
 
-    Without changed examples, if the data stay on the host.
+    Without changed examples and states of clients, if these stay on the host.
     """
     config = configs[0]
     max_rounds = min(config.server.eval_every, config.server.num_rounds)
@@ -40,6 +39,8 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
     run_state = state_bytes(config, dataset)
+    if is_on_host:
+        run_state -= dataset.num_clients * client_state_bytes(config, dataset)
     return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
 
 
@@ -72,6 +73,19 @@ def _component_bytes(config: Config, dataset: FederatedDataset, component: Compo
     return memory.tree_bytes(
         jax.eval_shape(lambda *reports: build.attack(config)(hparams).init(*reports), variables, num_examples)
     )
+
+
+def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that the algorithm keeps for each client."""
+    return _client_state_bytes(config, dataset, settings_under(config, "client.algorithm"))
+
+
+@build.cached_by_model
+def _client_state_bytes(config: Config, dataset: FederatedDataset, *key: Hashable) -> int:
+    del key
+    algorithm = build.build(config, "client.algorithm", config.client.algorithm)
+    client_state, _ = jax.eval_shape(algorithm.init, build.model_shapes(config, dataset).params)
+    return memory.tree_bytes(client_state)
 
 
 def _training_bytes(config: Config, dataset: FederatedDataset) -> int:

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import jax
 import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory
+from fedsim.engine.client_states import ClientStates
 from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
@@ -47,10 +49,11 @@ class GroupRun:
 
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
-        restored = None if start is None else self._restore(checkpoints, start)
+        restored = None if start is None else self._restore(checkpoints, start, inputs)
         states = self._run_rounds(executables, inputs, start or 0, restored)
         if self._config.record.final_states:
-            self._observe(FinalState(self._number, self._config.server.num_rounds, self._own_states(states)))
+            saved = self._saved_states(states, inputs)
+            self._observe(FinalState(self._number, self._config.server.num_rounds, saved))
         if self._config.record.models:
             models = self._join([batch.variables for batch in states])
             for slot, run in enumerate(self._group.runs):
@@ -76,21 +79,31 @@ class GroupRun:
                 num_rounds = min(self._compiler.max_rounds, total - completed)
                 on_device = []
                 for batch in batches:
-                    states[batch], records = self._run_chunk(executables, segments, states[batch], num_rounds)
+                    on_host = inputs.client_states[batch] if inputs.client_states else None
+                    states[batch], records = self._run_chunk(executables, segments, states[batch], on_host, num_rounds)
                     on_device.append(records)
                 completed += num_rounds
                 self._evaluate(executables, inputs, completed, states, self._own_records(on_device))
         return states
 
     def _run_chunk(
-        self, executables: Executables, segments: Iterator[Segment], states: SimulationState, num_rounds: int
+        self,
+        executables: Executables,
+        segments: Iterator[Segment],
+        states: SimulationState,
+        client_states: ClientStates | None,
+        num_rounds: int,
     ) -> tuple[SimulationState, list[tuple[RoundRecord, int]]]:
         """Runs `num_rounds` rounds of a batch; returns its states and, of each segment, records and rounds."""
         records = []
         while num_rounds:
             segment = next(segments)
             number = self._compiler.place_number(segment.num_rounds)
+            if client_states is not None:
+                states = states._replace(client_states=client_states.load(segment.client_ids))
             states, record = executables.chunk(states, segment.shared, segment.runs, number)
+            if client_states is not None:
+                client_states.store(segment.client_ids, states.client_states)
             records.append((record, segment.num_rounds))
             num_rounds -= segment.num_rounds
         return states, records
@@ -141,19 +154,34 @@ class GroupRun:
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
         is_last = completed == self._config.server.num_rounds
-        self._observe(
-            Evaluated(self._number, completed, tables, num_rounds, None if is_last else self._own_states(states))
-        )
+        saved = None if is_last else partial(self._saved_states, states, inputs)
+        self._observe(Evaluated(self._number, completed, tables, num_rounds, saved))
 
-    def _own_states(self, states: list[SimulationState]) -> list[SimulationState]:
-        """The batches' states as they are saved: without the slots of the family's other branches."""
-        return [self._family.own_state(batch, self._config) for batch in states]
+    def _saved_states(self, states: list[SimulationState], inputs: DeviceInputs) -> list[SimulationState]:
+        """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
+        own = [self._family.own_state(batch, self._config) for batch in states]
+        if inputs.client_states is None:
+            return own
+        on_host = (client_states.save() for client_states in inputs.client_states)
+        return [batch._replace(client_states=saved) for batch, saved in zip(own, on_host, strict=True)]
 
-    def _restore(self, checkpoints: Checkpoints, start: int) -> list[SimulationState]:
+    def _restore(self, checkpoints: Checkpoints, start: int, inputs: DeviceInputs) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
         like = self._compiler.states
-        own = self._family.own_state(like, self._config)
-        saved = checkpoints.restore(start, [own] * self._compiler.num_batches)
+        own = [self._family.own_state(like, self._config)] * self._compiler.num_batches
+        if inputs.client_states is None or inputs.stream is None:
+            saved = checkpoints.restore(start, own)
+        else:
+            trained = [inputs.stream.clients_before(batch, start) for batch in range(len(own))]
+            shapes = zip(own, inputs.client_states, trained, strict=True)
+            saved = checkpoints.restore(
+                start, [batch._replace(client_states=kept.saved_like(len(ids))) for batch, kept, ids in shapes]
+            )
+            for batch, (kept, ids) in enumerate(zip(inputs.client_states, trained, strict=True)):
+                kept.restore(ids, saved[batch].client_states)
+                saved[batch] = saved[batch]._replace(
+                    client_states=kept.load([ids[:0]] * self._group.layout.run_devices)
+                )
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:

@@ -29,6 +29,8 @@ class SharedInputs(NamedTuple):
     """The server's clean examples."""
     branch: Branch | None = None
     """The branch of a family's program; None if there is only one."""
+    state_rows: Array | None = None
+    """[N] int32, the row of each client's state; None if the states of all clients are on the device."""
 
 
 class RunInputs(NamedTuple):
@@ -48,6 +50,12 @@ class RunInputs(NamedTuple):
         if self.start_round is None:
             return shared.train._replace(**self.changes)
         return DelayedCorruption(shared.train, self.changes, self.start_round)
+
+
+def buffer_shapes(data: ClientData, num_examples: int) -> ClientData:
+    """The shapes of `data` with the examples of some clients, in a buffer of `num_examples`."""
+    resize = lambda a: jax.ShapeDtypeStruct((num_examples, *a.shape[1:]), a.dtype)
+    return data._replace(x=resize(data.x), y=resize(data.y))  # type: ignore[arg-type]
 
 
 class EvaluationData(NamedTuple):

@@ -41,6 +41,8 @@ class Layout:
     """Kind of the devices, which decides the form of layers."""
     buffer_examples: int = 0
     """Training examples on a device at a time, of cohorts, while all others stay on the host; 0: all of them."""
+    buffer_clients: int = 0
+    """Clients whose states, if the algorithm keeps any, are on a device at a time; 0: all of them."""
 
     @property
     def num_models(self) -> int:

@@ -1,13 +1,15 @@
 """Which data sets stay on the host, and how many of their examples are on a device at a time."""
 
+import shutil
+import tempfile
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from fedsim.config.schema import Config
-from fedsim.core.types import ClientData, FederatedDataset
+from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
+from fedsim.engine.estimate import client_state_bytes
 from fedsim.engine.inputs import changed_fields
 from fedsim.errors import ConfigError
 
@@ -22,7 +24,8 @@ def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, availabl
     Raises `ConfigError` if they have to be on the device.
     """
     placement = configs[0].data.placement
-    if placement == "device" or (placement == "auto" and train_bytes(dataset) <= MAX_DATA_SHARE * available):
+    needed = train_bytes(dataset) + dataset.num_clients * client_state_bytes(configs[0], dataset)
+    if placement == "device" or (placement == "auto" and needed <= MAX_DATA_SHARE * available):
         return False
     if not (reason := _needs_device(configs)):
         return True
@@ -62,15 +65,30 @@ def buffer_examples(configs: Sequence[Config], dataset: FederatedDataset, run_wi
     return int(min(sizes.sum(), max(largest, wanted)))
 
 
+def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_width: int, available: int) -> int:
+    """Clients whose states are on a device at a time; 0 if the algorithm keeps none.
+
+    Raises `ConfigError` if the states of all clients do not fit on the host's disk.
+    """
+    state_bytes = client_state_bytes(configs[0], dataset)
+    needed, folder = len(configs) * dataset.num_clients * state_bytes, tempfile.gettempdir()
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise ConfigError(
+            f"client.algorithm: {configs[0].client.algorithm} keeps {memory.gibibytes(needed)} of states for "
+            f"{dataset.num_clients:,} clients in {len(configs)} runs, and {memory.gibibytes(free)} are free in {folder}; "
+            "use fewer clients, fewer runs or a smaller model, or set TMPDIR"
+        )
+    if not state_bytes:
+        return 0
+    server = configs[0].server
+    largest = server.cohort_size * run_width
+    wanted = int(BUFFER_SHARE * available / (state_bytes * run_width))
+    return min(dataset.num_clients, max(largest, min(wanted, largest * min(server.eval_every, server.num_rounds))))
+
+
 def placement_note(dataset: FederatedDataset, available: int) -> str:
     """A remark that the data stay on the host although the configuration leaves it open."""
     return (
         f"data.placement: the training data of {dataset.name} take {memory.gibibytes(train_bytes(dataset))}, and "
         f"{memory.gibibytes(available)} are free, so they stay on the host"
     )
-
-
-def buffer_shapes(data: ClientData, num_examples: int) -> ClientData:
-    """The shapes of `data` with the examples of some clients, in a buffer of `num_examples`."""
-    resize = lambda a: jax.ShapeDtypeStruct((num_examples, *a.shape[1:]), a.dtype)
-    return data._replace(x=resize(data.x), y=resize(data.y))  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from fedsim.engine.estimate import run_bytes
 from fedsim.engine.families import Member, family_key, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
-from fedsim.engine.placement import buffer_examples, placement_note, stays_on_host
+from fedsim.engine.placement import buffer_clients, buffer_examples, placement_note, stays_on_host
 from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
 
@@ -143,8 +143,8 @@ def _make_groups(
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
             layout = layouts[key]
             if is_on_host:
-                size = buffer_examples(configs, dataset, layout.run_width, machine.memory)
-                layout = replace(layout, buffer_examples=size)
+                fit = configs, dataset, layout.run_width, machine.memory
+                layout = replace(layout, buffer_examples=buffer_examples(*fit), buffer_clients=buffer_clients(*fit))
             groups.append(Group(tuple(part.tolist()), layout))
     return groups
 

@@ -44,7 +44,7 @@ class RunFunctions:
 
         def init_run(args: tuple[RunInputs, Array | None], shared: SharedInputs) -> SimulationState:
             run, losses = args
-            simulation = self.simulation.bind(shared.frozen, shared.root, shared.branch)
+            simulation = self._bind(shared)
             return simulation.init(run.key, run.data(shared), run.hparams, losses)
 
         return self._map(init_run, (inputs, losses), shared)
@@ -66,8 +66,8 @@ class RunFunctions:
             args: tuple[SimulationState, RunInputs], shared: SharedInputs, num_rounds: Array
         ) -> tuple[SimulationState, RoundRecord]:
             state, run = args
-            simulation = self.simulation.bind(shared.frozen, shared.root, shared.branch)
-            return simulation.run_rounds(state, run.data(shared), run.hparams, self.max_rounds, num_rounds)
+            simulation, data = self._bind(shared), run.data(shared)
+            return simulation.run_rounds(state, data, run.hparams, self.max_rounds, num_rounds)
 
         return self._map(run_rounds, (states, inputs), shared, num_rounds)
 
@@ -103,6 +103,9 @@ class RunFunctions:
 
         return self._map(measure_success, (states, backdoors.trigger_ids), frozen, backdoors.examples)
 
+    def _bind(self, shared: SharedInputs) -> Simulation:
+        return self.simulation.bind(shared.frozen, shared.root, shared.branch, shared.state_rows)
+
     def _map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
         """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
 
@@ -118,7 +121,7 @@ class RunFunctions:
     def _spec(self, shared: PyTree) -> PyTree:
         """How an argument that runs share lies on the devices."""
         if self.is_streamed and isinstance(shared, SharedInputs):
-            return SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P())  # type: ignore[arg-type]
+            return SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P(), state_rows=P(RUNS))  # type: ignore[arg-type]
         return P()
 
 

@@ -31,6 +31,8 @@ class Segment(NamedTuple):
     """With the examples of these rounds' cohorts, or of all clients."""
     runs: RunInputs
     """The runs [B]."""
+    client_ids: Sequence[np.ndarray] = ()
+    """The clients whose examples are there, in ascending order, for each group of devices; empty: all."""
 
 
 class Portion(NamedTuple):
@@ -82,6 +84,12 @@ class ClientStream:
         """All clients, largest first, in portions of whole waves that fit into the buffer."""
         return _prefetch(self._portions(batch))
 
+    def clients_before(self, batch: int, round_: int) -> np.ndarray:
+        """The clients, in ascending order, that train in any run of a batch before `round_` rounds are completed."""
+        starts = range(0, round_, self._max_rounds)
+        cohorts = (self._cohorts(batch, start)[: round_ - start] for start in starts)
+        return np.unique(np.concatenate([np.unique(ids) for ids in cohorts]))
+
     def zero_losses(self, batch: int) -> np.ndarray:
         """Zeros for the losses [B, N] of all clients."""
         return np.zeros((len(self._batches[batch].key), len(self._sizes)), np.float32)
@@ -114,7 +122,9 @@ class ClientStream:
 
     def _fits(self, cohorts: np.ndarray) -> bool:
         """Whether the buffers hold all clients of `cohorts`."""
-        return all(self._sizes[ids].sum() <= self._layout.buffer_examples for ids in self._by_device(cohorts))
+        max_examples, max_clients = self._layout.buffer_examples, self._layout.buffer_clients or len(self._sizes)
+        by_device = self._by_device(cohorts)
+        return all(len(ids) <= max_clients and self._sizes[ids].sum() <= max_examples for ids in by_device)
 
     def _gather(self, batch: int, num_rounds: int, client_ids: Sequence[np.ndarray]) -> Segment:
         """The inputs of `num_rounds` rounds with the examples of `client_ids`, of each buffer."""
@@ -130,7 +140,14 @@ class ClientStream:
             runs = runs._replace(changes=runs.changes | {"y": jax.device_put(np.stack(labels), self._by_run)})
         put = lambda parts: jax.device_put(np.concatenate(parts) if len(parts) > 1 else parts[0], self._by_run)
         data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
-        return Segment(num_rounds, self._shared._replace(train=data), runs)
+        rows = put(list(map(self._state_rows, client_ids))) if self._layout.buffer_clients else None
+        return Segment(num_rounds, self._shared._replace(train=data, state_rows=rows), runs, client_ids)
+
+    def _state_rows(self, client_ids: np.ndarray) -> np.ndarray:
+        """The row [N] of each client's state among those of `client_ids`."""
+        rows = np.zeros(len(self._sizes), np.int32)
+        rows[client_ids] = np.arange(len(client_ids))
+        return rows
 
     def _slice(self, client_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The offsets [N] of `client_ids` in a buffer, and the positions [m] of their examples in the whole data."""

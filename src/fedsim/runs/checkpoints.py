@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 import jax
+import numpy as np
 
 from fedsim.core.types import SimulationState
 from fedsim.errors import RunFolderError
@@ -47,9 +48,12 @@ class Checkpoints:
         return self._manager.latest_step()
 
     def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
-        """The batches' states after `round_`, with the shapes and shardings of `like`."""
+        """The batches' states after `round_`, with the shapes and shardings of `like`; NumPy arrays stay NumPy."""
         here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        place = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
+
+        def place(a: Any) -> Any:
+            is_on_host = isinstance(a, np.ndarray)
+            return a if is_on_host else jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
 
         def template(states: SimulationState) -> SimulationState:
             key_data = jax.eval_shape(jax.random.key_data, states.key)

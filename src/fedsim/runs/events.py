@@ -1,6 +1,6 @@
 """Events of an experiment that runs. Observers see one stream of events, and each handles those it needs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -65,8 +65,8 @@ class Evaluated:
     """The new rows."""
     num_rounds: int
     """Rounds since the last evaluation, sum over the group's runs."""
-    states: Sequence[SimulationState] | None
-    """The batches' states [B], from which the group can resume; None after the last round."""
+    states: Callable[[], Sequence[SimulationState]] | None
+    """Returns the batches' states [B], from which the group can resume, until the next rounds; None after the last."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class FolderWriter:
             case Evaluated(group, round_, tables, states=states):
                 self._folder.write_part(group, round_, tables)
                 if states is not None and round_ > 0:
-                    self._checkpoints.save(round_, states)
+                    self._checkpoints.save(round_, states())
             case FinalState(_, round_, states):
                 self._checkpoints.save(round_, states, now=True)
             case RunModel(run, variables):

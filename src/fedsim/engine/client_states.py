@@ -1,0 +1,79 @@
+"""States that an algorithm keeps for each client, on the host, while a device has those of the next cohorts only."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+
+from fedsim.core.types import PyTree
+
+
+class ClientStates:
+    """The states [B, N, ...] of a batch of runs in a temporary file, of which only pages in use are in memory.
+
+    `shapes` are those of the states [B, U, ...] that a program gets. The runs are spread evenly over devices, which
+    have the states of other clients: `client_ids` are lists of at most U ids for each device.
+    """
+
+    def __init__(self, shapes: PyTree, num_clients: int) -> None:
+        def allocate(a: jax.ShapeDtypeStruct) -> np.ndarray:
+            with tempfile.TemporaryFile() as file:
+                return np.memmap(file, a.dtype, "w+", shape=(a.shape[0], num_clients, *a.shape[2:]))
+
+        self._shapes, self._states = shapes, jax.tree.map(allocate, shapes)
+        self._has_trained = np.zeros(num_clients, bool)
+
+    def start(self, initial: PyTree) -> None:
+        """All clients get the `initial` [B, U, ...] states, of which all are equal. Zeros take no space."""
+
+        def fill(states: np.ndarray, initial: np.ndarray) -> None:
+            if initial[:, 0].any():
+                states[:] = initial[:, :1]
+
+        jax.tree.map(fill, self._states, jax.device_get(initial))
+
+    def load(self, client_ids: Sequence[np.ndarray]) -> PyTree:
+        """The states [B, U, ...] of `client_ids`, with zeros after them."""
+
+        def gather(shape: jax.ShapeDtypeStruct, states: np.ndarray) -> np.ndarray:
+            rows = np.zeros(shape.shape, shape.dtype)
+            for runs, ids in _by_device(len(rows), client_ids):
+                rows[runs, : len(ids)] = states[runs, ids]
+            return rows
+
+        return jax.tree.map(gather, self._shapes, self._states)
+
+    def store(self, client_ids: Sequence[np.ndarray], rows: PyTree) -> None:
+        """Keeps the states [B, U, ...] of `client_ids` after their rounds."""
+
+        def scatter(states: np.ndarray, rows: np.ndarray) -> None:
+            for runs, ids in _by_device(len(rows), client_ids):
+                states[runs, ids] = rows[runs, : len(ids)]
+
+        jax.tree.map(scatter, self._states, jax.device_get(rows))
+        self._has_trained[np.concatenate(client_ids)] = True
+
+    def save(self) -> PyTree:
+        """The states [B, T, ...] of the clients that have trained, by ascending id."""
+        return jax.tree.map(lambda states: states[:, self._has_trained], self._states)
+
+    def saved_like(self, num_clients: int) -> PyTree:
+        """Arrays like those of `save` for `num_clients` clients."""
+        return jax.tree.map(lambda a: np.empty((a.shape[0], num_clients, *a.shape[2:]), a.dtype), self._shapes)
+
+    def restore(self, client_ids: np.ndarray, saved: PyTree) -> None:
+        """The inverse of `save`, for the `client_ids` [T] that had trained."""
+        self._has_trained[client_ids] = True
+
+        def put(states: np.ndarray, saved: np.ndarray) -> None:
+            states[:, self._has_trained] = saved
+
+        jax.tree.map(put, self._states, saved)
+
+
+def _by_device(num_runs: int, client_ids: Sequence[np.ndarray]) -> Iterator[tuple[slice, np.ndarray]]:
+    """The runs of each device, and its client ids."""
+    size = num_runs // len(client_ids)
+    for device, ids in enumerate(client_ids):
+        yield slice(device * size, (device + 1) * size), ids
