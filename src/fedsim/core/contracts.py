@@ -42,6 +42,14 @@ class Corruption(NamedTuple):
 
     The success that is recorded is the share of examples with another label that the model gives the target label.
     """
+    change_inputs: Callable[[Array, Array, Array, Array, Array, DataSpec], Array] | None = None
+    """`(key, x [m, *feature], positions [m], owners [m], corrupted [N], spec) -> x`: the inputs of some clients.
+
+    They are bit for bit those that `apply` gives, with the same key, the examples at `positions` of the training data:
+    all examples of some clients, in any order, with their `owners`. Owner N marks padding, which must not change the
+    others. None if the corruption does not change inputs, or needs those of all clients at once; then all inputs must
+    be on the device. `fedsim.core.draws` draws the random numbers of selected examples.
+    """
 
 
 # Learning

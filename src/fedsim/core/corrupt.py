@@ -68,3 +68,25 @@ def corrupt(
     else:
         corrupted = choose_clients(clients_key, num_clients, num_corrupted)
     return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted)
+
+
+def corrupt_inputs(
+    corruption: Corruption, key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec
+) -> Array:
+    """The inputs [m, *feature] that `corrupt` with the same `key` gives the examples at `positions` [m] int32.
+
+    `x` are their clean inputs, `owners` [m] int32 their clients, with all examples of each, and `corrupted` [N] those
+    that `corrupt` marked. Rows of padding have owner N and any valid position; their result is undefined. The
+    corruption must have `change_inputs`.
+
+    For the same bits, map this over runs as `corrupt` is mapped: compilers round `a * b + c` differently inside a loop.
+    So `vmap` maps one run after another, like `lax.map`.
+    """
+    change_inputs = corruption.change_inputs
+    assert change_inputs is not None
+
+    def change(key: Array, *args: Array) -> Array:
+        _, data_key = jax.random.split(key)
+        return change_inputs(data_key, *args, spec)  # type: ignore[call-arg, arg-type]
+
+    return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)

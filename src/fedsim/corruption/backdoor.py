@@ -6,10 +6,12 @@ https://arxiv.org/abs/1708.06733
 
 from typing import Annotated, Literal
 
+import jax
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Corruption
 from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.draws import draw_rows
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
@@ -37,10 +39,17 @@ def backdoor(
         shade = round(255 * value) if x.dtype == jnp.uint8 else value
         return x.at[:, rows, columns].set(jnp.asarray(shade, x.dtype))
 
+    def poison(x: Array, is_poisoned: Array) -> Array:
+        return jnp.where(expand_like(is_poisoned, x), add_trigger(x), x)
+
+    def change_inputs(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec) -> Array:
+        del spec
+        return poison(x, draw_rows(jax.random.uniform, key, positions) < jnp.where(corrupted, rate, 0.0)[owners])
+
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
         del spec
         is_poisoned = draw_labels(key, data, jnp.where(corrupted, rate, 0.0))
-        x = jnp.where(expand_like(is_poisoned, data.x), add_trigger(data.x), data.x)
+        x = poison(data.x, is_poisoned)
         return data._replace(x=x, y=jnp.where(is_poisoned, jnp.asarray(target, data.y.dtype), data.y))
 
     def trigger(x: Array, y: Array, spec: DataSpec) -> tuple[Array, Array]:
@@ -58,4 +67,4 @@ def backdoor(
         if target >= spec.num_classes:
             raise ValueError(f"target: must be a class from 0 to {spec.num_classes - 1}, got {target}")
 
-    return Corruption(apply, frozenset({"x", "y"}), validate, trigger)
+    return Corruption(apply, frozenset({"x", "y"}), validate, trigger, change_inputs)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from fedsim.core.contracts import Corruption
 from fedsim.core.corrupt import example_owners
+from fedsim.core.draws import draw_rows, split_rows
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
@@ -25,17 +26,30 @@ def noisy(
         "images",
     ] = "permute",
 ) -> Corruption:
-    """Noise on corrupted clients' inputs: `add_text_noise` for texts, `add_image_noise` for all others."""
+    """Noise on corrupted clients' inputs: `add_text_noise` for texts, `add_image_noise` for all others.
+
+    With "replace" there is no `change_inputs`: the largest character of all texts must be known.
+    """
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
-        owner = example_owners(data)
+        owners = example_owners(data)
         if spec.inputs == "text":
-            x = add_text_noise(key, data.x, text_noise)
+            x = add_text_noise(jax.random.split(key, len(data.x)), data.x, text_noise)
         else:
-            x = add_image_noise(key, data.x, owner, corrupted.size, std)
-        return data._replace(x=jnp.where(expand_like(corrupted[owner], data.x), x, data.x))
+            x = add_image_noise(std * jax.random.normal(key, data.x.shape), data.x, owners, corrupted.size)
+        return data._replace(x=jnp.where(expand_like(corrupted[owners], data.x), x, data.x))
 
-    return Corruption(apply, frozenset({"x"}), _validate)
+    def change_inputs(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec) -> Array:
+        if spec.inputs == "text":
+            changed = add_text_noise(split_rows(key, positions), x)
+        else:
+            noise = std * draw_rows(jax.random.normal, key, positions, spec.shape)
+            changed = add_image_noise(noise, x, owners, corrupted.size)
+        return jnp.where(expand_like(corrupted[owners], x), changed, x)
+
+    return Corruption(
+        apply, frozenset({"x"}), _validate, change_inputs=change_inputs if text_noise == "permute" else None
+    )
 
 
 def _validate(spec: DataSpec) -> None:
@@ -43,26 +57,26 @@ def _validate(spec: DataSpec) -> None:
         raise ValueError(f"inputs must be text, uint8 or float32, got {spec.dtype}")
 
 
-def add_image_noise(key: Array, x: Array, owner: Array, num_clients: int, std: float) -> Array:
-    """Images `x` [M, ...] in [0, 1] plus N(0, `std`^2) on each pixel, then rescaled to [0, 1] client by client.
+def add_image_noise(noise: Array, x: Array, owners: Array, num_clients: int) -> Array:
+    """Images `x` [M, ...] in [0, 1] plus `noise` [M, ...], then rescaled to [0, 1] client by client.
 
-    `owner` [M] is the client of each image. uint8 images stay uint8; float images must lie in [0, 1]. A client whose
+    `owners` [M] are the clients of the images. uint8 images stay uint8; float images must lie in [0, 1]. A client whose
     pixels are all equal is not rescaled.
     """
     is_uint8 = x.dtype == jnp.uint8
-    noise = std * jax.random.normal(key, x.shape)
     pixels = ((x.astype(jnp.float32) / 255 if is_uint8 else x) + noise).reshape(x.shape[0], -1)
-    low = jax.ops.segment_min(jnp.min(pixels, axis=1), owner, num_clients, indices_are_sorted=True)[owner]
-    high = jax.ops.segment_max(jnp.max(pixels, axis=1), owner, num_clients, indices_are_sorted=True)[owner]
+    low = jax.ops.segment_min(jnp.min(pixels, axis=1), owners, num_clients)[owners]
+    high = jax.ops.segment_max(jnp.max(pixels, axis=1), owners, num_clients)[owners]
     scaled = (pixels - low[:, None]) / (high - low)[:, None]
     scaled = jnp.where((high > low)[:, None], scaled, pixels).reshape(x.shape)
     return jnp.round(255 * scaled).astype(jnp.uint8) if is_uint8 else scaled
 
 
-def add_text_noise(key: Array, x: Array, text_noise: TextNoise = "permute") -> Array:
+def add_text_noise(keys: Array, x: Array, text_noise: TextNoise = "permute") -> Array:
     """Texts `x` [M, T] with the characters at a random half of the positions of each permuted among themselves.
 
-    With "replace" they are drawn uniformly from 0 to the largest character of all texts.
+    Each text has one of the `keys` [M]. With "replace" the characters are drawn uniformly from 0 to the largest one of
+    all texts.
     """
     num_characters = jnp.max(x).astype(jnp.int32) + 1
 
@@ -74,4 +88,4 @@ def add_text_noise(key: Array, x: Array, text_noise: TextNoise = "permute") -> A
             return text.at[half].set(new.astype(text.dtype))
         return text.at[jnp.sort(half)].set(text[half])
 
-    return jax.lax.map(add_noise, (jax.random.split(key, x.shape[0]), x), batch_size=4096)
+    return jax.lax.map(add_noise, (keys, x), batch_size=4096)

@@ -20,7 +20,8 @@ def shift(
 ) -> Corruption:
     """Shifts all inputs of a corrupted client by one vector, drawn for each client.
 
-    Its coordinates are normal, with `scale` times the standard deviation of the inputs.
+    Its coordinates are normal, with `scale` times the standard deviation of the inputs. It is that of
+    all clients' inputs together, so there is no `change_inputs`.
     """
 
     def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:

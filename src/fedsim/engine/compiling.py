@@ -25,8 +25,6 @@ from fedsim.engine.inputs import (
     RunInputs,
     SharedInputs,
     buffer_shapes,
-    changed_fields,
-    corrupt_labels,
     make_backdoor_tests,
     make_run_inputs,
 )
@@ -170,10 +168,15 @@ class GroupCompiler:
             examples = jax.device_put(examples, self._everywhere)
             backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
         if self._is_streamed:
-            is_relabeled = "y" in changed_fields(self._configs)
-            labels = corrupt_labels(self._configs, train, self._dataset.spec) if is_relabeled else None
             stream = ClientStream(
-                self.functions.simulation, train, self.layout, self.max_rounds, shared, batches, labels, self._by_run
+                self.functions.simulation,
+                self._configs,
+                self._dataset,
+                self.layout,
+                self.max_rounds,
+                shared,
+                batches,
+                self._by_run,
             )
         client_states = None
         if self.layout.buffer_clients:

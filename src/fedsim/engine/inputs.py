@@ -12,7 +12,7 @@ import numpy as np
 from fedsim.config.components import settings_under
 from fedsim.config.schema import Config, Settings, num_corrupted
 from fedsim.core.branches import Branch
-from fedsim.core.corrupt import corrupt
+from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, FederatedDataset, HParams, PyTree
 from fedsim.engine import build
@@ -92,9 +92,7 @@ def make_run_inputs(
     Of the fields that corruption changes, only `fields` are computed.
     """
     keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
-    slots_of: dict[Config, list[int]] = {}
-    for slot, config in enumerate(configs):
-        slots_of.setdefault(_corruption_config(config), []).append(slot)
+    slots_of = _by_corruption(configs)
     changed = _all_changed_fields(slots_of) & fields
     parts = []
     for config, slots in slots_of.items():
@@ -126,6 +124,49 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
         return labels[run]
 
     return list(map(corrupt_run, configs))
+
+
+def corrupt_buffers(
+    configs: Sequence[Config], x: Array, positions: np.ndarray, owners: np.ndarray, corrupted: Array, spec: DataSpec
+) -> Array:
+    """The corrupted inputs [B, C, *feature] of the examples that are gathered for each of the runs `configs` [B].
+
+    The runs are spread evenly over D buffers `x` [D, C, *feature], which hold the examples at `positions` [D, C] of the
+    training data, of the clients `owners` [D, C]; owner N marks padding. `corrupted` is [B, N].
+    """
+    keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))[:, 0]
+    buffers = np.arange(len(configs)) * len(x) // len(configs)
+    slots_of = _by_corruption(configs)
+    parts = []
+    for config, slots in slots_of.items():
+        runs = keys[np.asarray(slots)], corrupted[np.asarray(slots)], buffers[slots]
+        parts.append(_corrupt_buffers(build.corruption_factory(config), config, spec, runs, (x, positions, owners)))
+    order = np.argsort(np.concatenate(list(slots_of.values())))
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)[order]
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _corrupt_buffers(
+    factory: Hashable, config: Config, spec: DataSpec, runs: tuple[Array, ...], buffers: tuple[Array, ...]
+) -> Array:
+    """The inputs of runs (keys, corrupted, positions of their buffers), run by run, as in `_corrupt_runs`."""
+    del factory
+    corruption = build.corruption(config)
+
+    def corrupt_run(run: tuple[Array, ...]) -> Array:
+        key, corrupted, buffer = run
+        x, positions, owners = (a[buffer] for a in buffers)
+        return corrupt_inputs(corruption, key, x, positions, owners, corrupted, spec)
+
+    return jax.lax.map(corrupt_run, runs)
+
+
+def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
+    """The positions of the runs that have each corruption."""
+    slots_of: dict[Config, list[int]] = {}
+    for slot, config in enumerate(configs):
+        slots_of.setdefault(_corruption_config(config), []).append(slot)
+    return slots_of
 
 
 def _corruption_config(config: Config) -> Config:

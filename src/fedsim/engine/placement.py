@@ -39,7 +39,8 @@ def _needs_device(configs: Sequence[Config]) -> str:
     if configs[0].record.data:
         return "record.data = true"
     for config in configs:
-        if "x" in build.corruption(config).changed_fields:
+        corruption = build.corruption(config)
+        if "x" in corruption.changed_fields and corruption.change_inputs is None:
             return f"corruption.kind = {config.corruption.kind}, which needs all inputs at once"
     return ""
 
@@ -75,8 +76,8 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
     if needed > (free := shutil.disk_usage(folder).free):
         raise ConfigError(
             f"client.algorithm: {configs[0].client.algorithm} keeps {memory.gibibytes(needed)} of states for "
-            f"{dataset.num_clients:,} clients in {len(configs)} runs, and {memory.gibibytes(free)} are free in {folder}; "
-            "use fewer clients, fewer runs or a smaller model, or set TMPDIR"
+            f"{dataset.num_clients:,} clients in {len(configs)} runs, and {memory.gibibytes(free)} are free in "
+            f"{folder}; use fewer clients, fewer runs or a smaller model, or set TMPDIR"
         )
     if not state_bytes:
         return 0

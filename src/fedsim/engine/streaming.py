@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
+from fedsim.config.schema import Config
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, ClientData
-from fedsim.engine.inputs import RunInputs, SharedInputs
+from fedsim.core.types import Array, ClientData, FederatedDataset
+from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields, corrupt_buffers, corrupt_labels
 from fedsim.engine.layout import Layout
 
 T = TypeVar("T")
@@ -48,22 +49,26 @@ class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
     Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
-    the other inputs, on the devices. `labels` [M] are those of each run, on the host; None if no run's are corrupted.
+    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there.
     """
 
     def __init__(
         self,
         simulation: Simulation,
-        data: ClientData,
+        configs: Sequence[Config],
+        dataset: FederatedDataset,
         layout: Layout,
         max_rounds: int,
         shared: SharedInputs,
         batches: Sequence[RunInputs],
-        labels: Sequence[np.ndarray] | None,
         by_run: Sharding,
     ) -> None:
-        self._train, self._layout, self._max_rounds, self._by_run = data, layout, max_rounds, by_run
-        self._shared, self._batches, self.labels = shared, batches, labels
+        self._configs, self._layout, self._max_rounds, self._by_run = configs, layout, max_rounds, by_run
+        self._train, self._spec, self._shared, self._batches = dataset.train, dataset.spec, shared, batches
+        data, changed = dataset.train, changed_fields(configs)
+        self.labels = corrupt_labels(configs, data, dataset.spec) if "y" in changed else None
+        """The labels [M] of each run, on the host; None if none are corrupted."""
+        self._is_noisy = "x" in changed
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
         tile = lambda a: jax.device_put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
@@ -129,19 +134,38 @@ class ClientStream:
     def _gather(self, batch: int, num_rounds: int, client_ids: Sequence[np.ndarray]) -> Segment:
         """The inputs of `num_rounds` rounds with the examples of `client_ids`, of each buffer."""
         slices = [self._slice(ids) for ids in client_ids]
-        offsets = [offsets for offsets, _ in slices]
-        take = lambda a: [self._take(a, positions) for _, positions in slices]
-        x, y, runs = take(self._train.x), take(self._train.y), self._batches[batch]
-        if self.labels is not None:
-            size = len(runs.key)
-            members = np.minimum(np.arange(batch * size, (batch + 1) * size), len(self.labels) - 1)
-            by_device = zip(np.split(members, self._layout.run_devices), slices, strict=True)
-            labels = [self._take(self.labels[run], positions) for runs_, (_, positions) in by_device for run in runs_]
-            runs = runs._replace(changes=runs.changes | {"y": jax.device_put(np.stack(labels), self._by_run)})
         put = lambda parts: jax.device_put(np.concatenate(parts) if len(parts) > 1 else parts[0], self._by_run)
-        data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
+        take = lambda a: put([self._take(a, positions) for _, positions in slices])
+        offsets = put([offsets for offsets, _ in slices])
+        data = ClientData(take(self._train.x), take(self._train.y), offsets, self._num_examples, self._benign)
         rows = put(list(map(self._state_rows, client_ids))) if self._layout.buffer_clients else None
+        runs = self._corrupt(batch, client_ids, [positions for _, positions in slices], data.x)
         return Segment(num_rounds, self._shared._replace(train=data, state_rows=rows), runs, client_ids)
+
+    def _corrupt(
+        self, batch: int, client_ids: Sequence[np.ndarray], positions: Sequence[np.ndarray], x: Array
+    ) -> RunInputs:
+        """The runs of a batch with the labels and inputs that are corrupted, of the examples at `positions`."""
+        runs = self._batches[batch]
+        changes: dict[str, Array | np.ndarray] = {}
+        size = len(runs.key)
+        members = np.minimum(np.arange(batch * size, (batch + 1) * size), len(self._configs) - 1)
+        if self.labels is not None:
+            by_device = zip(np.split(members, len(positions)), positions, strict=True)
+            labels = [self._take(self.labels[run], rows) for runs_, rows in by_device for run in runs_]
+            changes["y"] = np.stack(labels)
+        if self._is_noisy:
+            owners = [np.repeat(ids, self._sizes[ids]) for ids in client_ids]
+            pad = lambda a, value: np.pad(a, (0, self._layout.buffer_examples - len(a)), constant_values=value)
+            changes["x"] = corrupt_buffers(
+                [self._configs[run] for run in members],
+                x.reshape(len(positions), -1, *x.shape[1:]),
+                np.stack([pad(a, 0) for a in positions]).astype(np.int32),
+                np.stack([pad(a, len(self._sizes)) for a in owners]).astype(np.int32),
+                runs.changes["corrupted"],
+                self._spec,
+            )
+        return runs._replace(changes=runs.changes | jax.device_put(changes, self._by_run))
 
     def _state_rows(self, client_ids: np.ndarray) -> np.ndarray:
         """The row [N] of each client's state among those of `client_ids`."""

@@ -1,0 +1,82 @@
+"""Random numbers of selected examples: those that JAX would draw for them among all examples, without the others."""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import define_prng_impl, threefry2x32_p
+
+from fedsim.core.types import Array
+
+
+def draw_rows(draw: Callable[..., Array], key: Array, positions: Array, shape: tuple[int, ...] = ()) -> Array:
+    """The rows `positions` [m] of `draw(key, (M, *shape))`, bit for bit, for any M up to 2^31.
+
+    `draw` is a function of `jax.random` that uses its key only once, such as `normal` or `uniform`. Raises `ValueError`
+    as `require_threefry` does.
+
+    >>> import jax, jax.numpy as jnp
+    >>> key, positions = jax.random.key(0), jnp.asarray([7, 2])
+    >>> bool((draw_rows(jax.random.uniform, key, positions, (3,)) == jax.random.uniform(key, (9, 3))[positions]).all())
+    True
+    """
+    require_threefry(key)
+    make_row_key = lambda row: jax.random.wrap_key_data(jnp.append(jax.random.key_data(key), row), impl=_ROW_KEYS)
+    return jax.vmap(lambda row: draw(make_row_key(row), shape))(positions.astype(jnp.uint32))
+
+
+def split_rows(key: Array, positions: Array) -> Array:
+    """The keys `positions` [m] of `jax.random.split(key, M)`, for any M up to 2^31.
+
+    Raises `ValueError` as `require_threefry` does.
+    """
+    require_threefry(key)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, positions)
+
+
+def require_threefry(key: Array) -> None:
+    """Raises `ValueError` unless JAX draws the numbers of `key` each on its own, from the key and their index."""
+    if jax.random.key_impl(key) != "threefry2x32":
+        raise ValueError(
+            f"random keys: must be threefry2x32 to draw the numbers of some examples only, "
+            f"got {jax.random.key_impl(key)}; unset JAX_DEFAULT_PRNG_IMPL"
+        )
+    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        raise ValueError(
+            "jax_threefry_partitionable: must be true to draw the numbers of some examples only, got false; "
+            "unset JAX_THREEFRY_PARTITIONABLE"
+        )
+
+
+def flat_indices(row: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """The flat indices of row `row` [] uint32 of an array [M, *shape]: their high and low 32 bits, [*shape] each."""
+    size = math.prod(shape)
+    start_high, start_low = _multiply(row, jnp.uint32(size))
+    low = start_low + jnp.arange(size, dtype=jnp.uint32).reshape(shape)
+    return start_high + (low < start_low), low
+
+
+def _multiply(a: Array, b: Array) -> tuple[Array, Array]:
+    """High and low 32 bits of the product of two uint32 numbers."""
+    a_high, a_low, b_high, b_low = a >> 16, a & 0xFFFF, b >> 16, b & 0xFFFF
+    middle = a_high * b_low + (a_low * b_low >> 16)
+    other_middle = a_low * b_high + (middle & 0xFFFF)
+    return a_high * b_high + (middle >> 16) + (other_middle >> 16), a * b
+
+
+def _random_bits(row_key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    """The bits that JAX's threefry with `jax_threefry_partitionable` gives the numbers of a row."""
+    first, second, row = row_key
+    high, low = threefry2x32_p.bind(first, second, *flat_indices(row, shape))
+    return (high ^ low).astype(f"uint{bit_width}")
+
+
+def _refuse(*args: object) -> Array:
+    del args
+    raise NotImplementedError("the key of a row can be used only once, to draw numbers")
+
+
+_ROW_KEYS = define_prng_impl(  # data of a key: those of a threefry key, and the position of a row
+    key_shape=(3,), seed=_refuse, split=_refuse, fold_in=_refuse, random_bits=_random_bits, name="row", tag="row"
+)
