@@ -1,0 +1,104 @@
+"""Client data on the host: buffers hold the examples of cohorts, and rows are those of data on the devices."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.engine import make_plan, placement, run_plan
+from fedsim.engine.layout import Machine
+from fedsim.errors import ConfigError
+from tests.conftest import Stop, check_equal
+
+TABLES = {
+    "data": {"num_clients": 30, "num_train": 400, "num_test": 60, "partition": "dirichlet"},
+    "dirichlet": {"min_examples": 2},
+    "mlp": {"hidden_sizes": [4]},
+    "client": {"batch_size": 8},
+    "server": {"cohort_size": 4, "num_rounds": 5, "eval_every": 3},
+    "corruption": {"kind": "shuffling", "fraction": 0.3},
+    "engine": {"client_width": 2, "run_width": 2},
+    "record": {"clients": "all"},
+    "seed": fedsim.sweep([0, 1, 2]),
+}
+RUNS = {
+    "family": {"server__aggregator": fedsim.sweep(["fedavg", "arfl"])},
+    "exclusion that starts later": {"corruption__kind": "exclude", "corruption__start_round": 3},
+    "noise": {"corruption__kind": "noisy", "client__loss_at": "aggregated", "server__aggregator": "arfl"},
+    "states of clients": {"client__algorithm": "scaffold", "record__losses": False},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_buffers(monkeypatch):
+    """Buffers that hold the cohorts of a single round, so that chunks are computed in several segments."""
+    monkeypatch.setattr(placement, "BUFFER_SHARE", 1e-12)
+
+
+def plan_of(place: str, **changes):
+    return make_plan(fedsim.load(TABLES, data__placement=place, **changes))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rows_are_those_of_data_on_the_device(name, tmp_path):
+    on_device, on_host = plan_of("device", **RUNS[name]), plan_of("host", **RUNS[name])
+    assert all(group.layout.buffer_examples == 0 for group in on_device.groups)
+    assert all(0 < group.layout.buffer_examples < 400 for group in on_host.groups)
+    check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
+
+
+def test_resumes_states_of_clients(tmp_path):
+    changes = RUNS["states of clients"]
+    whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan_of("host", **changes), tmp_path / "stopped", [Stop(2)], checkpoint_seconds=0)
+    resumed = run_plan(plan_of("host", **changes), tmp_path / "stopped")
+    assert resumed.read_manifest()["resumed"]
+    check_equal(whole, resumed)
+
+
+def test_buffers_hold_the_examples_of_all_cohorts():
+    plan = plan_of("host")
+    compiler, train = plan.compiler(0), plan.dataset(plan.groups[0]).train
+    inputs, clients, num_rounds = compiler.place(), set(), 0
+    for segment in inputs.segments(0, 5, compiler.max_rounds):
+        data, num_rounds = segment.shared.train, num_rounds + segment.num_rounds
+        for ids in segment.client_ids:
+            clients.update(ids.tolist())
+            for client in ids:
+                start, size = train.offsets[client], train.num_examples[client]
+                buffered = slice(data.offsets[client], data.offsets[client] + size)
+                np.testing.assert_array_equal(data.x[buffered], train.x[start : start + size])
+                labels = np.sort(segment.runs.changes["y"][:, buffered])  # shuffled
+                np.testing.assert_array_equal(
+                    labels, np.broadcast_to(np.sort(train.y[start : start + size]), labels.shape)
+                )
+    assert num_rounds == 5 * len(inputs.batches)
+    trained = [inputs.stream.clients_before(batch, 5) for batch in range(len(inputs.batches))]
+    assert clients == set(np.concatenate(trained).tolist())
+
+
+def test_auto_takes_the_host_where_data_do_not_fit():
+    experiment = fedsim.load(TABLES)
+    size = placement.train_bytes(next(iter(make_plan(experiment).datasets.values())))
+    plenty, little = (make_plan(experiment, Machine("cpu", 1, memory)) for memory in (3 * size, 3 * size // 2))
+    assert [plan.groups[0].layout.buffer_examples > 0 for plan in (plenty, little)] == [False, True]
+    assert not plenty.notes
+    assert any("data.placement" in note and "host" in note for note in little.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({"record__data": True}, "record.data"), ({"corruption__kind": "shift"}, "corruption.kind")]
+)
+def test_refuses_the_host_where_all_inputs_are_needed(changes, reason):
+    tables = TABLES | {"data": {"name": "separable_2d", "num_clients": 30}} if "shift" in changes.values() else TABLES
+    with pytest.raises(ConfigError, match=rf'data\.placement: must be "device" or "auto" for {reason}.*got "host"'):
+        make_plan(fedsim.load(tables, data__placement="host", **changes))
+
+
+def test_states_that_do_not_fit_on_the_disk_are_refused_with_their_size(monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
+    states = 3 * 30 * 4 * (64 * 4 + 4 + 4 * 10 + 10)  # runs, clients, bytes, parameters
+    with pytest.raises(ConfigError, match=rf"scaffold keeps {states / 2**20:.0f} MiB .* 30 clients in 3 runs"):
+        plan_of("host", client__algorithm="scaffold")
