@@ -75,8 +75,8 @@ def add_image_noise(noise: Array, x: Array, owners: Array, num_clients: int) -> 
 def add_text_noise(keys: Array, x: Array, text_noise: TextNoise = "permute") -> Array:
     """Texts `x` [M, T] with the characters at a random half of the positions of each permuted among themselves.
 
-    Each text has one of the `keys` [M]. With "replace" the characters are drawn uniformly from 0 to the largest character
-    of all texts.
+    Each text has one of the `keys` [M]. With "replace" the characters are drawn uniformly from 0 to the largest one of
+    all texts.
     """
     num_characters = jnp.max(x).astype(jnp.int32) + 1
 
