@@ -1,5 +1,7 @@
 """Faulty corruptions, at least one per clause, and the messages about them."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from fedsim import Corruption, DataSpec
 from fedsim.core.contracts import accept_any_data
 from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
 from fedsim.testing.corruptions import CLAUSES
@@ -47,6 +50,36 @@ def differ_inside_jit(key, x, spec):
 
 def with_trigger(f):
     return Corruption(lambda key, data, corrupted, spec: data, trigger=lambda x, y, spec: f(x, y))
+
+
+def with_change_inputs(change_inputs, changed_fields=("x",)):
+    """A corruption that adds a random number to each pixel of corrupted clients, and another for some clients alone."""
+
+    def apply(key, data, corrupted, spec):
+        x = add(data.x, jax.random.bits(key, data.x.shape, jnp.uint8))
+        return data._replace(x=jnp.where(expand_like(corrupted[example_owners(data)], x), x, data.x))
+
+    def change(key, x, positions, owners, corrupted, spec):
+        x_noisy = change_inputs(key, x, positions, owners)
+        return jnp.where(expand_like(corrupted[owners], x), x_noisy, x)
+
+    return Corruption(apply, frozenset(changed_fields), change_inputs=change)
+
+
+def add(x, noise):
+    return x + noise.astype(x.dtype)
+
+
+def draw(key, x, positions, owners):
+    return add(x, draw_rows(partial(jax.random.bits, dtype=jnp.uint8), key, positions, x.shape[1:]))
+
+
+def draw_in_order(key, x, positions, owners):
+    return add(x, jax.random.bits(key, x.shape, jnp.uint8))
+
+
+def shift_by_padding(key, x, positions, owners):
+    return draw(key, x, positions, owners) + (jnp.max(owners) == 5).astype(x.dtype)
 
 
 def randomize(x, y):
@@ -124,6 +157,14 @@ FAULTY = [
     ("trigger", with_trigger(lambda x, y: (x, y + 1)), "with images triggered labels must be from 0 to 2, got 1 to 3"),
     ("trigger", with_trigger(lambda x, y: (x[::-1], y)), "with images a triggered example must not depend on others"),
     ("trigger", with_trigger(randomize), "with images a second call of trigger differs"),
+    ("change_inputs", with_change_inputs(draw_in_order), r"with images x of clients .* must be that of apply"),
+    ("change_inputs", with_change_inputs(shift_by_padding), r"with images x of clients .* must be that of apply"),
+    (
+        "change_inputs",
+        with_change_inputs(lambda key, x, *args: x / 2),
+        r"with images x must be uint8\[2, 21, 4, 4, 1\]",
+    ),
+    ("change_inputs", with_change_inputs(draw, ()), "x must be in changed_fields"),
 ]
 
 
@@ -137,6 +178,10 @@ def test_a_faulty_corruption_violates_its_clause(clause, corruption, message):
 
 def test_every_clause_has_a_faulty_corruption():
     assert {clause for clause, _, _ in FAULTY} == set(CLAUSES)
+
+
+def test_inputs_that_are_those_of_apply_are_accepted():
+    check_corruption(with_change_inputs(draw), DataSpec("image", "classes", 3, (4, 4, 1), "uint8"))
 
 
 def test_only_accepted_kinds_of_data_are_tried():

@@ -85,8 +85,8 @@ def corrupt_inputs(
     change_inputs = corruption.change_inputs
     assert change_inputs is not None
 
-    def change(key: Array, *args: Array) -> Array:
+    def change(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array) -> Array:
         _, data_key = jax.random.split(key)
-        return change_inputs(data_key, *args, spec)  # type: ignore[call-arg, arg-type]
+        return change_inputs(data_key, x, positions, owners, corrupted, spec)
 
     return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)

@@ -1,7 +1,7 @@
 """The contract of a corruption, as `fedsim.corruption` states it."""
 
 from collections.abc import Collection
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import jax
@@ -172,6 +172,35 @@ def _trigger(case: _Case) -> None:
         require.close(first_two, (triggered[0][:2], triggered[1][:2]), message)
 
 
+def _change_inputs(case: _Case) -> None:
+    """Mapped over keys as in the engine, with padding."""
+    apply, change_inputs, corrupted = case.corruption.apply, case.corruption.change_inputs, case.corrupted
+    if change_inputs is None:
+        return
+    require.true("x" in case.corruption.changed_fields, "with change_inputs x must be in changed_fields")
+
+    @partial(jax.jit, static_argnums=2)
+    def apply_to_all(keys: Array, data: ClientData, spec: DataSpec) -> Array:
+        return jax.lax.map(lambda key: apply(key, data, corrupted, spec).x, keys)
+
+    @partial(jax.jit, static_argnums=4)
+    def change(keys: Array, x: Array, positions: Array, owners: Array, spec: DataSpec) -> Array:
+        return jax.lax.map(lambda key: change_inputs(key, x, positions, owners, corrupted, spec), keys)
+
+    keys, owners = jax.random.split(KEY), np.repeat(np.arange(len(NUM_EXAMPLES), dtype=np.int32), NUM_EXAMPLES)
+    for given in case.federations:
+        all_x = apply_to_all(keys, given.data, given.spec)
+        for clients in ((4, 3, 2, 1, 0), (3, 0), (1, 4)):
+            positions = np.concatenate([np.flatnonzero(owners == client)[::-1] for client in clients]).astype(np.int32)
+            padding = (0, len(owners) + 2 - len(positions))
+            rows = np.pad(positions, padding)
+            row_owners = np.pad(owners[positions], padding, constant_values=len(NUM_EXAMPLES))
+            x = change(keys, given.data.x[rows], rows, row_owners, given.spec)
+            require.like(x, jnp.zeros((2, *given.data.x[rows].shape), given.data.x.dtype), f"with {given.name} x")
+            is_same = np.array_equal(x[:, : len(positions)], all_x[:, positions])
+            require.true(is_same, f"with {given.name} x of clients {clients} must be that of apply, bit for bit")
+
+
 CLAUSES = by_name(
     _validate,
     _changed_fields,
@@ -185,6 +214,7 @@ CLAUSES = by_name(
     _finite,
     _deterministic,
     _trigger,
+    _change_inputs,
 )
 
 
@@ -207,7 +237,9 @@ def check_corruption(
     - num_examples: is neither negative nor increased;
     - finite: inputs and targets;
     - deterministic: the same key gives the same result;
-    - trigger: if there is one, triggered examples keep shapes and dtypes, are finite, and do not depend on each other.
+    - trigger: if there is one, triggered examples keep shapes and dtypes, are finite, and do not depend on each other;
+    - change_inputs: if there is one, it gives the examples of some clients, in any order and beside padding, exactly
+      the inputs that `apply` gives them.
 
     >>> import fedsim
     >>> from fedsim.testing import check_corruption

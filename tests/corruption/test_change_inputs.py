@@ -1,0 +1,53 @@
+"""Corrupting the inputs of some clients alone, against corrupting the data of all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim import DataSpec
+from fedsim.core.corrupt import corrupt, corrupt_inputs
+from fedsim.corruption import backdoor, noisy, shift
+
+NUM_EXAMPLES = np.asarray([17, 1, 40, 0, 23, 31, 8, 55, 12, 60])
+OWNERS = np.repeat(np.arange(10, dtype=np.int32), NUM_EXAMPLES)
+KEYS = jax.random.split(jax.random.key(2), 3)
+CASES = {
+    "noisy uint8 images": (noisy(), DataSpec("image", "classes", 5, (12, 12, 3), "uint8")),
+    "noisy float images": (noisy(std=0.3), DataSpec("image", "classes", 5, (16, 16, 1), "float32")),
+    "noisy texts": (noisy(), DataSpec("text", "classes", 80, (20,), "int8")),
+    "backdoor": (backdoor(rate=0.7), DataSpec("image", "classes", 5, (9, 7, 1), "uint8")),
+}
+
+
+def make_data(spec):
+    rng = np.random.default_rng(0)
+    shape = (len(OWNERS), *spec.shape)
+    x = rng.random(shape) if spec.dtype == "float32" else rng.integers(0, 127, shape)
+    y, offsets = rng.integers(0, 5, len(OWNERS)), np.cumsum(NUM_EXAMPLES) - NUM_EXAMPLES
+    arrays = x.astype(spec.dtype), *(a.astype(np.int32) for a in (y, offsets, NUM_EXAMPLES)), NUM_EXAMPLES < 0
+    return fedsim.ClientData(*map(jnp.asarray, arrays))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_the_inputs_are_those_of_the_whole_corruption(name, num_runs):
+    """Bit for bit, mapped over runs, for clients in any order and with padding."""
+    (corruption, spec), keys = CASES[name], KEYS[:num_runs]
+    data = make_data(spec)
+    corrupt_runs = jax.jit(lambda data: jax.lax.map(lambda key: corrupt(corruption, key, data, spec, 6), keys))
+    after = corrupt_runs(data)
+    assert (np.asarray(after.x) != np.asarray(data.x)).any()
+    change = lambda key, corrupted, *rows: corrupt_inputs(corruption, key, *rows, corrupted, spec)
+    change_runs = jax.jit(jax.vmap(change, (0, 0, None, None, None)))
+    for clients in ([9, 0, 5, 3, 2], [1], range(10)):
+        positions = np.concatenate([np.flatnonzero(client == OWNERS) for client in clients]).astype(np.int32)
+        rows, owners = np.pad(positions, (0, 5)), np.pad(OWNERS[positions], (0, 5), constant_values=10)
+        x = change_runs(keys, after.corrupted, data.x[rows], rows, owners)
+        np.testing.assert_array_equal(x[:, :-5], after.x[:, positions])
+
+
+def test_what_depends_on_the_inputs_of_all_clients_cannot_be_done_for_some():
+    assert noisy(text_noise="replace").change_inputs is None
+    assert shift().change_inputs is None
