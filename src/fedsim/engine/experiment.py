@@ -12,6 +12,7 @@ from fedsim.engine.resume import open_folder
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
+from fedsim.runs.parts import Span
 from fedsim.runs.streams import JsonLines
 from fedsim.runs.sweep import run_names
 from fedsim.runs.writer import FolderWriter
@@ -90,12 +91,16 @@ def _skip_group(plan: Plan, number: int, observe: Observer) -> None:
     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
 
 
-def resume_round(evaluated: Sequence[int], checkpoint: int | None, eval_every: int) -> int | None:
-    """The round of the `checkpoint` if all rows up to it are written (`evaluated` rounds); None to start over."""
-    if checkpoint is None:
-        return None
-    expected = list(range(0, checkpoint + 1, eval_every))
-    return checkpoint if list(evaluated[: len(expected)]) == expected else None
+def resume_round(written: Sequence[Span], checkpoint: int | None, eval_every: int) -> int | None:
+    """The round of the `checkpoint` if all rows up to it are `written`; None to start over."""
+    expected = 0
+    for span in written:
+        if checkpoint is None or span.first != expected:
+            return None
+        if span.last == checkpoint:
+            return checkpoint
+        expected = span.last + eval_every
+    return None
 
 
 def _run_group(
@@ -110,7 +115,7 @@ def _run_group(
     configs = plan.configs(plan.groups[number])
     with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
         eval_every = configs[0].server.eval_every
-        start = resume_round(folder.rounds_written(number), checkpoints.latest_round(), eval_every)
+        start = resume_round(folder.parts(number).spans(), checkpoints.latest_round(), eval_every)
         # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
         observe = _broadcast([*observers, FolderWriter(folder, checkpoints)])
         observe(plan.status(number, "compiling"))

@@ -13,8 +13,8 @@ def weight_auc(clients: pa.Table) -> float | None:
     The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
     corrupted one's (area under the ROC curve; 1/2: not at all). None where either kind is missing.
     """
-    from sklearn.metrics import roc_auc_score
-
+    if not len(clients):
+        return None
     part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["num_examples"], 0)))
     rounds, num_examples, weight = (part[name].to_numpy() for name in ("round", "num_examples", "weight"))
     if len(rounds) == 0:
@@ -26,6 +26,8 @@ def weight_auc(clients: pa.Table) -> float | None:
     benign = ~part["corrupted"].to_numpy()[late]
     if benign.all() or not benign.any():
         return None
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(benign, np.round(weight / fedavg, 5)[late]))
 
 
