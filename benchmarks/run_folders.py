@@ -4,10 +4,10 @@
 - `groups`: 1,000 groups (20 rules x 10 attacks x 5 numbers of epochs) of three runs of two rounds.
 - `evaluations`: one run that is evaluated after each of 2,000 rounds.
 
-`plan` resolves, checks and groups the runs; `open` makes the folder; `run` computes all rounds, with compiling; `complete`
-joins the rows; `reopen` opens the complete folder again; `show` is the command `fedsim show`, as a process; `report` writes
-all tables and figures; `html` the interactive page; `browser` is how long Chromium takes to show that (null without
-chromium, chromedriver and selenium).
+`plan` resolves, checks and groups the runs; `open` makes the folder; `run` computes all rounds, with compiling;
+`complete` joins the rows; `reopen` opens the complete folder again; `show` is the command `fedsim show`, as a process;
+`report` writes all tables and figures; `html` the interactive page; `browser` is how long Chromium takes to show that
+(null without chromium, chromedriver and selenium).
 """
 
 import subprocess
@@ -60,7 +60,9 @@ server.aggregator = [
     "fedavg", "median", "trimmed_mean", "meamed", "krum", "multi_krum", "bulyan", "rfa", "autogm", "centered_clipping",
     "norm_clipping", "dnc", "caf", "signguard", "foolsgold", "flame", "cfl", "fltrust", "zeno", "arfl",
 ]
-attack.kind = ["sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "gaussian", "inf", "model_replacement", "fang"]
+attack.kind = [
+    "sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "gaussian", "inf", "model_replacement", "fang",
+]
 client.epochs = [1, 2, 3, 4, 5]
 seed = [0, 1, 2]
 """,

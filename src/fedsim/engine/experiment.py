@@ -9,6 +9,7 @@ from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
 from fedsim.engine.resume import open_folder
+from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
@@ -51,7 +52,7 @@ def run_plan(
         for number in range(len(plan.groups)):
             _skip_group(plan, number, observe)
         return folder
-    pending, waiting_for = list(range(len(plan.groups))), -1
+    pending, waiting_for = list(range(len(plan.groups))), None
     with BackgroundCompiler(plan.compiler) as background:
         while pending:
             locked = []  # by other processes
@@ -66,9 +67,10 @@ def run_plan(
             if locked == pending:  # no group is left to start
                 if not wait:
                     return folder
-                if locked[0] != waiting_for:
-                    waiting_for = locked[0]
-                    observe(plan.status(waiting_for, "another process works on it"))
+                status = plan.status(locked[0], folder.describe_holder(locked[0]))
+                if status != waiting_for:
+                    waiting_for = status
+                    observe(status)
                 time.sleep(POLL_SECONDS)
             pending = locked
     _complete(folder)
@@ -143,8 +145,10 @@ def _complete(folder: RunFolder) -> None:
         manifest = folder.read_manifest()
         if manifest["status"] == "complete":
             return
+        entries = [entry for number in range(len(manifest["plan"])) if (entry := folder.read_finished(number))]
+        if len(entries) < len(manifest["plan"]):
+            raise RunFolderError(f"{folder.path}: rows have disappeared since they were written; run it again")
         folder.join_parts(manifest["runs"])
-        entries = [folder.read_finished(number) or {} for number in range(len(manifest["plan"]))]
         totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
         resumed = {RESUMED: any(entry.get(RESUMED) for entry in entries)}
         folder.write_manifest(manifest | {"status": "complete"} | totals | resumed)

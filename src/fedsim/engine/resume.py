@@ -75,8 +75,9 @@ def resume(
 
 def _check_idle(folder: RunFolder, manifest: Manifest) -> None:
     """Raises `RunFolderError` if a process works on a group of the manifest."""
-    if any(folder.is_locked(number) for number in range(len(manifest["plan"]))):
-        raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
+    for number in range(len(manifest["plan"])):
+        if folder.is_locked(number):
+            raise RunFolderError(f"{folder.path}: {folder.describe_holder(number)}; stop that first")
 
 
 def _check_unchanged(folder: RunFolder, manifest: Manifest, current: Manifest) -> None:

@@ -16,9 +16,9 @@ from fedsim.errors import RunFolderError
 class Checkpoints:
     """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
-    A context manager, which waits at its end until everything is written. Orbax, which takes seconds to import, is used
-    from the first checkpoint on: a short group has none. Methods raise `RunFolderError` if files are broken or cannot be
-    written.
+    A context manager, which waits at its end until everything is written. Orbax, which takes seconds to import, is
+    first used for a checkpoint; short groups have none. Methods raise `RunFolderError` if files are broken or cannot
+    be written.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:

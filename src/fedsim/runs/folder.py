@@ -5,7 +5,7 @@ manifest.json     status, plan (groups, widths), versions, device, seconds; writ
 parts/            a folder for each group: its rows between two checkpoints; written once, never changed
 checkpoints/      states of incomplete groups; with `record.final_states` those of all groups
 groups/           a file for each complete group
-locks/            lock files of processes
+locks/            lock files of processes, and who holds them
 log/              the rows as JSON lines, a file for each group, written while it runs
 tensorboard/, slurm/   on request
 models/           a model for each run, with `record.models`
@@ -33,13 +33,12 @@ from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import has_checkpoint
 from fedsim.runs.files import read_arrays, read_table, write_arrays, write_atomically, write_table
-from fedsim.runs.locks import lock
+from fedsim.runs.locks import describe_holder, is_locked, lock
+from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
 from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
-from fedsim.runs.sweep import append_swept_columns, split_common
+from fedsim.runs.sweep import append_swept_columns
 
-MANIFEST_KEYS = {"status", "config", "runs", "plan", "versions", "device"}
-COMMON = "common"  # in the file: the keys that all runs share, which are left out in "runs"
 SECONDS = ("seconds_compiling", "seconds_running")  # of a group, and their sums in the manifest
 RESUMED = "resumed"  # in the manifest: its seconds lack those before a checkpoint from which a group resumed
 
@@ -85,40 +84,28 @@ class RunFolder:
 
     def read_manifest(self) -> dict[str, Any]:
         """The manifest, each of its runs with all keys. Raises `RunFolderError` if there is none or it is broken."""
-        path = self.path / "manifest.json"
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except NotADirectoryError:
-            raise RunFolderError(f"{self.path}: must be a run folder, got a file") from None
-        except FileNotFoundError:
-            raise RunFolderError(f"{self.path}: must be a run folder, but has no manifest.json") from None
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path}: broken: {error}") from None
-        if not isinstance(manifest, dict) or not manifest.keys() >= MANIFEST_KEYS or not manifest["runs"]:
-            raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
-        common = manifest.pop(COMMON, {})
-        manifest["runs"] = [common | run for run in manifest["runs"]]
-        planned = sorted(run for group in manifest["plan"] or () for run in group.get("runs", ()))
-        if planned and planned != list(range(len(manifest["runs"]))):
-            what = f"{len(manifest['runs'])} runs, but {len(planned)} are in its plan"
-            raise RunFolderError(f"{path}: broken: {what}; run its config.toml again with --force")
-        return manifest
+        return read_manifest(self.path)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Writes the manifest, the keys that all runs share once."""
-        common, runs = split_common(manifest["runs"])
-        self.write_text("manifest.json", json.dumps(manifest | {COMMON: common, "runs": runs}, indent=2) + "\n")
+        """Writes the manifest."""
+        self.write_text(MANIFEST, format_manifest(manifest))
 
     # Groups
 
     def lock_group(self, group: int) -> AbstractContextManager[bool]:
         """Whether this process holds the lock of `group` until the end of the block."""
-        return lock(self.path / "locks" / f"{group:05}.lock")
+        return lock(self._lock_file(group))
 
     def is_locked(self, group: int) -> bool:
         """Whether a process runs `group`."""
-        with self.lock_group(group) as is_acquired:
-            return not is_acquired
+        return is_locked(self._lock_file(group))
+
+    def describe_holder(self, group: int) -> str:
+        """Which process holds the lock of `group`, in words."""
+        return describe_holder(self._lock_file(group))
+
+    def _lock_file(self, group: int) -> Path:
+        return self.path / "locks" / f"{group:05}.lock"
 
     def checkpoints(self, group: int) -> Path:
         """The folder of a group's checkpoints."""
