@@ -26,9 +26,18 @@ def weight_auc(clients: pa.Table) -> float | None:
     benign = ~part["corrupted"].to_numpy()[late]
     if benign.all() or not benign.any():
         return None
-    from sklearn.metrics import roc_auc_score
+    return roc_auc(benign, np.round(weight / fedavg, 5)[late])
 
-    return float(roc_auc_score(benign, np.round(weight / fedavg, 5)[late]))
+
+def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the ROC curve: Mann and Whitney's U, from the mean ranks of equal scores, over all pairs.
+
+    scikit-learn's function takes ten milliseconds for a few hundred numbers, which are many seconds for a large sweep.
+    """
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative))
 
 
 def by_run(clients: pa.Table, num_runs: int) -> list[pa.Table]:
