@@ -135,9 +135,9 @@ def test_a_file_system_without_locks_is_refused(number, tmp_path, monkeypatch):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(RunFolderError, match=r"a\.lock: this file system has no file locks .*; mount it with them"):
-        with lock(tmp_path / "a.lock"):
-            pass
+    message = r"a\.lock: this file system has no file locks .*; mount it with them"
+    with pytest.raises(RunFolderError, match=message), lock(tmp_path / "a.lock"):
+        pass
 
 
 # The folder as a whole
