@@ -30,17 +30,17 @@ def main() -> None:
         started = time.perf_counter()
         start(options.config, uninterrupted).wait()
         seconds = time.perf_counter() - started
-        num_parts = count_parts(uninterrupted)
+        num_rows = count_rows(uninterrupted)
         kills = []
-        for target in sorted(draw.uniform(0, 1) * num_parts for _ in range(options.kills)):
+        for target in sorted(draw.uniform(0, 1) * num_rows for _ in range(options.kills)):
             process = start(options.config, killed)
-            while count_parts(killed) < target and process.poll() is None:
+            while count_rows(killed) < target and process.poll() is None:
                 time.sleep(0.02)
             time.sleep(draw.uniform(0, 0.5))
             process.send_signal(signal.SIGKILL)
             process.wait()
-            complete = sum(killed.finished(group) is not None for group in range(len(plan(killed))))
-            kills.append({"parts": count_parts(killed), "of": num_parts, "complete_groups": complete})
+            complete = sum(killed.read_finished(group) is not None for group in range(len(plan(killed))))
+            kills.append({"rows": count_rows(killed), "of": num_rows, "complete_groups": complete})
         start(options.config, killed).wait()
         equal = {kind: killed.read(kind).equals(uninterrupted.read(kind)) for kind in SCHEMAS}
         rows = {kind: uninterrupted.read(kind).num_rows for kind in SCHEMAS}
@@ -75,9 +75,9 @@ def start(config: str, folder: RunFolder) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def count_parts(folder: RunFolder) -> int:
-    """The number of files with rows."""
-    return len(list(folder.parts.glob("*.parquet")))
+def count_rows(folder: RunFolder) -> int:
+    """The number of rows so far, of which the last may not be in the folder's parts yet."""
+    return sum(len(path.read_bytes().splitlines()) for path in (folder.path / "log").glob("*.jsonl"))
 
 
 def plan(folder: RunFolder) -> list[dict]:

@@ -24,7 +24,9 @@ INSIDE = {  # the same for the modules of a package
     "config": (
         "bundled kinds values registry schema fields components byzantine_count resolve reader experiment toml unused"
     ),
-    "runs": "differences files locks sweep schemas tables events folder checkpoints streams trackers writer",
+    "runs": (
+        "differences files locks sweep manifests schemas parts tables events checkpoints folder streams trackers writer"
+    ),
     "engine": (
         "devices cache hlo targets memory slots layout build inputs program_key estimate placement checks family "
         "families programs streaming client_states compiling background plan forecast group manifest matching resume "

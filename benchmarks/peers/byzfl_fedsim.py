@@ -11,6 +11,7 @@ from byzfl_cells import Cell
 from sklearn.datasets import load_digits
 
 import fedsim
+from fedsim.runs.folder import RunFolder
 
 BATCH_SIZE, MOMENTUM, NUM_HONEST = 25, 0.9, 10
 HIDDEN = {"digits": 32, "upsampled": 100}  # units; 2,410 and 79,510 parameters
@@ -122,7 +123,7 @@ class Grid(NamedTuple):
         rounds = fedsim.run(self.experiment(), out=out, progress=False).rounds.to_pandas()
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
 
-        manifest = json.loads((out / "manifest.json").read_text())
+        manifest = RunFolder(out).read_manifest()
         expected = [(cell.rule, seed) for cell in self.cells for seed in self.work.seeds]
         assert [(run["server.aggregator"], run["seed"]) for run in manifest["runs"]] == expected
         running = np.zeros(len(expected))

@@ -74,7 +74,7 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
     assert [(row["seed"], row["round"], row["lam"]) for row in rows] == [
         (3, 0, 0.1), (3, 1, 0.1), (3, 0, 0.5), (3, 1, 0.5)
     ]  # fmt: skip
-    assert json.loads((out / "manifest.json").read_text())["runs"][0]["name"] == "other"
+    assert RunFolder(out).read_manifest()["runs"][0]["name"] == "other"
     assert main(["run", str(config), "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert "holds results of another config" in error

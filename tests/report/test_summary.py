@@ -4,8 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from fedsim import report
+from fedsim.report.auc import roc_auc
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 from tests.report.synthetic import run
@@ -72,6 +76,13 @@ def test_summary(folder):
     # Run 0: all pairs the right way. Run 1, relative to counts: benign 1.8 and 0.6, corrupted 0 and 1.5: 3 of 4 pairs.
     assert row["weight_auc_mean"] == pytest.approx((1 + 0.75) / 2)
     assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=40))
+def test_the_area_under_the_curve_is_that_of_scikit_learn(pairs):
+    positive, scores = np.asarray([pair[0] for pair in pairs]), np.asarray([pair[1] for pair in pairs]) / 6
+    assume(positive.any() and not positive.all())
+    assert roc_auc(positive, scores) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
 
 
 def test_files(folder, no_figures):

@@ -1,6 +1,12 @@
 """Run folders without any run: atomic writes, locks, parts and the tables that join them."""
 
 import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -9,12 +15,15 @@ import pytest
 
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
+from fedsim.runs import locks
+from fedsim.runs import writer as writer_module
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, RunData, RunModel, Started, Status
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.locks import lock
-from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS
+from fedsim.runs.locks import describe_holder, is_locked, lock
+from fedsim.runs.parts import Span
+from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, as_table
 from fedsim.runs.tables import client_rows, info_rows
 from fedsim.runs.writer import FolderWriter
 
@@ -32,6 +41,12 @@ def rounds(run, round_, **columns):
     """A row of rounds.parquet."""
     row = {name: [None] for name in ROUNDS.names}
     return {"rounds": row | {"run": [run], "round": [round_]} | {name: [value] for name, value in columns.items()}}
+
+
+def write(folder, group, first, last, *tables):
+    """Writes the rows of one span."""
+    rows = pa.concat_tables(as_table("rounds", table["rounds"]) for table in tables)
+    folder.parts(group).write(Span(first, last), {"rounds": rows})
 
 
 # Files and locks
@@ -67,7 +82,79 @@ def test_only_one_process_holds_a_lock(tmp_path):
         assert after_an_error
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from fedsim.runs.locks import lock
+with lock(Path(sys.argv[1])) as is_ours:
+    print(is_ours, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_ends_with_its_process_and_names_it(tmp_path):
+    """Two processes: one is killed, the other gets the lock at once."""
+    path = tmp_path / "locks" / "00003.lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "True\n"
+        with lock(path) as is_ours:
+            assert not is_ours
+        assert is_locked(path)
+        text = describe_holder(path)
+        assert text.startswith(f"another process works on it (pid {holder.pid} on {platform.node()}, since 20")
+        assert "silent" not in text
+        then = time.time() - 3600
+        os.utime(path.with_suffix(".json"), (then, then))
+        assert re.search(rf"silent since 20.*; if it is dead, delete {path}$", describe_holder(path))
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert not is_locked(path)
+    with lock(path) as is_ours:
+        assert is_ours
+        assert f"pid {os.getpid()} on" in describe_holder(path)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_the_holder_shows_that_it_is_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "HEARTBEAT_SECONDS", 0.01)
+    file = tmp_path / "a.json"
+    with lock(tmp_path / "a.lock"):
+        os.utime(file, (0, 0))
+        deadline = time.monotonic() + 10
+        while file.stat().st_mtime == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert time.time() - file.stat().st_mtime < 10
+
+
+@pytest.mark.parametrize("number", locks.NO_LOCKS)
+def test_a_file_system_without_locks_is_refused(number, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    message = r"a\.lock: this file system has no file locks .*; mount it with them"
+    with pytest.raises(RunFolderError, match=message), lock(tmp_path / "a.lock"):
+        pass
+
+
 # The folder as a whole
+
+
+def test_a_manifest_has_what_runs_share_once(folder):
+    runs = [{"a.x": 1, "a.y": [1, 2], "seed": seed} | ({"b.z": None} if seed else {}) for seed in range(3)]
+    runs[2]["a.x"] = 1.0  # another value in TOML
+    folder.write_manifest(MANIFEST | {"runs": runs})
+    text = json.loads((folder.path / "manifest.json").read_text())
+    assert text["common"] == {"a.y": [1, 2]}
+    assert text["runs"][1] == {"a.x": 1, "seed": 1, "b.z": None}
+    assert repr([sorted(run.items()) for run in folder.read_manifest()["runs"]]) == repr(
+        [sorted(run.items()) for run in runs]
+    )
+    (folder.path / "manifest.json").write_text(json.dumps(MANIFEST | {"runs": runs}))  # from before
+    assert folder.read_manifest()["runs"] == runs
 
 
 def test_a_folder_with_other_files_is_occupied(tmp_path):
@@ -111,8 +198,8 @@ def test_folder_that_cannot_be_created(tmp_path):
 
 def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
     for group, round_, run in [(1, 2, 0), (0, 2, 1), (0, 0, 1), (1, 0, 0)]:
-        folder.write_part(group, round_, rounds(run, round_, test_loss=np.float64("nan"), seed=run))
-    assert folder.rounds_written(0) == [0, 2]
+        write(folder, group, round_, round_, rounds(run, round_, test_loss=np.float64("nan"), seed=run))
+    assert folder.parts(0).spans() == [(0, 0), (2, 2)]
     assert not folder.has_joined_tables()
     folder.join_parts()
     assert folder.has_joined_tables()
@@ -125,22 +212,22 @@ def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
         assert folder.read(kind).num_rows == 0
 
 
-def test_delete_parts_removes_later_and_partial_parts(folder):
-    for group, round_ in [(0, 0), (0, 2), (0, 4), (1, 4)]:
-        folder.write_part(group, round_, rounds(group, round_))
-    (folder.parts / ".00000-00000006-rounds.parquet.99").touch()
-    folder.delete_parts(0, after=2)
-    assert folder.rounds_written(0) == [0, 2]
-    assert folder.rounds_written(1) == [4]
-    assert len(list(folder.parts.iterdir())) == 3
+def test_deleting_parts_removes_later_and_partial_ones(folder):
+    for group, first, last in [(0, 0, 2), (0, 4, 4), (1, 4, 4)]:
+        write(folder, group, first, last, rounds(group, last))
+    (folder.parts(0).path / ".00000006-00000006-rounds.parquet.node.99").touch()
+    folder.parts(0).delete(after=2)
+    assert folder.parts(0).spans() == [(0, 2)]
+    assert folder.parts(1).spans() == [(4, 4)]
+    assert len(list(folder.parts(0).path.iterdir())) == 1
 
 
 def test_a_group_is_complete_while_its_parts_exist(folder):
     assert folder.read_finished(0) is None
-    folder.write_part(0, 0, rounds(0, 0))
+    write(folder, 0, 0, 0, rounds(0, 0))
     folder.mark_finished(0, {"seconds_running": 1.5})
     assert folder.read_finished(0)["seconds_running"] == 1.5
-    folder.delete_parts(0)
+    folder.parts(0).delete()
     assert folder.read_finished(0) is None
 
 
@@ -150,8 +237,8 @@ def test_tables_that_cannot_be_read(folder):
     (folder.path / "rounds.parquet").write_bytes(b"not parquet")
     with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken: .*; delete it and run its config\.toml again"):
         folder.read("rounds")
-    folder.write_part(0, 0, rounds(0, 0))
-    next(folder.parts.iterdir()).write_bytes(b"")
+    write(folder, 0, 0, 0, rounds(0, 0))
+    next(folder.parts(0).path.iterdir()).write_bytes(b"")
     with pytest.raises(RunFolderError, match="which reruns its group"):
         folder.join_parts()
 
@@ -160,6 +247,9 @@ def test_a_table_with_other_columns_is_broken(folder):
     pq.write_table(pa.table({"run": ["a"]}), folder.path / "rounds.parquet")
     with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
         folder.read("rounds")
+    earlier = as_table("rounds", rounds(3, 1)["rounds"]).drop_columns("backdoor_success")
+    pq.write_table(earlier, folder.path / "rounds.parquet")  # from before there was this column
+    assert folder.read("rounds")["backdoor_success"].null_count == 1
 
 
 # The observer FolderWriter
@@ -169,7 +259,7 @@ def test_the_writer_saves_parts_models_and_data(folder):
     writer = FolderWriter(folder, Checkpoints(folder.checkpoints(0), 0))
     params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
     data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
-    folder.write_part(0, 9, rounds(0, 9))  # from an earlier start
+    write(folder, 0, 9, 9, rounds(0, 9))  # from an earlier start
     for event in (
         Started(1, 2),
         Status(0, 1, "fedavg, 1 run", "compiling"),
@@ -181,13 +271,49 @@ def test_the_writer_saves_parts_models_and_data(folder):
         GroupFinished(0),
     ):
         writer(event)
-    assert folder.rounds_written(0) == [0, 2]
+    assert folder.parts(0).spans() == [(0, 0), (2, 2)]
     model, kept = folder.read_model(5), folder.read_data(5)
     assert {name: array.tolist() for name, array in model.items()} == {
         "Dense_0/bias": [0] * 3,
         "Dense_0/kernel": [[1] * 3] * 2,
     }
     assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "num_examples": [1, 3]}
+
+
+class OnRequest:
+    """Checkpoints that are due when a test says so; keeps the spans that are written when each is saved."""
+
+    def __init__(self, parts):
+        self.due, self._parts, self.saved = False, parts, {}
+
+    def is_due(self):
+        return self.due
+
+    def save(self, round_, states):
+        self.saved[round_] = self._parts.spans()
+
+
+def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(folder, monkeypatch):
+    checkpoints = OnRequest(folder.parts(0))
+    writer = FolderWriter(folder, checkpoints)
+    writer(GroupStarted(0, -1, 0))
+
+    def evaluate(round_, due=False):
+        checkpoints.due = due
+        writer(Evaluated(0, round_, rounds(7, round_), 2, ()))
+        return folder.parts(0).spans()
+
+    assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
+    assert evaluate(4, due=True) == [(0, 4)]
+    assert evaluate(6) == [(0, 4)]
+    monkeypatch.setattr(writer_module, "MAX_BYTES", 0)
+    assert evaluate(8) == [(0, 4), (6, 8)]  # too many to keep in memory
+    monkeypatch.undo()
+    assert evaluate(10) == [(0, 4), (6, 8)]
+    writer(GroupFinished(0))  # also after an error or Ctrl-C
+    assert folder.parts(0).spans() == [(0, 4), (6, 8), (10, 10)]
+    assert folder.read_parts("rounds")["round"].to_pylist() == [0, 2, 4, 6, 8, 10]
+    assert checkpoints.saved == {4: [(0, 4)]}  # the rows are on disk first
 
 
 def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
@@ -198,13 +324,14 @@ def test_checkpoints_keep_their_interval_and_only_the_newest_remains(tmp_path):
     )
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
         assert checkpoints.latest_round() is None
+        assert not (tmp_path / "a").exists()
         for number in (2, 4):
+            assert checkpoints.is_due()
             checkpoints.save(number, [state(jax.numpy.int32(number))])
     with Checkpoints(tmp_path / "a", seconds=1000) as checkpoints:
-        assert checkpoints.latest_round() == 4
-        checkpoints.save(6, [state(jax.numpy.int32(6))])
+        assert not checkpoints.is_due()
     with Checkpoints(tmp_path / "a", seconds=0) as checkpoints:
-        assert checkpoints.latest_round() == 4  # less than a second has passed
+        assert checkpoints.latest_round() == 4
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), state(jax.numpy.int32(0)))
         (restored,) = checkpoints.restore(4, [shapes])
         assert restored.variables["w"].tolist() == [[4.0] * 3] * 2

@@ -79,7 +79,7 @@ def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
     if manifest["status"] == "complete":
         return "complete"
     plan, runs = manifest["plan"], manifest["runs"]
-    last = [max(folder.rounds_written(group), default=0) for group in range(len(plan))]
+    last = [max((span.last for span in folder.parts(group).spans()), default=0) for group in range(len(plan))]
     completed = sum(rounds * len(group["runs"]) for rounds, group in zip(last, plan, strict=True))
     total = sum(run["server.num_rounds"] for run in runs)
     running = any(folder.is_locked(group) for group in range(len(plan)))

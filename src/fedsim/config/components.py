@@ -21,7 +21,7 @@ def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def flatten(config: Config) -> dict[str, Any]:
     """The configuration as {dotted key: value}: the fixed keys, then the settings of its components."""
-    return {name: _fixed_value(config, name) for name in FIXED} | dict(config.settings)
+    return dict(zip(FIXED, _FIXED_VALUES(config), strict=True)) | dict(config.settings)
 
 
 def factories(config: Config) -> Sequence[Factory]:
@@ -37,11 +37,7 @@ def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
 
 _find_built_in = cache(_find)
 _COMPONENTS = attrgetter(*KINDS)
-
-
-def _fixed_value(config: Config, key: str) -> Any:
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(config, section) if section else config, name)
+_FIXED_VALUES = attrgetter(*FIXED)
 
 
 def defaults(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS, FIXED
+from fedsim.config.kinds import KINDS
 from fedsim.config.reader import Block
 from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
@@ -52,7 +53,9 @@ class Experiment:
 
     def dump(self) -> str:
         """The experiment as TOML with every key resolved; `parse` of it gives the same experiment."""
-        names = dict.fromkeys(name for values in self.points() for name in component_names(DEFAULTS | values))
+        kinds = tuple({key: values for key, values in block.items() if key in KINDS} for block in self.sweep)
+        points = replace(self, sweep=kinds).points()
+        names = dict.fromkeys(name for values in points for name in component_names(DEFAULTS | values))
         sections = {find(key, name).section for key, name in names}
         lines, section = [], ""
         for key, item in self.schema.fields.items():

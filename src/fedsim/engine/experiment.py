@@ -9,9 +9,11 @@ from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
 from fedsim.engine.resume import open_folder
+from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
+from fedsim.runs.parts import Span
 from fedsim.runs.streams import JsonLines
 from fedsim.runs.sweep import run_names
 from fedsim.runs.writer import FolderWriter
@@ -50,7 +52,7 @@ def run_plan(
         for number in range(len(plan.groups)):
             _skip_group(plan, number, observe)
         return folder
-    pending, waiting_for = list(range(len(plan.groups))), -1
+    pending, waiting_for = list(range(len(plan.groups))), None
     with BackgroundCompiler(plan.compiler) as background:
         while pending:
             locked = []  # by other processes
@@ -65,9 +67,10 @@ def run_plan(
             if locked == pending:  # no group is left to start
                 if not wait:
                     return folder
-                if locked[0] != waiting_for:
-                    waiting_for = locked[0]
-                    observe(plan.status(waiting_for, "another process works on it"))
+                status = plan.status(locked[0], folder.describe_holder(locked[0]))
+                if status != waiting_for:
+                    waiting_for = status
+                    observe(status)
                 time.sleep(POLL_SECONDS)
             pending = locked
     _complete(folder)
@@ -90,12 +93,16 @@ def _skip_group(plan: Plan, number: int, observe: Observer) -> None:
     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
 
 
-def resume_round(evaluated: Sequence[int], checkpoint: int | None, eval_every: int) -> int | None:
-    """The round of the `checkpoint` if all rows up to it are written (`evaluated` rounds); None to start over."""
-    if checkpoint is None:
-        return None
-    expected = list(range(0, checkpoint + 1, eval_every))
-    return checkpoint if list(evaluated[: len(expected)]) == expected else None
+def resume_round(written: Sequence[Span], checkpoint: int | None, eval_every: int) -> int | None:
+    """The round of the `checkpoint` if all rows up to it are `written`; None to start over."""
+    expected = 0
+    for span in written:
+        if checkpoint is None or span.first != expected:
+            return None
+        if span.last == checkpoint:
+            return checkpoint
+        expected = span.last + eval_every
+    return None
 
 
 def _run_group(
@@ -110,7 +117,7 @@ def _run_group(
     configs = plan.configs(plan.groups[number])
     with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
         eval_every = configs[0].server.eval_every
-        start = resume_round(folder.rounds_written(number), checkpoints.latest_round(), eval_every)
+        start = resume_round(folder.parts(number).spans(), checkpoints.latest_round(), eval_every)
         # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
         observe = _broadcast([*observers, FolderWriter(folder, checkpoints)])
         observe(plan.status(number, "compiling"))
@@ -138,8 +145,10 @@ def _complete(folder: RunFolder) -> None:
         manifest = folder.read_manifest()
         if manifest["status"] == "complete":
             return
+        entries = [entry for number in range(len(manifest["plan"])) if (entry := folder.read_finished(number))]
+        if len(entries) < len(manifest["plan"]):
+            raise RunFolderError(f"{folder.path}: rows have disappeared since they were written; run it again")
         folder.join_parts(manifest["runs"])
-        entries = [folder.read_finished(number) or {} for number in range(len(manifest["plan"]))]
         totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
         resumed = {RESUMED: any(entry.get(RESUMED) for entry in entries)}
         folder.write_manifest(manifest | {"status": "complete"} | totals | resumed)

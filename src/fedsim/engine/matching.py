@@ -18,6 +18,7 @@ from fedsim.engine.plan import Plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.differences import find_differences
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.sweep import split_common
 
 ROUNDS = "server.num_rounds"
 OR_ELSE = "choose another --out, or add --force to start over"
@@ -29,12 +30,15 @@ def match_runs(folder: RunFolder, manifest: Manifest, plan: Plan, extend: bool) 
 
     Without `extend` these are all runs of the plan, with the same rounds. Raises `RunFolderError` if they are not.
     """
+    before = manifest["runs"]
+    _, different = split_common([*before, *map(flatten, plan.runs)])
+    keys = list(map(_key, different))
     positions_of: dict[str, dict[int, int]] = {}  # by rounds, of runs that are equal except for these
-    for position, config in enumerate(plan.runs):
-        positions_of.setdefault(_key(flatten(config)), {})[config.server.num_rounds] = position
+    for position, (config, key) in enumerate(zip(plan.runs, keys[len(before) :], strict=True)):
+        positions_of.setdefault(key, {})[config.server.num_rounds] = position
     positions: dict[int, int] = {}  # to rounds in the folder
-    for run in manifest["runs"]:
-        by_rounds = positions_of.get(_key(run), {})
+    for run, key in zip(before, keys, strict=False):
+        by_rounds = positions_of.get(key, {})
         rounds = run[ROUNDS] if run[ROUNDS] in by_rounds else max(by_rounds, default=-1)
         if rounds >= run[ROUNDS]:
             positions[by_rounds[rounds]] = run[ROUNDS]

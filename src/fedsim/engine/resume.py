@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedsim.config.components import defaults
+from fedsim.config.kinds import KINDS
 from fedsim.engine.manifest import ENVIRONMENT, Manifest, dump_groups, make_manifest, read_groups
 from fedsim.engine.matching import OR_ELSE, groups_to_extend, list_changes, match_runs
 from fedsim.engine.plan import Plan, fit_layouts, with_completed_first
@@ -74,8 +75,9 @@ def resume(
 
 def _check_idle(folder: RunFolder, manifest: Manifest) -> None:
     """Raises `RunFolderError` if a process works on a group of the manifest."""
-    if any(folder.is_locked(number) for number in range(len(manifest["plan"]))):
-        raise RunFolderError(f"{folder.path}: another process works on it; stop that first")
+    for number in range(len(manifest["plan"])):
+        if folder.is_locked(number):
+            raise RunFolderError(f"{folder.path}: {folder.describe_holder(number)}; stop that first")
 
 
 def _check_unchanged(folder: RunFolder, manifest: Manifest, current: Manifest) -> None:
@@ -109,11 +111,15 @@ def _check_environment(folder: RunFolder, before: Manifest, now: Manifest, is_co
 
 def _with_new_keys(manifest: Manifest) -> Manifest:
     """The manifest with the keys that were added to fedsim after it was written, at their defaults."""
+    defaults_of: dict[str, dict[str, Any]] = {}  # by the components of a run
 
-    def defaults_of(run: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return json.loads(json.dumps(defaults(run)))
-        except ConfigError:  # it names a plug-in that no longer exists, so it matches no run
-            return {}
+    def with_defaults(run: dict[str, Any]) -> dict[str, Any]:
+        names = repr([run.get(key) for key in KINDS])
+        if names not in defaults_of:
+            try:
+                defaults_of[names] = json.loads(json.dumps(defaults(run)))
+            except ConfigError:  # it names a plug-in that no longer exists, so it matches no run
+                defaults_of[names] = {}
+        return defaults_of[names] | run
 
-    return manifest | {"runs": [defaults_of(run) | run for run in manifest["runs"]]}
+    return manifest | {"runs": [with_defaults(run) for run in manifest["runs"]]}

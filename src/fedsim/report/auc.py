@@ -13,8 +13,8 @@ def weight_auc(clients: pa.Table) -> float | None:
     The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
     corrupted one's (area under the ROC curve; 1/2: not at all). None where either kind is missing.
     """
-    from sklearn.metrics import roc_auc_score
-
+    if not len(clients):
+        return None
     part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["num_examples"], 0)))
     rounds, num_examples, weight = (part[name].to_numpy() for name in ("round", "num_examples", "weight"))
     if len(rounds) == 0:
@@ -26,7 +26,18 @@ def weight_auc(clients: pa.Table) -> float | None:
     benign = ~part["corrupted"].to_numpy()[late]
     if benign.all() or not benign.any():
         return None
-    return float(roc_auc_score(benign, np.round(weight / fedavg, 5)[late]))
+    return roc_auc(benign, np.round(weight / fedavg, 5)[late])
+
+
+def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the ROC curve: Mann and Whitney's U, from the mean ranks of equal scores, over all pairs.
+
+    scikit-learn's function takes ten milliseconds for a few hundred numbers, which are many seconds for a large sweep.
+    """
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    return float((ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative))
 
 
 def by_run(clients: pa.Table, num_runs: int) -> list[pa.Table]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import METRICS
 from fedsim.report.results import Results, Setting, SettingKey
-from fedsim.report.swept_values import Run, configuration, data_set, identity, swept_values, with_labels
+from fedsim.report.swept_values import Run, configuration, data_set, identities, swept_values, with_labels
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 
@@ -25,6 +26,8 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations.
     """
     manifests = tuple(folder.read_manifest() for folder in folders)
+    configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
+    identity = iter(identities(list(chain.from_iterable(configurations))))
     positions: dict[tuple[Any, ...], int] = {}  # of each run, by its identity
     runs: list[Run] = []
     sources: list[tuple[int, int]] = []
@@ -33,7 +36,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
         table = read_rows("rounds").select(ROUNDS.names)
-        missing = set(range(len(manifest["runs"]))) - set(table["run"].to_pylist())
+        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique().to_pylist())
         if missing and is_complete:
             raise RunFolderError(
                 f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
@@ -42,8 +45,9 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
             incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
             num_missing += len(missing)
         new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is left out
-        for run, config in enumerate(map(configuration, manifest["runs"])):
-            if run not in missing and positions.setdefault(identity(config), len(runs)) == len(runs):
+        for run, config in enumerate(configurations[position]):
+            key = next(identity)
+            if run not in missing and positions.setdefault(key, len(runs)) == len(runs):
                 new[run] = len(runs)
                 runs.append(config)
                 sources.append((position, run))
@@ -51,6 +55,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         clients.append(_renumber(read_rows("clients").select(CLIENTS.names), new))
     table = pa.concat_tables(rounds)
     rows = {name: table[name].to_numpy() for name in table.column_names}
+    rows |= {metric.column: rows[metric.column].astype(float) for metric in METRICS}
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
     settings = [_with_final(setting, final) for setting in _make_settings(runs, rows)]
@@ -97,6 +102,8 @@ def _with_final(setting: Setting, final: Final) -> Setting:
 
 def _renumber(table: pa.Table, new: np.ndarray) -> pa.Table:
     """Rows with `run` replaced by `new[run]`, without those where that is -1."""
+    if np.array_equal(new, np.arange(len(new))):
+        return table
     run = new[table["run"].to_numpy()]
     table = table.set_column(0, table.schema.field("run"), pa.array(run, pa.int32()))
     return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
@@ -115,15 +122,15 @@ def _make_settings(runs: Sequence[Run], rows: Rows) -> list[Setting]:
 
 
 def _make_setting(key: SettingKey, runs: list[int], rows: Rows, edges: np.ndarray) -> Setting:
-    number = min(edges[run + 1] - edges[run] for run in runs)  # the same for all if they are complete
-    slices = [slice(edges[run], edges[run] + number) for run in runs]
-    stack = lambda name: np.stack([rows[name][part].astype(float) for part in slices])
-    measurements: dict[str, Any] = {metric.name: stack(metric.column) for metric in METRICS}
+    first = edges[runs]
+    number = (edges[np.asarray(runs) + 1] - first).min()  # the same for all if they are complete
+    positions = first[:, None] + np.arange(number)
+    measurements: dict[str, Any] = {metric.name: rows[metric.column][positions] for metric in METRICS}
     return Setting(
         **vars(key),
-        seeds=tuple(int(rows["seed"][part.start]) for part in slices),
+        seeds=tuple(rows["seed"][first].tolist()),
         runs=tuple(runs),
-        rounds=rows["round"][slices[0]],
-        diverged=stack("diverged").astype(bool),
+        rounds=rows["round"][positions[0]],
+        diverged=rows["diverged"][positions],
         **measurements,
     )

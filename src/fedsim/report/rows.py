@@ -54,9 +54,10 @@ def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
     pairs = list(named)
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    values = list(dict.fromkeys(setting.swept_values for setting, _ in pairs))
+    different = dict.fromkeys(setting.swept_values for setting, _ in pairs)
+    positions = {values: position for position, values in enumerate(different)}
     first: dict[str, tuple[int, int, float]] = {}
     for setting, name in pairs:
-        order = rank.get(setting.aggregator, len(known)), values.index(setting.swept_values), setting.lam or 0.0
+        order = rank.get(setting.aggregator, len(known)), positions[setting.swept_values], setting.lam or 0.0
         first.setdefault(name, order)
     return sorted(first, key=lambda name: first[name])

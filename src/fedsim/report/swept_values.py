@@ -8,7 +8,7 @@ from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
 from fedsim.report.names import labels
-from fedsim.runs.sweep import lam_key, varying_keys
+from fedsim.runs.sweep import lam_key, split_common, varying_keys
 
 Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
 SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
@@ -24,21 +24,27 @@ DATA_FROM_PATH = ("leaf", "arrays")  # data sets that are named after their file
 
 def configuration(run: Run) -> Run:
     """A run of a manifest with every fixed key, and tuples instead of lists, so that values can be compared."""
-    return {key: _hashable(value) for key, value in (DEFAULTS | run).items()}
+    run = DEFAULTS | run
+    return run | {key: _hashable(value) for key, value in run.items() if isinstance(value, list)}
 
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
-def identity(run: Run) -> tuple[Any, ...]:
-    """Equal for two runs that give the same results."""
-    return tuple((key, value) for key, value in sorted(run.items()) if key not in IGNORED)
+def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
+    """For each run its keys that not all of them share; equal for two that give the same results."""
+    _, different = split_common(runs)
+    return [tuple((key, value) for key, value in sorted(run.items()) if key not in IGNORED) for run in different]
 
 
 def with_labels(runs: Sequence[Run]) -> list[Run]:
     """The runs with the names of factories as they are shown (`names.labels`)."""
-    shown = labels(name for run in runs for _, name in component_names(run))
+    components = {tuple(run[key] for key in KINDS) for run in runs}
+    names = [name for values in components for _, name in component_names(dict(zip(KINDS, values, strict=True)))]
+    shown = labels(names)
+    if all(name == label for name, label in shown.items()):
+        return list(runs)
     label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
     return [run | {key: label(run[key]) for key in KINDS} for run in runs]
 
@@ -53,20 +59,21 @@ def data_set(run: Run) -> str:
 
 def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
     """For each run, the keys that apply to it and vary among the runs of its data set, with their values."""
-    applied = [{key: run[key] for key in run if key not in IGNORED and applies(key, run)} for run in runs]
+    names = list(map(data_set, runs))
+    candidates = [key for key in varying_keys(runs) if key not in (*IGNORED, *SETTING_KEYS)]
+    applied = [{key: run[key] for key in candidates if applies(key, run)} for run in runs]
     by_data: dict[str, list[Run]] = {}
-    for run, applied_values in zip(runs, applied, strict=True):
-        by_data.setdefault(data_set(run), []).append(applied_values)
-    varying = {data: {*varying_keys(data_runs)} - {*SETTING_KEYS} for data, data_runs in by_data.items()}
-    order = dict.fromkeys(key for run in runs for key in run)
+    for name, applied_values in zip(names, applied, strict=True):
+        by_data.setdefault(name, []).append(applied_values)
+    varying = {name: {*varying_keys(data_runs)} for name, data_runs in by_data.items()}
 
-    def is_shown(key: str, run: Run) -> bool:
+    def is_shown(key: str, run: Run, name: str) -> bool:
         is_lam = key == lam_key(run) and isinstance(run[key], int | float)
-        return key in varying[data_set(run)] and not is_lam and not is_shared_f(key, run)
+        return key in varying[name] and not is_lam and not is_shared_f(key, run)
 
     return [
-        tuple((key, applied_values[key]) for key in order if key in applied_values and is_shown(key, run))
-        for run, applied_values in zip(runs, applied, strict=True)
+        tuple((key, value) for key, value in applied_values.items() if is_shown(key, run, name))
+        for run, name, applied_values in zip(runs, names, applied, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,18 +17,21 @@ from fedsim.errors import RunFolderError
 class Checkpoints:
     """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
-    A context manager, which waits at its end until everything is written. Methods raise `RunFolderError` if files are
-    broken or cannot be written.
+    A context manager, which waits at its end until everything is written. Orbax, which takes seconds to import, is
+    first used for a checkpoint; short groups have none. Methods raise `RunFolderError` if files are broken or cannot
+    be written.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:
+        self._path, self._seconds, self._last = path, seconds, time.monotonic()
+
+    @cached_property
+    def _manager(self) -> Any:
         import orbax.checkpoint as ocp
 
-        self._ocp: Any = ocp
-        self._path, self._seconds, self._last = path, seconds, time.monotonic()
         options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True, cleanup_tmp_directories=True)
         try:
-            self._manager = ocp.CheckpointManager(path.absolute(), options=options)
+            return ocp.CheckpointManager(self._path.absolute(), options=options)
         except (OSError, ValueError) as error:
             raise self._write_error(error) from None
 
@@ -37,6 +41,8 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if "_manager" not in vars(self):
+            return
         try:
             self._manager.close()
         except (OSError, ValueError) as failure:
@@ -45,10 +51,16 @@ class Checkpoints:
 
     def latest_round(self) -> int | None:
         """The round of the checkpoint; None if there is none."""
-        return self._manager.latest_step()
+        return self._manager.latest_step() if has_checkpoint(self._path) else None
+
+    def is_due(self) -> bool:
+        """Whether `seconds` have passed since the last checkpoint, or the start."""
+        return time.monotonic() - self._last >= self._seconds
 
     def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
         """The batches' states after `round_`, with the shapes and shardings of `like`; NumPy arrays stay NumPy."""
+        import orbax.checkpoint as ocp
+
         here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
         def place(a: Any) -> Any:
@@ -61,26 +73,29 @@ class Checkpoints:
             return jax.tree.map(place, states._replace(key=key))
 
         try:
-            args = self._ocp.args.StandardRestore(list(map(template, like)))
+            args = ocp.args.StandardRestore(list(map(template, like)))
             batches = self._manager.restore(round_, args=args)
         except (OSError, ValueError, KeyError) as error:
             raise RunFolderError(f"{self._path}: broken: {error}; delete it") from None
         return [states._replace(key=jax.random.wrap_key_data(states.key)) for states in batches]
 
-    def save(self, round_: int, batches: Sequence[SimulationState], now: bool = False) -> None:
-        """Starts to write the batches' states, unless they are saved already.
+    def save(self, round_: int, batches: Sequence[SimulationState]) -> None:
+        """Starts to write the batches' states, unless they are saved already."""
+        import orbax.checkpoint as ocp
 
-        Without `now`, also unless less than `seconds` have passed.
-        """
-        is_recent = time.monotonic() - self._last < self._seconds
-        if (is_recent and not now) or self.latest_round() == round_:
+        if self._manager.latest_step() == round_:
             return
         plain = [states._replace(key=jax.random.key_data(states.key)) for states in batches]
         try:
-            self._manager.save(round_, args=self._ocp.args.StandardSave(plain))
+            self._manager.save(round_, args=ocp.args.StandardSave(plain))
         except (OSError, ValueError) as error:
             raise self._write_error(error) from None
         self._last = time.monotonic()
 
     def _write_error(self, error: Exception) -> RunFolderError:
         return RunFolderError(f"{self._path}: cannot be written: {error}")
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether the folder `path` has a checkpoint."""
+    return any(entry.name.isdigit() for entry in path.glob("*"))

@@ -1,6 +1,7 @@
 """Atomic writes: a file is written under another name and then moved into place."""
 
 import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
     Raises `RunFolderError` if that fails.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")  # other hosts have the same numbers
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         os.replace(temporary, path)
     except OSError as error:
@@ -35,17 +36,21 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool = False) -> pa.Table:
-    """The columns of `schema`, or with `extra_columns` all columns, of the table at `path`.
+    """The columns of `schema`, or with `extra_columns` all columns, of the table at `path`; null where it has none.
 
     Raises `RunFolderError`, with the `remedy`, if it is broken.
     """
     try:
-        if extra_columns:
-            schema = pa.schema([*schema, *(field for field in pq.read_schema(path) if field.name not in schema.names)])
-        return pq.read_table(path, schema=schema)
+        with pq.ParquetFile(path) as file:  # `pq.read_table` imports pandas
+            table = file.read()
+        for field in [field for field in schema if field.name not in table.column_names]:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+        extra = [field for field in table.schema if extra_columns and field.name not in schema.names]
+        schema = pa.schema([*schema, *extra])
+        return table.select(schema.names).cast(schema)
     except FileNotFoundError:
         raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; {remedy}") from None
 
 

@@ -2,10 +2,10 @@
 
 config.toml       the experiment with every key resolved; running it gives the same results
 manifest.json     status, plan (groups, widths), versions, device, seconds; written before the first row
-parts/            rows of one group between two evaluations; written once, never changed
+parts/            a folder for each group: its rows between two checkpoints; written once, never changed
 checkpoints/      states of incomplete groups; with `record.final_states` those of all groups
 groups/           a file for each complete group
-locks/            lock files of processes
+locks/            lock files of processes, and who holds them
 log/              the rows as JSON lines, a file for each group, written while it runs
 tensorboard/, slurm/   on request
 models/           a model for each run, with `record.models`
@@ -31,12 +31,14 @@ import pyarrow as pa
 
 from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
+from fedsim.runs.checkpoints import has_checkpoint
 from fedsim.runs.files import read_arrays, read_table, write_arrays, write_atomically, write_table
-from fedsim.runs.locks import lock
-from fedsim.runs.schemas import SCHEMAS, Tables
+from fedsim.runs.locks import describe_holder, is_locked, lock
+from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
+from fedsim.runs.parts import Parts
+from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
-MANIFEST_KEYS = {"status", "config", "runs", "plan", "versions", "device"}
 SECONDS = ("seconds_compiling", "seconds_running")  # of a group, and their sums in the manifest
 RESUMED = "resumed"  # in the manifest: its seconds lack those before a checkpoint from which a group resumed
 
@@ -68,10 +70,10 @@ class RunFolder:
         an interruption leaves results of the old manifest, or none.
         """
         self.make_directory()
-        for name in ("groups", "checkpoints", "models", "data", "log", "tensorboard"):
+        for name in ("groups", "checkpoints", "parts", "models", "data", "log", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
         tables = ("summary.csv", "paired.csv", "ranks.csv", "choices.csv", "table.*", "worst.*", "paper.md")
-        for pattern in ("parts/*.parquet", "*.parquet", *tables, "figures/*.png", "figures/*.pdf"):
+        for pattern in ("*.parquet", *tables, "figures/*.png", "figures/*.pdf"):
             for path in self.path.glob(pattern):
                 path.unlink()
         self.write_manifest(manifest)
@@ -81,37 +83,29 @@ class RunFolder:
         return lock(self.path / "locks" / "folder.lock", wait=True)
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest. Raises `RunFolderError` if there is none or it is broken."""
-        path = self.path / "manifest.json"
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except NotADirectoryError:
-            raise RunFolderError(f"{self.path}: must be a run folder, got a file") from None
-        except FileNotFoundError:
-            raise RunFolderError(f"{self.path}: must be a run folder, but has no manifest.json") from None
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path}: broken: {error}") from None
-        if not isinstance(manifest, dict) or not manifest.keys() >= MANIFEST_KEYS or not manifest["runs"]:
-            raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
-        planned = sorted(run for group in manifest["plan"] or () for run in group.get("runs", ()))
-        if planned and planned != list(range(len(manifest["runs"]))):
-            what = f"{len(manifest['runs'])} runs, but {len(planned)} are in its plan"
-            raise RunFolderError(f"{path}: broken: {what}; run its config.toml again with --force")
-        return manifest
+        """The manifest, each of its runs with all keys. Raises `RunFolderError` if there is none or it is broken."""
+        return read_manifest(self.path)
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        self.write_text("manifest.json", json.dumps(manifest, indent=2) + "\n")
+        """Writes the manifest."""
+        self.write_text(MANIFEST, format_manifest(manifest))
 
     # Groups
 
     def lock_group(self, group: int) -> AbstractContextManager[bool]:
         """Whether this process holds the lock of `group` until the end of the block."""
-        return lock(self.path / "locks" / f"{group:05}.lock")
+        return lock(self._lock_file(group))
 
     def is_locked(self, group: int) -> bool:
         """Whether a process runs `group`."""
-        with self.lock_group(group) as is_acquired:
-            return not is_acquired
+        return is_locked(self._lock_file(group))
+
+    def describe_holder(self, group: int) -> str:
+        """Which process holds the lock of `group`, in words."""
+        return describe_holder(self._lock_file(group))
+
+    def _lock_file(self, group: int) -> Path:
+        return self.path / "locks" / f"{group:05}.lock"
 
     def checkpoints(self, group: int) -> Path:
         """The folder of a group's checkpoints."""
@@ -119,11 +113,11 @@ class RunFolder:
 
     def has_checkpoint(self, group: int) -> bool:
         """Whether there are states from which to resume."""
-        return any(path.name.isdigit() for path in self.checkpoints(group).glob("*"))
+        return has_checkpoint(self.checkpoints(group))
 
     def mark_finished(self, group: int, seconds: dict[str, float], keep_states: bool = False) -> None:
         """Marks a group as complete; deletes its checkpoints unless `keep_states`."""
-        entry = seconds | {"num_parts": self._count_parts(group)}
+        entry = seconds | {"num_parts": self.parts(group).count()}
         self.write_text(self._group_file(group), json.dumps(entry, indent=2) + "\n")
         if not keep_states:
             shutil.rmtree(self.checkpoints(group), ignore_errors=True)
@@ -142,36 +136,13 @@ class RunFolder:
             entry: dict[str, float] = json.loads((self.path / self._group_file(group)).read_text())
         except (OSError, ValueError):
             return None
-        return entry if entry.get("num_parts") == self._count_parts(group) else None
+        return entry if entry.get("num_parts") == self.parts(group).count() else None
 
     # Rows
 
-    @property
-    def parts(self) -> Path:
-        """The folder of the rows of single chunks."""
-        return self.path / "parts"
-
-    def write_part(self, group: int, round_: int, tables: Tables) -> None:
-        """Writes the new rows of a group up to `round_`."""
-        for kind, columns in tables.items():
-            schema = SCHEMAS[kind]
-            fields = [pa.array(columns[f.name], f.type, from_pandas=True) for f in schema]  # NaN becomes null
-            write_table(self.parts / f"{group:05}-{round_:08}-{kind}.parquet", pa.table(fields, schema=schema))
-
-    def rounds_written(self, group: int) -> list[int]:
-        """The evaluated rounds of which a group has rows."""
-        return sorted(int(path.name.split("-")[1]) for path in self.parts.glob(f"{group:05}-*-rounds.parquet"))
-
-    def delete_parts(self, group: int, after: int = -1) -> None:
-        """Deletes a group's rows of the rounds after `after`, and incomplete files of a killed process."""
-        for path in self.parts.glob(f"{group:05}-*.parquet"):
-            if int(path.name.split("-")[1]) > after:
-                path.unlink()
-        for path in self.parts.glob(f".{group:05}-*"):
-            path.unlink()
-
-    def _count_parts(self, group: int) -> int:
-        return len(list(self.parts.glob(f"{group:05}-*.parquet")))
+    def parts(self, group: int) -> Parts:
+        """The rows of a group."""
+        return Parts(self.path / "parts" / f"{group:05}")
 
     def join_parts(self, runs: Sequence[Mapping[str, Any]] = ()) -> None:
         """Joins the parts into one table of each kind, ordered by run, round and client, with the swept keys."""
@@ -180,8 +151,8 @@ class RunFolder:
 
     def read_parts(self, kind: str) -> pa.Table:
         """The rows of "rounds", "clients" or "info" in parts, ordered."""
-        schema, remedy = SCHEMAS[kind], "delete it and run again, which reruns its group"
-        tables = [read_table(path, schema, remedy) for path in sorted(self.parts.glob(f"*-{kind}.parquet"))]
+        schema, groups = SCHEMAS[kind], sorted((self.path / "parts").glob("[0-9]*"))
+        tables = [table for path in groups for table in Parts(path).read(kind)]
         keys = [(name, "ascending") for name in ("run", "round", "client_id", "name") if name in schema.names]
         return pa.concat_tables(tables or [schema.empty_table()]).sort_by(keys)
 

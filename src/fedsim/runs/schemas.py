@@ -51,3 +51,9 @@ INFO = pa.schema(
 SCHEMAS = {"rounds": ROUNDS, "clients": CLIENTS, "info": INFO}
 Columns = dict[str, Any]
 Tables = dict[str, Columns]  # by the table's name
+
+
+def as_table(kind: str, columns: Columns) -> pa.Table:
+    """The columns of "rounds", "clients" or "info" as a table; NaN becomes null."""
+    schema = SCHEMAS[kind]
+    return pa.table([pa.array(columns[f.name], f.type, from_pandas=True) for f in schema], schema=schema)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,26 @@ MAX_CHARACTERS = 150  # of a name, which is that of a folder
 
 def varying_keys(runs: Iterable[Run]) -> list[str]:
     """The keys that have several values among the runs that have them, in the order of their first appearance."""
-    values: dict[str, set[str]] = {}
+    runs = list(runs)
+    return [key for key in dict.fromkeys(chain.from_iterable(runs)) if len(_different(runs, key)) > 1]
+
+
+def _different(runs: Sequence[Run], key: str) -> set[str]:
+    """The texts of the different values of a key; ten thousand runs share most of their values as objects."""
+    by_id = {id(value): value for value in [run[key] for run in runs if key in run]}
+    return set(map(repr, by_id.values()))
+
+
+def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The keys that all runs have with the same value, and the other keys of each run."""
+    shared = set(runs[0])
     for run in runs:
-        for key, value in run.items():
-            values.setdefault(key, set()).add(repr(value))
-    return [key for key, different in values.items() if len(different) > 1]
+        if not run.keys() >= shared:
+            shared &= run.keys()
+    shared -= set(varying_keys(runs))
+    others = dict.fromkeys(key for run in runs for key in run if key not in shared)
+    common = {key: value for key, value in runs[0].items() if key in shared}
+    return common, [{key: run[key] for key in others if key in run} for run in runs]
 
 
 def section_name(factory: str) -> str:

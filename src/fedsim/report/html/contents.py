@@ -69,11 +69,13 @@ def _settings(results: Results) -> list[dict[str, Any]]:
     """The description of each setting; its numbers are in `metrics`, in the order of the settings."""
     lengths = {tuple(rounds): position for position, rounds in enumerate(_different_rounds(results.settings))}
     names = row_names(results.settings).items()
+    scenarios = {setting.data_scenario for setting in results.settings}
+    titles = {scenario: panel_title(scenario, results.settings) for scenario in scenarios}
     rows = zip(names, commands.commands(results), commands.setting_tomls(results), strict=True)
     return [
         {
             "row": row,
-            "scenario": panel_title(setting.data_scenario, results.settings),
+            "scenario": titles[setting.data_scenario],
             "is_clean": setting.scenario.is_clean,
             "seeds": setting.seeds,
             "num_diverged": setting.num_diverged,

@@ -1,0 +1,61 @@
+"""The rows of a group while it runs: a file for each table and span of rounds, which never changes."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fedsim.runs.files import read_table, write_table
+from fedsim.runs.schemas import SCHEMAS
+
+REMEDY = "delete it and run again, which reruns its group"
+
+
+class Span(NamedTuple):
+    """Evaluations whose rows are in one file of each table."""
+
+    first: int
+    """The round of the first evaluation."""
+    last: int
+    """The round of the last one."""
+
+
+class Parts:
+    """The rows of one group, in the folder `path` as <first round>-<last round>-<table>.parquet.
+
+    Methods raise `RunFolderError` if files are broken or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, span: Span, tables: Mapping[str, pa.Table]) -> None:
+        """Writes the rows of a span; "rounds" come last, so that `spans` has only those of which all is written."""
+        for kind in sorted(tables):
+            write_table(self.path / f"{span.first:08}-{span.last:08}-{kind}.parquet", tables[kind])
+
+    def spans(self) -> list[Span]:
+        """The spans that are written, in order."""
+        return sorted(span for span, _ in self._files("rounds"))
+
+    def delete(self, after: int = -1) -> None:
+        """Deletes rows of rounds after `after`, and incomplete files of a killed process."""
+        for span, path in self._files():
+            if span.last > after:
+                path.unlink()
+        for path in self.path.glob(".*.parquet.*"):
+            path.unlink()
+
+    def count(self) -> int:
+        """The number of files."""
+        return sum(1 for _ in self._files())
+
+    def read(self, kind: str) -> list[pa.Table]:
+        """The rows of "rounds", "clients" or "info", file by file."""
+        return [read_table(path, SCHEMAS[kind], REMEDY) for _, path in sorted(self._files(kind))]
+
+    def _files(self, kind: str = "*") -> Iterator[tuple[Span, Path]]:
+        for path in self.path.glob(f"[0-9]*-{kind}.parquet"):
+            first, last, _ = path.name.split("-")
+            yield Span(int(first), int(last)), path
