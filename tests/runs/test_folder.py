@@ -300,7 +300,7 @@ def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(folder, monkeypatch)
 
     def evaluate(round_, due=False):
         checkpoints.due = due
-        writer(Evaluated(0, round_, rounds(7, round_), 2, ()))
+        writer(Evaluated(0, round_, rounds(7, round_), 2, tuple))
         return folder.parts(0).spans()
 
     assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
