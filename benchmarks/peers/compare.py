@@ -37,8 +37,8 @@ import workloads
 
 import fedsim
 from fedsim.core.client import num_batches
-from fedsim.core.local import random_order
 from fedsim.core.keys import RoundKeys
+from fedsim.core.local import random_order
 
 HERE = Path(__file__).resolve().parent
 TOLERANCE = 1e-3  # of the length of round 0's update

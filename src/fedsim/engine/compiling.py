@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
-from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
+from fedsim.core.types import Array, ClientData, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.devices import compiler_options
@@ -64,6 +64,17 @@ class DeviceInputs(NamedTuple):
         for start in range(completed, total, max_rounds):
             for runs in self.batches:
                 yield Segment(min(max_rounds, total - start), self.shared, runs)
+
+    def run(
+        self, executables: "Executables", batch: int, states: SimulationState, segment: Segment, num_rounds: Array
+    ) -> tuple[SimulationState, RoundRecord]:
+        """Runs the `num_rounds` [] rounds of a segment of a batch; returns its states and records [B, rounds, ...]."""
+        if self.client_states is None:
+            return executables.chunk(states, segment.shared, segment.runs, num_rounds)
+        states = states._replace(client_states=self.client_states[batch].load(segment.client_ids))
+        states, records = executables.chunk(states, segment.shared, segment.runs, num_rounds)
+        self.client_states[batch].store(segment.client_ids, states.client_states)
+        return states, records
 
     def initial_states(self, executables: "Executables") -> list[SimulationState]:
         """The states [B] of each batch before the first round."""

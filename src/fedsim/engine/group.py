@@ -1,7 +1,6 @@
 """Runs one group of runs: memory, chunks of rounds, evaluation, rows."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
@@ -10,11 +9,9 @@ import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory
-from fedsim.engine.client_states import ClientStates
 from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
-from fedsim.engine.streaming import Segment
 from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
@@ -79,34 +76,17 @@ class GroupRun:
                 num_rounds = min(self._compiler.max_rounds, total - completed)
                 on_device = []
                 for batch in batches:
-                    on_host = inputs.client_states[batch] if inputs.client_states else None
-                    states[batch], records = self._run_chunk(executables, segments, states[batch], on_host, num_rounds)
+                    records, rounds_left = [], num_rounds
+                    while rounds_left:
+                        segment = next(segments)
+                        number = self._compiler.place_number(segment.num_rounds)
+                        states[batch], record = inputs.run(executables, batch, states[batch], segment, number)
+                        records.append((record, segment.num_rounds))
+                        rounds_left -= segment.num_rounds
                     on_device.append(records)
                 completed += num_rounds
                 self._evaluate(executables, inputs, completed, states, self._own_records(on_device))
         return states
-
-    def _run_chunk(
-        self,
-        executables: Executables,
-        segments: Iterator[Segment],
-        states: SimulationState,
-        client_states: ClientStates | None,
-        num_rounds: int,
-    ) -> tuple[SimulationState, list[tuple[RoundRecord, int]]]:
-        """Runs `num_rounds` rounds of a batch; returns its states and, of each segment, records and rounds."""
-        records = []
-        while num_rounds:
-            segment = next(segments)
-            number = self._compiler.place_number(segment.num_rounds)
-            if client_states is not None:
-                states = states._replace(client_states=client_states.load(segment.client_ids))
-            states, record = executables.chunk(states, segment.shared, segment.runs, number)
-            if client_states is not None:
-                client_states.store(segment.client_ids, states.client_states)
-            records.append((record, segment.num_rounds))
-            num_rounds -= segment.num_rounds
-        return states, records
 
     def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
