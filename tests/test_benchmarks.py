@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "sweep", "targets"]
+SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "run_folders", "sweep", "targets"]
 SCRIPTS += ["peers/compare", "peers/byzfl_grid"]
 KEYS = {
     "command",
