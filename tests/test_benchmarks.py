@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "run_folders", "sweep", "targets"]
-SCRIPTS += ["peers/compare", "peers/byzfl_grid"]
+SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "sweep", "targets"]
+SCRIPTS += ["run_folders", "peers/compare", "peers/byzfl_grid"]
 KEYS = {
     "command",
     "versions",
