@@ -7,8 +7,8 @@
 `plan` resolves, checks and groups the runs; `open` makes the folder; `run` computes all rounds, with compiling;
 `complete` joins the rows; `reopen` opens the complete folder again; `show` is the command `fedsim show`, as a process;
 `report` writes all tables and figures; `html` the interactive page; `browser` is how long Chromium takes to show that
-(null without chromium, chromedriver and selenium). `cpu_seconds` are those of all threads and of the command; other work
-on the machine changes them less. With `--keep`, folders that are there already are not computed again.
+(null without chromium, chromedriver and selenium). `cpu_seconds` are those of all threads and of the command, which
+other work on the machine changes less. With `--keep`, folders that are there already are not computed again.
 """
 
 import os
