@@ -7,9 +7,11 @@
 `plan` resolves, checks and groups the runs; `open` makes the folder; `run` computes all rounds, with compiling;
 `complete` joins the rows; `reopen` opens the complete folder again; `show` is the command `fedsim show`, as a process;
 `report` writes all tables and figures; `html` the interactive page; `browser` is how long Chromium takes to show that
-(null without chromium, chromedriver and selenium).
+(null without chromium, chromedriver and selenium). `cpu_seconds` are those of all threads and of the command, which
+other work on the machine changes less. With `--keep`, folders that are there already are not computed again.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -94,13 +96,14 @@ def main() -> None:
 
 def measure_sweep(text: str, folder: RunFolder) -> dict[str, Any]:
     """Seconds of each part of the sweep in TOML `text`, numbers of runs and groups, and sizes of files."""
-    seconds: dict[str, float | None] = {}
+    seconds: dict[str, Any] = {}
+    cpu_seconds: dict[str, float] = {}
 
     def timed(part: str, function: Callable[..., Value]) -> Callable[..., Value]:
         def call(*arguments: Any, **options: Any) -> Value:
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), sum(os.times()[:4])
             result = function(*arguments, **options)
-            seconds[part] = time.perf_counter() - started
+            seconds[part], cpu_seconds[part] = time.perf_counter() - started, sum(os.times()[:4]) - cpu
             return result
 
         return call
@@ -111,7 +114,8 @@ def measure_sweep(text: str, folder: RunFolder) -> dict[str, Any]:
     experiment.open_folder, experiment._complete = timed("open", open_folder), timed("complete", complete)
     timed("run", run_plan)(plan, folder.path)
     experiment.open_folder, experiment._complete = open_folder, complete
-    seconds["run"] = (seconds["run"] or 0.0) - (seconds["open"] or 0.0) - (seconds["complete"] or 0.0)
+    for numbers in (seconds, cpu_seconds):
+        numbers["run"] -= numbers["open"] + numbers.get("complete", 0.0)
     compiling = folder.read_manifest()["seconds_compiling"]
     timed("reopen", run_plan)(plan, folder.path)
     timed("show", subprocess.run)([sys.executable, "-m", "fedsim", "show", folder.path], check=True, stdout=sys.stderr)
@@ -123,6 +127,7 @@ def measure_sweep(text: str, folder: RunFolder) -> dict[str, Any]:
         "runs": len(plan.runs),
         "groups": len(plan.groups),
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "seconds_compiling": compiling,
         "files": len(files),
         "manifest_bytes": (folder.path / "manifest.json").stat().st_size,

@@ -13,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = ["accelerator", "hotspots", "population", "ragged", "resume", "round", "rules", "sweep", "targets"]
-SCRIPTS += ["peers/compare", "peers/byzfl_grid"]
+SCRIPTS += ["run_folders", "peers/compare", "peers/byzfl_grid"]
 KEYS = {
     "command",
     "versions",

@@ -21,15 +21,18 @@ class FolderWriter:
     def __init__(self, folder: RunFolder, checkpoints: Checkpoints) -> None:
         self._folder, self._checkpoints = folder, checkpoints
         self._waiting: list[tuple[int, dict[str, pa.Table]]] = []  # round and new rows of each evaluation
+        self._num_bytes = 0  # of these
 
     def __call__(self, event: Event) -> None:
         match event:
             case GroupStarted(group, after):
                 self._folder.parts(group).delete(after)
             case Evaluated(group, round_, tables, states=states):
-                self._waiting.append((round_, {kind: as_table(kind, tables[kind]) for kind in tables}))
+                new = {kind: as_table(kind, tables[kind]) for kind in tables}
+                self._waiting.append((round_, new))
+                self._num_bytes += sum(table.nbytes for table in new.values())
                 is_due = states is not None and round_ > 0 and self._checkpoints.is_due()
-                if is_due or states is None or self._num_bytes() > MAX_BYTES:
+                if is_due or states is None or self._num_bytes > MAX_BYTES:
                     self._flush(self._folder.parts(group))
                 if is_due and states is not None:
                     self._checkpoints.save(round_, states())
@@ -42,9 +45,6 @@ class FolderWriter:
             case GroupFinished(group):
                 self._flush(self._folder.parts(group))
 
-    def _num_bytes(self) -> int:
-        return sum(table.nbytes for _, tables in self._waiting for table in tables.values())
-
     def _flush(self, parts: Parts) -> None:
         """Writes the rows that wait."""
         if not self._waiting:
@@ -54,3 +54,4 @@ class FolderWriter:
         joined = {kind: pa.concat_tables([tables[kind] for tables in evaluations if kind in tables]) for kind in kinds}
         parts.write(Span(rounds[0], rounds[-1]), joined)
         self._waiting.clear()
+        self._num_bytes = 0
