@@ -11,6 +11,7 @@ import numpy as np
 
 from fedsim.config.schema import DataConfig
 from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.portions import empty, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
@@ -80,19 +81,11 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
             f"data.test_fraction: must be left out for {raw.name}, whose test examples belong to no clients, got "
             f"{config.test_fraction}"
         )
-    test_ids = np.full(len(raw.y_test), NO_CLIENT) if raw.test_client_ids is None else raw.test_client_ids
+    test_ids = raw.test_client_ids
+    if test_ids is None:
+        test_ids = np.full(len(raw.y_test), NO_CLIENT, np.int32)
     client_ids = np.concatenate([raw.client_ids, test_ids])
-    if needs_split:
-        train, test = _split(raw, client_ids, config, rng)
-    else:
-        train, test = (
-            _draw_clients(raw.name, _make_pools(raw.client_ids), config, rng),
-            _make_pools(test_ids, len(raw.y)),
-        )
-        if config.sample_clients is not None or config.sample_fraction < 1:
-            test = {client: pool for client, pool in test.items() if client in train or client == NO_CLIENT}
-    selected = _concatenate(train, config.max_examples)
-    selected_test = _concatenate(test, config.max_test_examples)
+    selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
         raise DataError(f"{raw.name}: no client is left; raise data.sample_fraction or lower data.test_fraction")
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
@@ -105,6 +98,21 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         y_test=take(raw.y, raw.y_test, selected_test),
         test_client_ids=None if np.any(client_ids[selected_test] == NO_CLIENT) else client_ids[selected_test],
     )
+
+
+def _select(
+    raw: RawDataset, client_ids: np.ndarray, needs_split: bool, config: DataConfig, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the selected training and test examples, client by client."""
+    if needs_split:
+        train, test = _split(raw, client_ids, config, rng)
+    else:
+        num_train = len(raw.y)
+        train = _draw_clients(raw.name, _make_pools(client_ids[:num_train]), config, rng)
+        test = _make_pools(client_ids[num_train:], num_train)
+        if config.sample_clients is not None or config.sample_fraction < 1:
+            test = {client: pool for client, pool in test.items() if client in train or client == NO_CLIENT}
+    return _concatenate(train, config.max_examples), _concatenate(test, config.max_test_examples)
 
 
 def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
@@ -170,8 +178,9 @@ def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:
 
 def _take(train: np.ndarray, test: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The elements at `positions` of `train` followed by `test`, without concatenating them."""
-    result = np.empty((len(positions), *train.shape[1:]), train.dtype)
-    is_test = positions >= len(train)
-    result[~is_test] = train[positions[~is_test]]
-    result[is_test] = test[positions[is_test] - len(train)]
+    result = empty((len(positions), *train.shape[1:]), train.dtype)
+    for portion in portions(result):
+        is_test, part = positions[portion] >= len(train), result[portion]
+        part[~is_test] = train[positions[portion][~is_test]]
+        part[is_test] = test[positions[portion][is_test] - len(train)]
     return result
