@@ -88,4 +88,6 @@ def renumber(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         distinct, numbers = np.unique(ids, return_inverse=True)
         return distinct, numbers
     is_first = np.concatenate([[True], ids[1:] != ids[:-1]])
-    return ids[is_first], np.cumsum(is_first) - 1
+    numbers = np.cumsum(is_first, dtype=np.min_scalar_type(-len(ids)))
+    numbers -= 1
+    return ids[is_first], numbers

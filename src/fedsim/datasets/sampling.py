@@ -84,7 +84,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     test_ids = raw.test_client_ids
     if test_ids is None:
         test_ids = np.full(len(raw.y_test), NO_CLIENT, np.int32)
-    client_ids = np.concatenate([raw.client_ids, test_ids])
+    client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
         raise DataError(f"{raw.name}: no client is left; raise data.sample_fraction or lower data.test_fraction")
@@ -117,9 +117,12 @@ def _select(
 
 def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
     """The positions of each client's examples, counted from `first`."""
+    if len(client_ids) == 0:
+        return {}
     order = np.argsort(client_ids, kind="stable")
     clients, starts = np.unique(client_ids[order], return_index=True)
-    return dict(zip(clients.tolist(), np.split(order + first, starts[1:]), strict=True)) if len(client_ids) else {}
+    order = (order + first).astype(np.min_scalar_type(-(first + len(order))))  # as short as possible: there may be many
+    return dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
 
 
 def _draw_clients(name: str, pools: Pools, config: DataConfig, rng: np.random.Generator) -> Pools:
@@ -156,8 +159,8 @@ def _split(
     for client, pool in sorted(_draw_clients(raw.name, pools, config, rng).items()):
         if is_large_enough(pool):  # the last client may be truncated
             order = pool if gap else rng.permutation(pool)
-            train[client] = np.sort(order[: num_train(pool)])
-            test[client] = np.sort(order[num_train(pool) + gap :])
+            parts = order[: num_train(pool)], order[num_train(pool) + gap :]
+            train[client], test[client] = parts if gap else map(np.sort, parts)
     return train, test
 
 
