@@ -95,11 +95,9 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
                 raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
                 yield user, _convert_inputs(x), _convert_labels(y)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: broken: {error}") from None
     except msgspec.ValidationError as error:
         raise DataError(f"{path}: not in LEAF's format: {error}") from None
-    except msgspec.DecodeError as error:
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise DataError(f"{path}: broken: {error}") from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else repr(error)

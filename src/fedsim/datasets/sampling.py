@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsim.config.schema import DataConfig
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.portions import empty, portions
+from fedsim.datasets.portions import empty, index_type, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
@@ -121,7 +121,7 @@ def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
         return {}
     order = np.argsort(client_ids, kind="stable")
     clients, starts = np.unique(client_ids[order], return_index=True)
-    order = (order + first).astype(np.min_scalar_type(-(first + len(order))))  # as short as possible: there may be many
+    order = (order + first).astype(index_type(first + len(order)))
     return dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
 
 
