@@ -136,7 +136,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--checkpoint-seconds -1", "--checkpoint-seconds: must be a number >= 0, got -1"),
         ("--strict --server.aggregator fedavg --arfl.lam 3", "arfl.lam: has no effect: no run uses arfl"),
         ("--out small.toml", "small.toml: must be a run folder, got a file"),
-        ("--data.name arrays", "arrays.path: must name an .npz file"),
+        ("--data.name arrays", "arrays.path: must name a folder"),
         ("--out small.toml/deeper", "Not a directory"),
         (f"--out {'x' * 300}", "File name too long"),
         ("--slurm.partition gpu --force", "--force: must be used without --slurm"),

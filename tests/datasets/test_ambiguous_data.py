@@ -30,9 +30,9 @@ def test_unknown_arrays_in_a_file_raise(tmp_path):
     parts = {"x": X, "y": Y, "x_test": X, "y_test": Y}
     np.savez(tmp_path / "a.npz", **parts, client_id=Y)
     with pytest.raises(DataError, match=r"unknown array client_id; did you mean client_ids\?"):
-        arrays.read_npz(tmp_path / "a.npz")
+        arrays.read(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", **parts, client_ids=Y, num_classes=7)
-    assert arrays.read_npz(tmp_path / "a.npz").num_classes == 7
+    assert arrays.read(tmp_path / "a.npz").num_classes == 7
 
 
 def test_notes_on_unseen_classes_and_default_split():

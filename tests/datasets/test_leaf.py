@@ -108,7 +108,7 @@ def test_float_features(tmp_path):
     ("content", "message"),
     [
         (b'{"users": ["a"], "user', "a.json: broken"),
-        (b'{"users": ["a"], "user_data": {}}', "not in LEAF's format: KeyError"),
+        (b'{"users": ["a"], "user_data": {}}', "must have the same users"),
         (b"[1, 2]", "not in LEAF's format"),
         (b'{"users": ["a"], "user_data": {"a": {"x": [[1], [2]], "y": [1]}}}', "user a has 2 inputs and 1 labels"),
         (b'{"users": ["a"], "user_data": {"a": {"x": ["caf\xc3\xa9"], "y": ["e"]}}}', "not in LEAF's format"),

@@ -96,12 +96,12 @@ def test_broken_npz_files_raise(tmp_path):
     for name, content in [("text.npz", b"hello"), ("cut.npz", b"PK\x03\x04broken")]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=rf"{name}: not an \.npz file"):
-            arrays.read_npz(tmp_path / name)
+            arrays.read(tmp_path / name)
     np.save(tmp_path / "single.npy", np.zeros(3))
     with pytest.raises(DataError, match=r"single\.npy: .* got a single array"):
-        arrays.read_npz(tmp_path / "single.npy")
+        arrays.read(tmp_path / "single.npy")
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
-        arrays.read_npz(tmp_path / "none.npz")
+        arrays.read(tmp_path / "none.npz")
     with pytest.raises(ConfigError, match=r"arrays\.path: "):
         arrays.arrays(0)
 

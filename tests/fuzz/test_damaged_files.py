@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsim import report
 from fedsim.config import toml
 from fedsim.datasets import prepared
-from fedsim.datasets.arrays import read_npz
+from fedsim.datasets.arrays import read
 from fedsim.datasets.builders import prepare
 from fedsim.datasets.leaf import read_folder
 from fedsim.datasets.raw import RawDataset
@@ -131,7 +131,7 @@ def test_arrays(tmp_path_factory, scratch, data):
     np.savez(path, x=x[:20], y=y[:20], x_test=x[20:], y_test=y[20:], **ids)
     path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
     try:
-        check_valid(read_npz(path))
+        check_valid(read(path))
     except DataError as error:
         check_line(error)
 

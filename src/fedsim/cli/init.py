@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedsim.datasets.raw import RawDataset
 
 QUESTIONS = {  # by option: the question, and the default answer
-    "data": ("Data: an .npz file, a folder in LEAF's format, or the name of a data set", "digits"),
+    "data": ("Data: an .npz file, a folder of .npy files or in LEAF's format, or the name of a data set", "digits"),
     "clients": ("Clients: the number of clients to divide the data among, or natural for those of the data", ""),
     "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
 }
@@ -42,7 +42,9 @@ def add_parser(commands: Any) -> None:
         default=Path("experiment.toml"),
         help="default: experiment.toml",
     )
-    parser.add_argument("--data", metavar="DATA", help="an .npz file, a folder in LEAF's format, or a data set's name")
+    parser.add_argument(
+        "--data", metavar="DATA", help="an .npz file, a folder of .npy files or in LEAF's format, or a data set's name"
+    )
     parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
     parser.add_argument("--suspect", metavar="KIND", help="corruption or attack of 30 %% of the clients, or none")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
@@ -91,14 +93,14 @@ def _read(data: str) -> "tuple[str, RawDataset | None]":
     """The data set's name in a configuration, and its examples if they are from a file or folder."""
     from fedsim.config.kinds import KINDS
     from fedsim.config.registry import did_you_mean, nearest
-    from fedsim.datasets.arrays import read_npz
+    from fedsim.datasets import arrays
     from fedsim.datasets.leaf import read_folder
 
     path = Path(data).expanduser()
-    if path.is_dir():
+    if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", read_folder(path)
     if path.exists() or path.suffix:
-        return "arrays", read_npz(path)
+        return "arrays", arrays.read(path)
     names = [name for name in KINDS["data.name"].built_in if name not in ("arrays", "leaf", "tfds")]
     if data not in names:
         remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"

@@ -1,4 +1,7 @@
-"""The user's arrays as a data set: an .npz file, or arrays in Python."""
+"""The user's arrays as a data set: a folder of .npy files, an .npz file, or arrays in Python.
+
+The files of a folder are memory-mapped; an .npz file is read into memory.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,20 +14,22 @@ from fedsim.datasets.cache import LOAD_ERRORS
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import number_clients, number_test_clients
+from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200
+NEEDED = "x, y, x_test and y_test"
 REQUIRED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids", "inputs", "num_classes")
 
 
-def arrays(seed: int, *, path: Annotated[str, "an .npz file"] = "") -> RawDataset:
-    """The arrays of the file at `path`, see `read_npz`. Raises `ConfigError` if `path` is empty."""
+def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .npz file"] = "") -> RawDataset:
+    """The arrays of the file or folder at `path`, see `read`. Raises `ConfigError` if `path` is empty."""
     del seed
     if not path:
-        raise ConfigError(f'arrays.path: must name an .npz file with {", ".join(REQUIRED)}, got ""')
-    return read_npz(Path(path).expanduser())
+        raise ConfigError(f'arrays.path: must name a folder of .npy files, or an .npz file, with {NEEDED}, got ""')
+    return read(Path(path).expanduser())
 
 
 def from_arrays(
@@ -57,32 +62,59 @@ def from_arrays(
     return make_federated_dataset(raw, number_clients(raw), number_test_clients(raw))
 
 
-def read_npz(path: Path) -> RawDataset:
-    """The arrays x, y, x_test and y_test of an .npz file; for natural clients also client_ids and test_client_ids.
+def read(path: Path) -> RawDataset:
+    """The arrays x, y, x_test and y_test, and for natural clients client_ids and test_client_ids.
 
-    `num_classes` and the string `inputs` in it are as in `from_arrays`; texts need `inputs`. Raises `DataError` if the
-    file is broken, lacks one of the first four, or has unknown arrays.
+    `path` is a folder with an .npy file for each, such as x.npy, or an .npz file. `num_classes` and the string `inputs`
+    in it are as in `from_arrays`; texts need `inputs`. Raises `DataError` if a file is broken, an array of the first
+    four is missing, or there are unknown ones.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    try:
-        loaded = np.load(path)
-        if isinstance(loaded, np.ndarray):
-            raise DataError(f"{path}: must be an .npz file, got a single array; use np.savez: {', '.join(REQUIRED)}")
-        with loaded as file:
-            if unknown := [name for name in file if name not in (*REQUIRED, *OPTIONAL)]:
-                hint = did_you_mean(nearest(unknown[0], OPTIONAL)) or f"; it may have {', '.join(OPTIONAL)}"
-                raise DataError(f"{path}: unknown array {unknown[0]}{hint}")
-            values: dict[str, Any] = {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in file}
-    except LOAD_ERRORS as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:MAX_REASON_LENGTH]
-        raise DataError(f"{path}: not an .npz file with arrays: {reason}") from None
+    values: dict[str, Any] = _map_folder(path) if path.is_dir() else _read_npz(path)
+    if unknown := [name for name in values if name not in (*REQUIRED, *OPTIONAL)]:
+        hint = did_you_mean(nearest(unknown[0], OPTIONAL)) or f"; it may have {', '.join(OPTIONAL)}"
+        raise DataError(f"{path}: unknown array {unknown[0]}{hint}")
     if missing := [name for name in REQUIRED if name not in values]:
         raise DataError(f"{path}: must have the arrays {', '.join(REQUIRED)}, got no {missing[0]}")
     for name, convert in (("inputs", str), ("num_classes", int)):
         if name in values:
             values[name] = convert(values[name])
     return _make_raw(path.stem, **values)
+
+
+def is_folder_of_arrays(path: Path) -> bool:
+    """Whether `path` is a folder that `read` takes, rather than one in LEAF's format."""
+    return any(path.glob("*.npy"))
+
+
+def _map_folder(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays in the folder by name, memory-mapped and read-only."""
+    values = {}
+    for path in sorted(folder.glob("*.npy")):
+        try:
+            values[path.stem] = np.load(path, mmap_mode="r")
+        except LOAD_ERRORS as error:
+            raise DataError(f"{path}: not an .npy file: {_reason(error)}") from None
+    return values
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in the file by name."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file or folder")
+    try:
+        loaded = np.load(path)
+        if isinstance(loaded, np.ndarray):
+            raise DataError(
+                f"{path}: must be an .npz file or a folder, got a single array; give its folder, with {NEEDED}"
+            )
+        with loaded as file:
+            return dict(file)
+    except LOAD_ERRORS as error:
+        raise DataError(f"{path}: not an .npz file with arrays: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_REASON_LENGTH]
 
 
 def _make_raw(
@@ -108,7 +140,7 @@ def _make_raw(
                 raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
             if ids.dtype.kind in "fO" and np.any(ids != ids):
                 raise DataError(f"{name}: client ids must name the client of each example, got NaN")
-        names, numbers = np.unique(np.concatenate(parts), return_inverse=True)
+        names, numbers = renumber(np.concatenate(parts) if len(parts) > 1 else parts[0])
         client_ids = numbers[: len(parts[0])]
         test_client_ids = numbers[len(parts[0]) :] if len(parts) > 1 else None
     inputs = inputs or ("image" if x.ndim == 4 else "vector")

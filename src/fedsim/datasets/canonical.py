@@ -6,12 +6,13 @@ from typing import get_args
 import numpy as np
 
 from fedsim.core.types import InputKind
+from fedsim.datasets.portions import convert, is_finite
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
 
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
-    """`raw` as NumPy arrays, with float32 instead of float64.
+    """`raw` as NumPy arrays, with float32 instead of float64, which copies; nothing else is copied.
 
     Raises `DataError` if arrays do not fit together, or have wrong shapes, types, labels or values that are not finite,
     or if `needs_test` and there is no test set.
@@ -36,7 +37,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
 
 def _to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # values that become infinite are refused later
-        return values.astype(np.float32) if values.dtype == np.float64 else values
+        return convert(values, np.float32) if values.dtype == np.float64 else values
 
 
 def _require(raw: RawDataset, condition: object, message: str) -> None:
@@ -69,5 +70,4 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
 
 def _check_numbers(raw: RawDataset, what: str, values: np.ndarray) -> None:
     _require(raw, values.dtype.kind in "biuf", f"{what} must be numbers, got {values.dtype}")
-    is_finite = values.dtype.kind != "f" or np.isfinite(values).all()
-    _require(raw, is_finite, f"{what} must be finite, got NaN or infinity")
+    _require(raw, is_finite(values), f"{what} must be finite, got NaN or infinity")

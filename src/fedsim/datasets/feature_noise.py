@@ -10,6 +10,7 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets.partition import iid
+from fedsim.datasets.portions import empty
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
@@ -41,7 +42,7 @@ def feature_noise(
         std = np.sqrt(sigma * (clients + 1) / num_clients)
     else:
         std = sigma * clients / max(num_clients - 1, 1)
-    x = np.empty_like(raw.x)
+    x = empty(raw.x.shape, raw.x.dtype)
     for client in clients:  # one by one, because noise takes four times the memory of uint8 images
         members = client_ids == client
         noise = np.float32(std[client]) * rng.standard_normal(raw.x[members].shape, np.float32)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
+from fedsim.datasets.portions import convert, is_finite, portions, take
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
@@ -17,6 +18,8 @@ def make_federated_dataset(
     raw: RawDataset, partition: np.ndarray | Partition, test_client_ids: np.ndarray | None = None
 ) -> FederatedDataset:
     """`raw` with its training examples given to clients; examples keep their order within a client.
+
+    Examples that are sorted by client are not copied.
 
     `partition` holds the client [M] of each training example, 0 to N - 1, `test_client_ids` [T] that of each test
     example. Raises `DataError` if `partition` is not such an array, a client has no examples, inputs of a `Partition`
@@ -43,13 +46,13 @@ def make_federated_dataset(
     order = slice(None) if is_sorted else np.argsort(client_ids, kind="stable")
     dtype = np.int32 if raw.num_classes else np.float32
     train: dict[str, Any] = {
-        "x": raw.x[order],
-        "y": raw.y[order].astype(dtype),
+        "x": take(raw.x, order),
+        "y": convert(take(raw.y, order), dtype),
         "offsets": np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32),
         "num_examples": sizes.astype(np.int32),
         "corrupted": np.zeros(len(sizes), bool),
     }
-    y_test = raw.y_test.astype(dtype)
+    y_test = convert(raw.y_test, dtype)
     return FederatedDataset(
         raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_client_ids
     )
@@ -60,7 +63,7 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
         raise DataError(
             f"data.partition: inputs must be {raw.x.dtype} {raw.x.shape} as in {raw.name}, got {x.dtype} {x.shape}"
         )
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
+    if not is_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
 
@@ -69,11 +72,17 @@ def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
     """A remark if at least 1 % of the test labels are classes that no client trains on."""
     if not dataset.num_classes or not dataset.y_test.size:
         return []
-    count = lambda labels: np.bincount(np.ravel(labels), minlength=dataset.num_classes)
-    unseen = np.where(count(dataset.train.y) == 0, count(dataset.y_test), 0)
+    num_classes = dataset.num_classes
+    unseen = np.where(_class_sizes(dataset.train.y, num_classes) == 0, _class_sizes(dataset.y_test, num_classes), 0)
     if unseen.sum() < MIN_UNSEEN_FRACTION * dataset.y_test.size:
         return []
     classes = np.flatnonzero(unseen)
     shown = ", ".join(map(str, classes[:MAX_SHOWN_CLASSES])) + (" ..." if len(classes) > MAX_SHOWN_CLASSES else "")
     percent = 100 * unseen.sum() / dataset.y_test.size
     return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]
+
+
+def _class_sizes(labels: Any, num_classes: int) -> np.ndarray:
+    """Number of labels of each class."""
+    parts = (np.bincount(np.ravel(labels[portion]), minlength=num_classes) for portion in portions(labels))
+    return sum(parts, np.zeros(num_classes, np.int64))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.core.types import Examples
+from fedsim.datasets.portions import convert
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
@@ -51,6 +52,6 @@ def hold_out_validation(
 def _hold_out(raw: RawDataset, num_examples: int, order: np.ndarray) -> tuple[RawDataset, Examples]:
     """`raw` without the first `num_examples` training examples of `order` [M], and these."""
     held_out, rest = np.sort(order[:num_examples]), np.sort(order[num_examples:])
-    y: Any = raw.y[held_out].astype(np.int32 if raw.num_classes else np.float32)
+    y: Any = convert(raw.y[held_out], np.int32 if raw.num_classes else np.float32)
     x: Any = raw.x[held_out]
     return select_examples(raw, rest, slice(None)), Examples(x, y)

@@ -8,8 +8,13 @@ the lengths of the arrays; for texts it may be larger, because LEAF writes it be
 
 import gzip
 import math
+import mmap
+import os
+import shutil
+import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,11 +42,17 @@ def read_folder(folder: Path) -> RawDataset:
     texts become characters [M, T] (int8, positions in LEAF's alphabet). Raises `DataError` if a file is missing, broken
     or truncated.
     """
-    train, test = (list(read(folder / part)) for part in ("train", "test"))
-    first, *others = {_kind(x) for _, x, _ in (*train, *test)}
-    if others:
-        raise DataError(f"{folder}: inputs must be of one kind, got {first} and {others[0]}")
-    return concatenate_clients("leaf", train, test, inputs=first)
+    train, test = (read(folder / part) for part in ("train", "test"))
+    first = next(train)
+    kind = _kind(first[1])
+
+    def check(clients: Iterable[ClientExamples]) -> Iterator[ClientExamples]:
+        for client, x, y in clients:
+            if _kind(x) != kind:
+                raise DataError(f"{folder}: inputs must be of one kind, got {kind} and {_kind(x)}")
+            yield client, x, y
+
+    return concatenate_clients("leaf", check(chain([first], train)), check(test), inputs=kind)
 
 
 def _kind(x: np.ndarray) -> InputKind:
@@ -65,31 +76,44 @@ def read(folder: Path) -> Iterator[ClientExamples]:
         raise DataError(f"{folder}: no user has examples")
 
 
-def _read_file(path: Path) -> list[ClientExamples]:
-    """Each user with examples in the file."""
+def _read_file(path: Path) -> Iterator[ClientExamples]:
+    """Each user with examples in the file, of which one user's is decoded at a time."""
     import msgspec
 
     try:
-        raw = path.read_bytes()
-        content = msgspec.json.decode(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-        users, user_data = content["users"], content["user_data"]
-        sizes = content.get("num_samples", [len(user_data[user]["y"]) for user in users])
-        if sorted(users) != sorted(user_data) or len(users) != len(sizes):
+        content = msgspec.json.decode(_map(path), type=dict[str, msgspec.Raw])
+        users, sizes = (msgspec.json.decode(content.get(key, b"null")) for key in ("users", "num_samples"))
+        user_data = msgspec.json.decode(content["user_data"], type=dict[str, msgspec.Raw])
+        if sorted(users) != sorted(user_data) or (sizes is not None and len(users) != len(sizes)):
             raise ValueError("users, num_samples and user_data must have the same users")
-        examples = []
-        for user, num_samples in zip(users, sizes, strict=True):
-            x, y = user_data[user]["x"], user_data[user]["y"]
+        for i, user in enumerate(users):
+            data = msgspec.json.decode(user_data[user])
+            x, y = data["x"], data["y"]
+            num_samples = len(y) if sizes is None else sizes[i]
             is_text = bool(x) and isinstance(x[0], str)
             if len(x) != len(y) or not (len(y) == num_samples or (is_text and len(y) < num_samples)):
                 raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
-                examples.append((user, _convert_inputs(x), _convert_labels(y)))
+                yield user, _convert_inputs(x), _convert_labels(y)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{path}: not in LEAF's format: {error}") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
         raise DataError(f"{path}: broken: {error}") from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else repr(error)
         raise DataError(f"{path}: not in LEAF's format: {reason}") from None
-    return examples
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    """The content of the file, memory-mapped; that of a gzipped file from a temporary one."""
+    with path.open("rb") as file, tempfile.TemporaryFile() as temporary:
+        if path.suffix == ".gz":
+            with gzip.open(file) as compressed:
+                shutil.copyfileobj(compressed, temporary)
+            temporary.flush()
+        content = temporary if path.suffix == ".gz" else file
+        is_empty = content.seek(0, os.SEEK_END) == 0
+        return b"" if is_empty else mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _convert_inputs(values: list[Any]) -> np.ndarray:

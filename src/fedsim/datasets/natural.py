@@ -6,9 +6,13 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsim.core.types import InputKind
+from fedsim.datasets.portions import empty, portions
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.spool import Spool
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
+
+TRAIN, TEST = 0, 1
 
 ClientExamples: TypeAlias = tuple[str, np.ndarray, np.ndarray]
 """Name of a client, its x [m, *feature] and y [m]."""
@@ -24,33 +28,57 @@ def concatenate_clients(
 ) -> RawDataset:
     """The data set of these clients, numbered by their sorted names; clients with training data come first.
 
-    A client may come in several parts. `num_classes` defaults to the size of the alphabet for texts, otherwise to the
-    largest label plus one. Raises `DataError` if there are no training examples, or input shapes differ.
+    A client may come in several parts; only one part is in memory at a time. `num_classes` defaults to the size of the
+    alphabet for texts, otherwise to the largest label plus one. Raises `DataError` if there are no training examples,
+    or input shapes differ.
     """
-    train, test = list(train), list(test)
-    if not train:
+    spool, labels, parts = Spool(), [], []
+    for part, clients in ((TRAIN, train), (TEST, test)):
+        for client, x, y in clients:
+            spool = _append(name, spool, x)
+            labels.append(y.astype(np.int32))
+            parts.append((part, client))
+    if not any(part == TRAIN for part, _ in parts):
         raise DataError(f"{name}: no client has training examples")
-    shapes = {x.shape[1:] for _, x, _ in (*train, *test)}
-    if len(shapes) > 1:
-        raise DataError(f"{name}: inputs must have one shape, got {sorted(map(str, shapes))}")
-    if len({x.dtype for _, x, _ in (*train, *test)}) > 1:  # pixels, some of which are not multiples of 1 / 255
-        train, test = ([(client, _to_float(x), y) for client, x, y in part] for part in (train, test))
-    names = sorted({client for client, _, _ in train})
-    names += sorted({client for client, _, _ in test} - set(names))
+    names = sorted({client for part, client in parts if part == TRAIN})
+    names += sorted({client for _, client in parts} - set(names))
     position = {client: i for i, client in enumerate(names)}
-    x, y, client_ids = _stack(train, position)
-    x_test, y_test, test_client_ids = _stack(test, position) if test else (x[:0], y[:0], client_ids[:0])
+    order = sorted(range(len(parts)), key=lambda i: (parts[i][0], position[parts[i][1]]))
+    sizes = np.asarray([len(y) for y in labels])
+    x = _reorder(spool.array(), sizes, order)
+    y = np.concatenate([labels[i] for i in order])
+    client_ids = np.repeat(np.asarray([position[parts[i][1]] for i in order], np.int32), sizes[order])
+    num_train = sum(len(y) for y, (part, _) in zip(labels, parts, strict=True) if part == TRAIN)
     if num_classes is None:
-        num_classes = len(ALPHABET) if inputs == "text" else 1 + int(max(y.max(), y_test.max(initial=0)))
-    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids, np.asarray(names))
+        num_classes = len(ALPHABET) if inputs == "text" else 1 + int(y.max())
+    (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names))
 
 
-def _stack(parts: Sequence[ClientExamples], position: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, y and client ids of all parts, in the order of the client ids."""
-    parts = sorted(parts, key=lambda part: position[part[0]])
-    client_ids = np.repeat([position[client] for client, _, _ in parts], [len(y) for _, _, y in parts])
-    x, y = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-    return x, y.astype(np.int32), client_ids.astype(np.int32)
+def _append(name: str, spool: Spool, x: np.ndarray) -> Spool:
+    """The spool with `x` appended; all inputs become floats if some pixels are not multiples of 1 / 255."""
+    if spool.shape is not None and x.shape[1:] != spool.shape:
+        raise DataError(f"{name}: inputs must have one shape, got {sorted(map(str, (spool.shape, x.shape[1:])))}")
+    if spool.dtype not in (None, x.dtype):
+        x = _to_float(x)
+    if spool.dtype not in (None, x.dtype):
+        pixels, spool = spool.array(), Spool()
+        for portion in portions(pixels):
+            spool.append(_to_float(pixels[portion]))
+    spool.append(x)
+    return spool
+
+
+def _reorder(x: np.ndarray, sizes: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """The parts of `x` [M, ...] with these sizes, in another order; not copied if they are in this order."""
+    if list(order) == list(range(len(order))):
+        return x
+    starts = np.cumsum(sizes) - sizes
+    result, stop = empty(x.shape, x.dtype), 0
+    for i in order:
+        start, stop = stop, stop + sizes[i]
+        result[start:stop] = x[starts[i] : starts[i] + sizes[i]]
+    return result
 
 
 def _to_float(x: np.ndarray) -> np.ndarray:

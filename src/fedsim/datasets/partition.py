@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from fedsim.core.settings import POSITIVE, Bounds
+from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -132,7 +133,7 @@ def number_clients(raw: RawDataset) -> np.ndarray:
             f'data.partition: must not be "natural" for {raw.name}, which has no natural clients; use "iid" or '
             '"dirichlet"'
         )
-    return np.unique(raw.client_ids, return_inverse=True)[1]
+    return renumber(raw.client_ids)[1]
 
 
 def number_test_clients(raw: RawDataset) -> np.ndarray | None:
@@ -142,11 +143,10 @@ def number_test_clients(raw: RawDataset) -> np.ndarray | None:
     """
     if raw.client_ids is None or raw.test_client_ids is None:
         return None
-    training_ids = np.unique(raw.client_ids)
-    test_only_ids = np.setdiff1d(raw.test_client_ids, training_ids)
-    number = {client_id: i for i, client_id in enumerate([*training_ids.tolist(), *test_only_ids.tolist()])}
-    ids, inverse = np.unique(raw.test_client_ids, return_inverse=True)
-    return np.asarray([number[client_id] for client_id in ids.tolist()], np.int32)[inverse]
+    training_ids, (ids, inverse) = renumber(raw.client_ids)[0], renumber(raw.test_client_ids)
+    position, is_test_only = np.searchsorted(training_ids, ids), ~np.isin(ids, training_ids)
+    numbers = np.where(is_test_only, len(training_ids) + np.cumsum(is_test_only) - 1, position)
+    return numbers.astype(np.int32)[inverse]
 
 
 def is_single_label(raw: RawDataset) -> bool:

@@ -17,7 +17,9 @@ import numpy as np
 
 from fedsim.datasets.cache import cached
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.portions import take
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
@@ -130,12 +132,14 @@ def _read_records(builder: Any, split: str) -> Iterator[Any]:
 def _read_clients(name: str, builder: Any) -> RawDataset:
     metadata = builder.info.metadata
 
-    def read_split(split: str) -> list[ClientExamples]:
-        clients = [(record["client_id"].decode(), record["x"], record["y"]) for record in _read_records(builder, split)]
-        num_examples, expected = sum(len(y) for _, _, y in clients), metadata["num_examples"].get(split, 0)
-        if num_examples != expected or any(len(x) != len(y) for _, x, y in clients):
+    def read_split(split: str) -> Iterator[ClientExamples]:
+        num_examples, expected = 0, metadata["num_examples"].get(split, 0)
+        for record in _read_records(builder, split):
+            x, y = record["x"], record["y"]
+            num_examples += min(len(x), len(y))
+            yield record["client_id"].decode(), x[: len(y)], y[: len(x)]
+        if num_examples != expected:
             raise DataError(f"{builder.data_path}: must have {expected} {split} examples, got {num_examples}")
-        return clients
 
     labels, inputs = metadata["label_names"], metadata["inputs"]
     raw = concatenate_clients(name, read_split("train"), read_split("test"), inputs=inputs, num_classes=len(labels))
@@ -146,13 +150,16 @@ def _read_images(name: str, builder: Any) -> RawDataset:
     label = builder.info.features["label"]
     arrays = {}
     for split in ("train", "test"):
-        records = list(_read_records(builder, split))
-        if not records:
+        spool, labels, ids = Spool(), [], []
+        for record in _read_records(builder, split):
+            if spool.shape not in (None, record["image"].shape):
+                raise DataError(f"{builder.data_path}: images must have one size, got several")
+            spool.append(record["image"][None])
+            labels.append(record["label"])
+            ids.append(record.get("id", b""))  # TFDS shuffles what it writes
+        if not labels:
             raise DataError(f"{builder.data_path}: must have the splits train and test, got no {split}")
-        if len({record["image"].shape for record in records}) > 1:
-            raise DataError(f"{builder.data_path}: images must have one size, got several")
-        if "id" in records[0]:  # TFDS shuffles what it writes
-            records.sort(key=lambda record: record["id"])
-        arrays[split] = np.stack([r["image"] for r in records]), np.asarray([r["label"] for r in records], np.int32)
+        order = np.asarray(sorted(range(len(ids)), key=ids.__getitem__))
+        arrays[split] = take(spool.array(), order), np.asarray(labels, np.int32)[order]
     names = np.asarray(label.names)
     return RawDataset(name, *arrays["train"], *arrays["test"], label.num_classes, "image", label_names=names)

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedsim.core.types import InputKind
+from fedsim.datasets.portions import take
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +65,16 @@ class PartitionFunction(Protocol):
 
 
 def select_examples(raw: RawDataset, train: np.ndarray | slice, test: np.ndarray | slice) -> RawDataset:
-    """`raw` with its training examples at the positions `train` and its test examples at `test`, in that order."""
+    """`raw` with its training examples at the positions `train` and its test examples at `test`, in that order.
+
+    Positions copy the examples, slices do not.
+    """
     return replace(
         raw,
-        x=raw.x[train],
-        y=raw.y[train],
+        x=take(raw.x, train),
+        y=take(raw.y, train),
         client_ids=None if raw.client_ids is None else raw.client_ids[train],
-        x_test=raw.x_test[test],
-        y_test=raw.y_test[test],
+        x_test=take(raw.x_test, test),
+        y_test=take(raw.y_test, test),
         test_client_ids=None if raw.test_client_ids is None else raw.test_client_ids[test],
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedsim.config.schema import DataConfig
 from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.portions import empty, index_type, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
@@ -80,19 +81,11 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
             f"data.test_fraction: must be left out for {raw.name}, whose test examples belong to no clients, got "
             f"{config.test_fraction}"
         )
-    test_ids = np.full(len(raw.y_test), NO_CLIENT) if raw.test_client_ids is None else raw.test_client_ids
-    client_ids = np.concatenate([raw.client_ids, test_ids])
-    if needs_split:
-        train, test = _split(raw, client_ids, config, rng)
-    else:
-        train, test = (
-            _draw_clients(raw.name, _make_pools(raw.client_ids), config, rng),
-            _make_pools(test_ids, len(raw.y)),
-        )
-        if config.sample_clients is not None or config.sample_fraction < 1:
-            test = {client: pool for client, pool in test.items() if client in train or client == NO_CLIENT}
-    selected = _concatenate(train, config.max_examples)
-    selected_test = _concatenate(test, config.max_test_examples)
+    test_ids = raw.test_client_ids
+    if test_ids is None:
+        test_ids = np.full(len(raw.y_test), NO_CLIENT, np.int32)
+    client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
+    selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
         raise DataError(f"{raw.name}: no client is left; raise data.sample_fraction or lower data.test_fraction")
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
@@ -107,11 +100,29 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     )
 
 
+def _select(
+    raw: RawDataset, client_ids: np.ndarray, needs_split: bool, config: DataConfig, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the selected training and test examples, client by client."""
+    if needs_split:
+        train, test = _split(raw, client_ids, config, rng)
+    else:
+        num_train = len(raw.y)
+        train = _draw_clients(raw.name, _make_pools(client_ids[:num_train]), config, rng)
+        test = _make_pools(client_ids[num_train:], num_train)
+        if config.sample_clients is not None or config.sample_fraction < 1:
+            test = {client: pool for client, pool in test.items() if client in train or client == NO_CLIENT}
+    return _concatenate(train, config.max_examples), _concatenate(test, config.max_test_examples)
+
+
 def _make_pools(client_ids: np.ndarray, first: int = 0) -> Pools:
     """The positions of each client's examples, counted from `first`."""
+    if len(client_ids) == 0:
+        return {}
     order = np.argsort(client_ids, kind="stable")
     clients, starts = np.unique(client_ids[order], return_index=True)
-    return dict(zip(clients.tolist(), np.split(order + first, starts[1:]), strict=True)) if len(client_ids) else {}
+    order = (order + first).astype(index_type(first + len(order)))
+    return dict(zip(clients.tolist(), np.split(order, starts[1:]), strict=True))
 
 
 def _draw_clients(name: str, pools: Pools, config: DataConfig, rng: np.random.Generator) -> Pools:
@@ -148,8 +159,8 @@ def _split(
     for client, pool in sorted(_draw_clients(raw.name, pools, config, rng).items()):
         if is_large_enough(pool):  # the last client may be truncated
             order = pool if gap else rng.permutation(pool)
-            train[client] = np.sort(order[: num_train(pool)])
-            test[client] = np.sort(order[num_train(pool) + gap :])
+            parts = order[: num_train(pool)], order[num_train(pool) + gap :]
+            train[client], test[client] = parts if gap else map(np.sort, parts)
     return train, test
 
 
@@ -170,8 +181,9 @@ def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:
 
 def _take(train: np.ndarray, test: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The elements at `positions` of `train` followed by `test`, without concatenating them."""
-    result = np.empty((len(positions), *train.shape[1:]), train.dtype)
-    is_test = positions >= len(train)
-    result[~is_test] = train[positions[~is_test]]
-    result[is_test] = test[positions[is_test] - len(train)]
+    result = empty((len(positions), *train.shape[1:]), train.dtype)
+    for portion in portions(result):
+        is_test, part = positions[portion] >= len(train), result[portion]
+        part[~is_test] = train[positions[portion][~is_test]]
+        part[is_test] = test[positions[portion][is_test] - len(train)]
     return result

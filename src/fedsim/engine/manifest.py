@@ -14,6 +14,7 @@ import numpy as np
 
 from fedsim.config.components import flatten
 from fedsim.core.types import FederatedDataset
+from fedsim.datasets.portions import portions
 from fedsim.engine import build, devices
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group, Plan
@@ -56,9 +57,10 @@ def dataset_digest(dataset: FederatedDataset) -> str:
     """A digest that changes with any example."""
     digest = hashlib.blake2b(digest_size=8)
     held_out = jax.tree.leaves((dataset.root, dataset.validation))
-    for array in map(np.ascontiguousarray, (*dataset.train, dataset.x_test, dataset.y_test, *held_out)):
+    for array in map(np.asarray, (*dataset.train, dataset.x_test, dataset.y_test, *held_out)):
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.data)
+        for portion in portions(array):
+            digest.update(np.ascontiguousarray(array[portion]).data)
     return digest.hexdigest()
 
 

@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedsim import host_memory
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree
+from fedsim.datasets.portions import ALIGNMENT
+from fedsim.errors import ConfigError
 
 GIBIBYTE = 2**30
 KEY_BYTES = 16  # of a random key
@@ -66,13 +69,39 @@ def tree_bytes(tree: PyTree) -> int:
 
 
 def available() -> int:
-    """Bytes that are free on a device now; the devices of a CPU share its memory."""
+    """Bytes that are free on a device now; the devices of a CPU share its memory, or what a limit leaves of it."""
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats["bytes_in_use"])
-    import psutil
+    return host_memory.free_bytes() // jax.local_device_count()
 
-    return int(psutil.virtual_memory().available) // jax.local_device_count()
+
+def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None:
+    """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device."""
+    needed = data_bytes(dataset, backend)
+    if needed > free_bytes:
+        raise ConfigError(
+            f"data.name: all examples of {dataset.name} must fit on a device, which has {gibibytes(free_bytes)} free, "
+            f"got {gibibytes(needed)}; {_data_remedy(backend)}"
+        )
+
+
+def _data_remedy(backend: str) -> str:
+    remedies = ["use fewer (data.num_train, or data.sample_fraction for natural clients)", "free memory"]
+    if backend == "cpu":
+        remedies.append("store them as a folder of .npy files, sorted by client, which needs no copy")
+    return f"{', '.join(remedies[:-1])} or {remedies[-1]}"
+
+
+def data_bytes(dataset: FederatedDataset, backend: str) -> int:
+    """Bytes that the examples of `dataset` take on a device; a CPU device copies only arrays that are not aligned."""
+    arrays = map(np.asarray, jax.tree.leaves((dataset.train, dataset.x_test, dataset.y_test, dataset.root)))
+    return sum(array.nbytes for array in arrays if backend != "cpu" or not _is_shareable(array))
+
+
+def _is_shareable(array: np.ndarray) -> bool:
+    """Whether a CPU device uses the array where it is."""
+    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
 
 
 def gibibytes(size: int) -> str:

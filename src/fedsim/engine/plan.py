@@ -99,6 +99,10 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     for config in runs:
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = build.dataset(config)
+    # On a CPU, what has been loaded is no longer free.
+    free_bytes = memory.available() if machine.backend == "cpu" else machine.memory
+    for dataset in datasets.values():
+        memory.check_data(dataset, free_bytes, machine.backend)
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with build.plugin_errors(runs):
         grouped = group_runs(runs)

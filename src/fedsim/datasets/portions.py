@@ -1,0 +1,98 @@
+"""Work on large arrays in portions, so that what is in memory besides them stays small.
+
+Files are memory-mapped: their pages are read when they are used, and dropped when memory is scarce. A copy is made only
+where values or their order change, in memory or, if it would take more than half of what is free, in a mapped
+temporary file.
+"""
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from fedsim import host_memory
+from fedsim.errors import DataError
+
+PORTION_BYTES = 2**24
+MAX_SHARE = 0.5  # of the free memory, for a copy
+ALIGNMENT = 64  # bytes; a CPU device shares arrays that start at a multiple, instead of copying them
+
+
+def portions(array: np.ndarray) -> Iterator[slice]:
+    """Consecutive slices of the first axis, of about 16 MiB each."""
+    length = max(1, PORTION_BYTES // max(1, array.itemsize * math.prod(array.shape[1:])))
+    return (slice(start, min(start + length, len(array))) for start in range(0, len(array), length))
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """An array for a copy. Raises `DataError` if neither memory nor the folder of temporary files has room for it."""
+    dtype = np.dtype(dtype)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if num_bytes > PORTION_BYTES and num_bytes > MAX_SHARE * host_memory.free_bytes():
+        return _empty_in_file(shape, dtype, num_bytes)
+    buffer = np.empty(num_bytes + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + num_bytes].view(dtype).reshape(shape)
+
+
+def _empty_in_file(shape: tuple[int, ...], dtype: np.dtype, num_bytes: int) -> np.ndarray:
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.truncate(num_bytes)
+            if hasattr(os, "posix_fallocate"):  # otherwise a full disk kills the process later
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise DataError(
+            f"data.name: examples that are reordered or converted must fit into memory or {tempfile.gettempdir()}, "
+            f"got {num_bytes / 2**30:.1f} GiB ({error.strerror}); set TMPDIR to a larger folder, or store the examples "
+            "sorted by client, as float32 or integers"
+        ) from None
+
+
+def take(array: np.ndarray, positions: np.ndarray | slice) -> np.ndarray:
+    """The elements of `array` [M, ...] at `positions`: a copy, but a view for a slice."""
+    if isinstance(positions, slice):
+        return array[positions]
+    copy = empty((len(positions), *array.shape[1:]), array.dtype)
+    for portion in portions(copy):
+        copy[portion] = array[positions[portion]]
+    return copy
+
+
+def convert(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """`array` with this type: a copy if it has another one."""
+    if array.dtype == dtype:
+        return array
+    if array.ndim == 0:
+        return array.astype(dtype)
+    copy = empty(array.shape, dtype)
+    for portion in portions(array):
+        copy[portion] = array[portion]
+    return copy
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether all numbers of `array` are finite."""
+    if array.dtype.kind != "f":
+        return True
+    return all(bool(np.isfinite(array[portion]).all()) for portion in portions(np.atleast_1d(array)))
+
+
+def index_type(length: int) -> type[np.signedinteger]:
+    """The shorter type of integers that count to `length`: positions of many small examples take memory, too."""
+    return np.int32 if length < 2**31 else np.int64
+
+
+def renumber(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct `ids` [C], sorted, and the position among them of each of `ids` [M]; fast for sorted ids."""
+    if len(ids) == 0 or not np.all(ids[1:] >= ids[:-1]):
+        distinct, numbers = np.unique(ids, return_inverse=True)
+        return distinct, numbers
+    is_first = np.concatenate([[True], ids[1:] != ids[:-1]])
+    numbers = np.cumsum(is_first, dtype=index_type(len(ids)))
+    numbers -= 1
+    return ids[is_first], numbers
