@@ -96,7 +96,7 @@ def measure_method(method: str, dataset: FederatedDataset, options: argparse.Nam
     }
     changes = {f"{section}__{key}": value for section, keys in METHODS[method].items() for key, value in keys.items()}
     configs = fedsim.load(tables, **changes).runs()
-    available, train_bytes = memory.available(), placement.train_bytes(dataset)
+    available, train_bytes = memory.available(), dataset.train.x.nbytes + dataset.train.y.nbytes
     state_bytes = dataset.num_clients * client_state_bytes(configs[0], dataset)
     sizes = (placement.buffer_examples, placement.buffer_clients)
     buffers: tuple[int, int] = tuple(size(configs, dataset, 1, available) for size in sizes)  # type: ignore[assignment]

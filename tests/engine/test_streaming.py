@@ -81,8 +81,8 @@ def test_buffers_hold_the_examples_of_all_cohorts():
 
 def test_auto_takes_the_host_where_data_do_not_fit():
     experiment = fedsim.load(TABLES)
-    size = placement.train_bytes(next(iter(make_plan(experiment).datasets.values())))
-    plenty, little = (make_plan(experiment, Machine("cpu", 1, memory)) for memory in (3 * size, 3 * size // 2))
+    machines = [Machine("tpu", 1, memory) for memory in (10 * 460 * 64, 3 * 460 * 64 // 2)]  # bytes of all images
+    plenty, little = (make_plan(experiment, machine) for machine in machines)
     assert [plan.groups[0].layout.buffer_examples > 0 for plan in (plenty, little)] == [False, True]
     assert not plenty.notes
     assert any("data.placement" in note and "host" in note for note in little.notes)

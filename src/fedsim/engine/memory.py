@@ -87,7 +87,11 @@ def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None
 
 
 def _data_remedy(backend: str) -> str:
-    remedies = ["use fewer (data.num_train, or data.sample_fraction for natural clients)", "free memory"]
+    remedies = [
+        'use data.placement = "host"',
+        "fewer (data.num_train, or data.sample_fraction for natural clients)",
+        "free memory",
+    ]
     if backend == "cpu":
         remedies.append("store them as a folder of .npy files, sorted by client, which needs no copy")
     return f"{', '.join(remedies[:-1])} or {remedies[-1]}"

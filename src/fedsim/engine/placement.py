@@ -11,6 +11,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.estimate import client_state_bytes
 from fedsim.engine.inputs import changed_fields
+from fedsim.engine.layout import Machine
 from fedsim.errors import ConfigError
 
 MAX_DATA_SHARE = 0.5  # of a device's memory, for data that are placed there as a whole
@@ -18,20 +19,24 @@ BUFFER_SHARE = 0.1  # of a device's memory, for the examples of cohorts; the nex
 SPARE = 1.2  # times the expected examples of a chunk's cohorts
 
 
-def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> bool:
-    """Whether the data of a group's clients stay on the host, where a device has `available` bytes.
+def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, machine: Machine) -> bool:
+    """Whether the data of a group's clients stay on the host.
 
-    Raises `ConfigError` if they have to be on the device.
+    Raises `ConfigError` if they must be on a device, and if they have to be there but do not fit.
     """
-    placement = configs[0].data.placement
-    needed = train_bytes(dataset) + dataset.num_clients * client_state_bytes(configs[0], dataset)
-    if placement == "device" or (placement == "auto" and needed <= MAX_DATA_SHARE * available):
-        return False
-    if not (reason := _needs_device(configs)):
+    placement, reason = configs[0].data.placement, _needs_device(configs)
+    if placement == "host" and reason:
+        raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
+    is_large = _device_bytes(configs[0], dataset, machine) > MAX_DATA_SHARE * machine.memory
+    if placement == "host" or (placement == "auto" and is_large and not reason):
         return True
-    if placement == "auto":
-        return False
-    raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
+    memory.check_data(dataset, machine.memory, machine.backend)
+    return False
+
+
+def _device_bytes(config: Config, dataset: FederatedDataset, machine: Machine) -> int:
+    """Bytes of a device for the examples of all clients and the states that the algorithm keeps for them in a run."""
+    return memory.data_bytes(dataset, machine.backend) + dataset.num_clients * client_state_bytes(config, dataset)
 
 
 def _needs_device(configs: Sequence[Config]) -> str:
@@ -43,11 +48,6 @@ def _needs_device(configs: Sequence[Config]) -> str:
         if "x" in corruption.changed_fields and corruption.change_inputs is None:
             return f"corruption.kind = {config.corruption.kind}, which needs all inputs at once"
     return ""
-
-
-def train_bytes(dataset: FederatedDataset) -> int:
-    """Bytes of the training examples of all clients."""
-    return dataset.train.x.nbytes + dataset.train.y.nbytes
 
 
 def buffer_examples(configs: Sequence[Config], dataset: FederatedDataset, run_width: int, available: int) -> int:
@@ -87,9 +87,7 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
     return min(dataset.num_clients, max(largest, min(wanted, largest * min(server.eval_every, server.num_rounds))))
 
 
-def placement_note(dataset: FederatedDataset, available: int) -> str:
+def placement_note(config: Config, dataset: FederatedDataset, machine: Machine) -> str:
     """A remark that the data stay on the host although the configuration leaves it open."""
-    return (
-        f"data.placement: the training data of {dataset.name} take {memory.gibibytes(train_bytes(dataset))}, and "
-        f"{memory.gibibytes(available)} are free, so they stay on the host"
-    )
+    needed, free = (memory.gibibytes(size) for size in (_device_bytes(config, dataset, machine), machine.memory))
+    return f"data.placement: {dataset.name} would take {needed} of the {free} that are free, so it stays on the host"

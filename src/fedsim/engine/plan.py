@@ -93,16 +93,12 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     The plan is for the devices of this machine, or for another `machine`. Raises `ConfigError` or `DataError` if a run
     is not possible.
     """
-    machine = machine or Machine.current()
     runs = experiment.runs()
     datasets: dict[DataChoice, FederatedDataset] = {}
     for config in runs:
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = build.dataset(config)
-    # On a CPU, what has been loaded is no longer free.
-    free_bytes = memory.available() if machine.backend == "cpu" else machine.memory
-    for dataset in datasets.values():
-        memory.check_data(dataset, free_bytes, machine.backend)
+    machine = machine or Machine.current()  # what has been loaded is no longer free
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with build.plugin_errors(runs):
         grouped = group_runs(runs)
@@ -113,7 +109,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     for group in groups:
         config = runs[group.runs[0]]
         if group.layout.buffer_examples and config.data.placement == "auto":
-            notes.append(placement_note(datasets[data_choice(config)], machine.memory))
+            notes.append(placement_note(config, datasets[data_choice(config)], machine))
     return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
 
 
@@ -139,7 +135,7 @@ def _make_groups(
     for positions in grouped:
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
-        is_on_host = stays_on_host(configs, dataset, machine.memory)
+        is_on_host = stays_on_host(configs, dataset, machine)
         max_runs = max(1, int(available) // max(run_bytes(configs, dataset, is_on_host)))
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
             key = (family_key(configs, dataset), len(part))
