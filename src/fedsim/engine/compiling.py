@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
-from fedsim.engine import build, memory
+from fedsim.engine import build, memory, transfer
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import Member, make_family
 from fedsim.engine.family import Family
@@ -104,18 +104,19 @@ class GroupCompiler:
 
     def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run."""
-        shared, evaluation = jax.device_put(self._host_data(), self._everywhere)
-        runs = make_run_inputs(self._configs, self._hparams, shared.train, self._dataset.spec)
+        shared, evaluation = transfer.put(self._host_data(), self._everywhere)
+        train = transfer.on_own_device(shared.train)
+        runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
         backdoors = None
         if self._backdoors is not None:
             examples, trigger_ids = self._backdoors
-            examples = jax.device_put(examples, self._everywhere)
+            examples = transfer.put(examples, self._everywhere)
             backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
         return DeviceInputs(shared, evaluation, self._cut(runs), backdoors)
 
     def _cut(self, runs: PyTree) -> list[PyTree]:
         """The batches of `runs` [S, ...] on the devices."""
-        return [jax.device_put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
+        return [transfer.put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
 
     @cached_property
     def shapes(self) -> InputShapes:
@@ -159,7 +160,12 @@ class GroupCompiler:
 
     def place_number(self, number: int) -> jax.Array:
         """Puts a number of rounds on all devices, for `Executables.chunk`."""
-        return jax.device_put(np.int32(number), self._everywhere)
+        placed: jax.Array = transfer.put(np.int32(number), self._everywhere)
+        return placed
+
+    def on_host(self, tree: PyTree) -> PyTree:
+        """NumPy copies of arrays on the group's devices; all processes call it."""
+        return transfer.on_host(tree, self._everywhere)
 
     def lower(self) -> list[jax.stages.Lowered]:
         """Traces the programs; returns their intermediate code in the order of `Executables`."""

@@ -66,8 +66,8 @@ def tree_bytes(tree: PyTree) -> int:
 
 
 def available() -> int:
-    """Bytes that are free on a device now; the devices of a CPU share its memory."""
-    stats = jax.devices()[0].memory_stats()
+    """Bytes that are free on a device of this process now; the devices of a CPU share its memory."""
+    stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats["bytes_in_use"])
     import psutil

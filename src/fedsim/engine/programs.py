@@ -111,8 +111,16 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
     if shape == (1, 1):
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
-    chosen = (jax.devices() if devices is None else devices)[: math.prod(shape)]
+    chosen = _first_devices(jax.devices() if devices is None else devices, math.prod(shape))
     return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=chosen)
+
+
+def _first_devices(devices: Sequence[jax.Device], number: int) -> list[jax.Device]:
+    """The first `number` of `devices`, equally many of each process."""
+    processes = sorted({device.process_index for device in devices})
+    share = number // len(processes)
+    chosen = [[d for d in devices if d.process_index == process][:share] for process in processes]
+    return [device for device in devices if any(device in own for own in chosen)]
 
 
 def cut_batches(runs: PyTree, size: int) -> list[PyTree]:

@@ -1,7 +1,7 @@
 """Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,15 +15,19 @@ from fedsim.errors import RunFolderError
 class Checkpoints:
     """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
-    A context manager, which waits at its end until everything is written. Methods raise `RunFolderError` if files are
-    broken or cannot be written.
+    A context manager, which waits at its end until everything is written. Several processes each write their part: all
+    of them make the same calls, and `decide` gives all of them the value of process 0. Methods raise `RunFolderError`
+    if files are broken or cannot be written.
     """
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(
+        self, path: Path, seconds: float, decide: Callable[[Callable[[], bool]], bool] = lambda choose: choose()
+    ) -> None:
         import orbax.checkpoint as ocp
 
         self._ocp: Any = ocp
         self._path, self._seconds, self._last = path, seconds, time.monotonic()
+        self._decide = decide
         options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True, cleanup_tmp_directories=True)
         try:
             self._manager = ocp.CheckpointManager(path.absolute(), options=options)
@@ -48,7 +52,7 @@ class Checkpoints:
 
     def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
         """The batches' states after `round_`, with the shapes and shardings of `like`."""
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         place = lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding or here)
 
         def template(states: SimulationState) -> SimulationState:
@@ -68,8 +72,8 @@ class Checkpoints:
 
         Without `now`, also unless less than `seconds` have passed.
         """
-        is_recent = time.monotonic() - self._last < self._seconds
-        if (is_recent and not now) or self.latest_round() == round_:
+        is_due = now or self._decide(lambda: time.monotonic() - self._last >= self._seconds)
+        if not is_due or self.latest_round() == round_:
             return
         plain = [states._replace(key=jax.random.key_data(states.key)) for states in batches]
         try:
