@@ -54,10 +54,10 @@ def run(
     `out` is runs/<name>-<hash> by default. Complete runs in it are not repeated, and an interrupted run is resumed.
     `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
     contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
-    have. In a script that has called `jax.distributed.initialize`, all processes are one run; process 0 writes, and an
-    error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
-    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
-    errors of `fedsim.errors`.
+    have. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an
+    error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache
+    folder. Warns about keys without effect, and about rules that assume more Byzantine clients than their authors'
+    guarantees cover. Raises errors of `fedsim.errors`.
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)

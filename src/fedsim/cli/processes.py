@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, TextIO
 
 from fedsim.errors import ConfigError
 
@@ -56,7 +56,7 @@ def _aborts_in_one_line(message: str, code: int) -> Iterator[None]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    native = tempfile.TemporaryFile()
+    native = tempfile.TemporaryFile()  # noqa: SIM115  # open until the program ends
     sys.stdout, sys.stderr = (_redirect(stream, native) for stream in (sys.stdout, sys.stderr))
 
     def handle(number: int) -> None:
@@ -78,7 +78,7 @@ def _aborts_in_one_line(message: str, code: int) -> Iterator[None]:
 _kept: list[object] = []  # handlers, which must outlive the block: the runtime may abort at its end
 
 
-def _redirect(stream: IO[str], native: IO[bytes]) -> IO[str]:
+def _redirect(stream: TextIO, native: IO[bytes]) -> TextIO:
     """A stream to where `stream` goes; what is written past Python goes to `native` from now on."""
     number = stream.fileno()
     copy = os.fdopen(os.dup(number), "w", buffering=1, encoding=stream.encoding, errors="replace")

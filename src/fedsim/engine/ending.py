@@ -8,6 +8,7 @@ key, is simply raised by all of them.
 import atexit
 import itertools
 import json
+import logging
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from fedsim.engine import processes
 from fedsim.errors import FedsimError, ProcessError
 
 GRACE_SECONDS = 1.0  # in which the other processes may raise the same error
+SERVICE_SECONDS = 3.0  # in which the other processes end
 POLL_SECONDS = 0.25
 FAILURES = "fedsim/failures"
 USER_ERROR, PROGRAM_ERROR, INTERRUPTED = 2, 1, 130  # exit codes
@@ -71,12 +73,14 @@ class _Failures:
     def report(self, error: BaseException) -> None:
         """Tells the other processes of `error`; if they do not raise it as well, this process cannot go on."""
         self.stop()
+        logging.disable()  # of libraries whose threads lose the other processes
         code = _exit_code(error)
         failure = {"process": processes.index(), "message": _describe(error), "code": code}
         with suppress(jax.errors.JaxRuntimeError):
             processes.client().key_value_set(f"{self._folder}/{processes.index()}", json.dumps(failure))
             for _ in range(round((GRACE_SECONDS + 3 * POLL_SECONDS) / POLL_SECONDS)):
                 if len(self._read()) == processes.count():
+                    logging.disable(logging.NOTSET)
                     return
                 time.sleep(POLL_SECONDS)
         # At its exit JAX would wait for the processes that have ended.
@@ -93,6 +97,8 @@ class _Failures:
                     if not self._stopped.wait(GRACE_SECONDS):
                         first = failures[0]
                         print(f"fedsim: ended by process {first['process']}: {first['message']}", file=sys.stderr)
+                        if processes.is_primary():  # the coordination service, without which the others abort
+                            time.sleep(SERVICE_SECONDS)
                         _exit(first["code"])
                     return
 

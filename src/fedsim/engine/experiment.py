@@ -1,7 +1,7 @@
 """The loop over the groups of an experiment: locks, checkpoints, events."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def run_plan(
     return folder
 
 
-def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Observer, wait: bool) -> Iterator[int]:
+def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
     """The groups of `pending` that are to be run, each locked until the next; removes complete ones from `pending`.
 
     With `wait`, waits for groups that other processes have locked.

@@ -137,7 +137,9 @@ class GroupRun:
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *map(self._compiler.on_host, batches))
+        return jax.tree.map(
+            lambda *arrays: np.concatenate(arrays)[: self._num_runs], *map(self._compiler.on_host, batches)
+        )
 
     def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
         """Whether each client is corrupted, and its number of examples, both [S, N]."""

@@ -172,8 +172,8 @@ def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine
             if filled * columns % num_processes == 0:
                 return filled, columns
     raise ConfigError(
-        f"engine.client_devices: must divide the {num_devices} devices of {num_processes} processes so that each has an "
-        f"equal share, got {client_devices}"
+        f"engine.client_devices: must be such that {num_processes} processes share the {num_devices} devices "
+        f"evenly, got {client_devices}"
     )
 
 

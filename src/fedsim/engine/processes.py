@@ -6,7 +6,7 @@ decided (`decide`), by the key-value store of the runtime's coordination service
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 import jax
@@ -30,9 +30,7 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
     """
     jax.config.update("jax_enable_preemption_service", False)  # it catches SIGTERM, which should end the process
     try:
-        jax.distributed.initialize(
-            coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
-        )
+        jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     except (ValueError, RuntimeError, OSError) as error:
         remedy = (
             "start it with srun, mpirun, on a TPU slice or in a Kubernetes job, or give --coordinator, "
@@ -99,7 +97,7 @@ def _wait_for(key: str) -> str:
                 raise
 
 
-def decide_each(items: Iterable[Value]) -> Iterator[Value]:
+def decide_each(items: Iterable[Value]) -> Generator[Value]:
     """The `items` of process 0, JSON values, one after another on all processes."""
     iterator = iter(items)
     while (item := decide(lambda: next(iterator, None))) is not None:

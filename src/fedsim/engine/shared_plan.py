@@ -56,4 +56,6 @@ def _read(made: Plan, message: dict[str, Any]) -> Plan:
         if own[key] != message[key]:
             raise ProcessError(f"the {name} of process {processes.index()} differs from that of process 0")
     runs = [made.runs[position] for position in message["order"]]
-    return replace(made, runs=runs, groups=read_groups({"plan": message["groups"]}), machine=Machine(*message["machine"]))
+    return replace(
+        made, runs=runs, groups=read_groups({"plan": message["groups"]}), machine=Machine(*message["machine"])
+    )

@@ -40,6 +40,8 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and jax.process_count() > 1:
+            return  # the others may have ended, and closing waits for them
         try:
             self._manager.close()
         except (OSError, ValueError) as failure:
