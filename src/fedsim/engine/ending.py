@@ -40,6 +40,9 @@ def end_together() -> Iterator[None]:
         return
     failures = _Failures()
     failures.start()
+    logger = logging.getLogger("absl")  # by which Orbax prints the errors that it raises, with traces
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
         processes.decide(lambda: True)
@@ -50,6 +53,7 @@ def end_together() -> Iterator[None]:
             raise lost from None
         raise
     finally:
+        logger.setLevel(level)
         failures.stop()
 
 
@@ -73,14 +77,12 @@ class _Failures:
     def report(self, error: BaseException) -> None:
         """Tells the other processes of `error`; if they do not raise it as well, this process cannot go on."""
         self.stop()
-        logging.disable()  # of libraries whose threads lose the other processes
         code = _exit_code(error)
         failure = {"process": processes.index(), "message": _describe(error), "code": code}
         with suppress(jax.errors.JaxRuntimeError):
             processes.client().key_value_set(f"{self._folder}/{processes.index()}", json.dumps(failure))
             for _ in range(round((GRACE_SECONDS + 3 * POLL_SECONDS) / POLL_SECONDS)):
                 if len(self._read()) == processes.count():
-                    logging.disable(logging.NOTSET)
                     return
                 time.sleep(POLL_SECONDS)
         # At its exit JAX would wait for the processes that have ended.
