@@ -26,9 +26,9 @@ INSIDE = {  # the same for the modules of a package
     ),
     "runs": "differences files locks sweep schemas tables events folder checkpoints streams trackers writer",
     "engine": (
-        "devices cache hlo targets processes ending transfer memory slots layout build inputs program_key estimate "
-        "checks family families programs compiling background plan forecast group manifest matching resume shared_plan "
-        "experiment slurm"
+        "devices cache hlo collectives targets processes ending transfer memory slots layout build inputs program_key "
+        "estimate checks family families programs compiling background plan forecast group manifest matching resume "
+        "shared_plan experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

@@ -203,6 +203,6 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.cli import targets as cli_targets
 
     chip = target.chip
-    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory))
+    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
     cli_targets.show(plan, target)
     return 0

@@ -116,8 +116,10 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
 
 
 def _first_devices(devices: Sequence[jax.Device], number: int) -> list[jax.Device]:
-    """The first `number` of `devices`, equally many of each process."""
+    """The first `number` of `devices`, equally many of each process if that is possible."""
     processes = sorted({device.process_index for device in devices})
+    if number % len(processes):
+        return list(devices[:number])
     share = number // len(processes)
     chosen = [[d for d in devices if d.process_index == process][:share] for process in processes]
     return [device for device in devices if any(device in own for own in chosen)]
