@@ -77,7 +77,7 @@ def run(
         cache.enable_program_cache()
         plan = make_plan(experiment)
         for message in (*unused_keys(experiment, plan.runs), *plan.notes):
-            warnings.warn(message, stacklevel=3)
+            warnings.warn(message, stacklevel=2)
         path = Path(out) if out is not None else default_folder(experiment)
         is_shown = progress is True and processes.is_primary()
         with show_progress(path) if is_shown else nullcontext(progress) as observer:

@@ -15,7 +15,7 @@ from fedsim.errors import ConfigError
 OPTIONS = ("coordinator", "num_processes", "process_id")
 NAMES = "--coordinator, --num-processes and --process-id"
 LOST = b"JAX distributed service detected fatal errors"  # by which JAX's runtime aborts the process
-_aborted = ctypes.CFUNCTYPE(None, ctypes.c_int)
+_handler: object = None  # of aborts; what C calls must outlive the call
 
 
 def is_requested(options: argparse.Namespace) -> bool:
@@ -41,21 +41,19 @@ def connected(options: argparse.Namespace) -> Iterator[None]:
     """In the block, this process is one of a run's; all of them end together."""
     from fedsim.engine import ending, processes
 
-    with _aborts_in_one_line(ending.LOST, ending.USER_ERROR):
-        processes.connect(options.coordinator, options.num_processes, options.process_id)
-        with ending.end_together():
-            yield
+    _shorten_aborts(ending.LOST, ending.USER_ERROR)
+    processes.connect(options.coordinator, options.num_processes, options.process_id)
+    with ending.end_together():
+        yield
 
 
-@contextmanager
-def _aborts_in_one_line(message: str, code: int) -> Iterator[None]:
+def _shorten_aborts(message: str, code: int) -> None:
     """Where JAX's runtime aborts because it has lost another process, prints `message` and exits with `code` instead.
 
-    The runtime writes many lines before, past Python's streams, so until the end of the program these go to a file. It
-    is shown if the program aborts for another reason.
+    The runtime writes many lines before, past Python's streams, so these go to a file from now on. It is shown if the
+    program aborts for another reason.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    global _handler
     native = tempfile.TemporaryFile()  # noqa: SIM115  # open until the program ends
     sys.stdout, sys.stderr = (_redirect(stream, native) for stream in (sys.stdout, sys.stderr))
 
@@ -67,19 +65,13 @@ def _aborts_in_one_line(message: str, code: int) -> Iterator[None]:
         if is_lost:
             os._exit(code)
 
-    handler = _aborted(handle)
-    ctypes.CDLL(None).signal(signal.SIGABRT, handler)
-    try:
-        yield
-    finally:
-        _kept.append(handler)
-
-
-_kept: list[object] = []  # handlers, which must outlive the block: the runtime may abort at its end
+    _handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
+    ctypes.CDLL(None).signal(signal.SIGABRT, _handler)
 
 
 def _redirect(stream: TextIO, native: IO[bytes]) -> TextIO:
     """A stream to where `stream` goes; what is written past Python goes to `native` from now on."""
+    stream.flush()
     number = stream.fileno()
     copy = os.fdopen(os.dup(number), "w", buffering=1, encoding=stream.encoding, errors="replace")
     os.dup2(native.fileno(), number)

@@ -83,6 +83,7 @@ class _Failures:
             processes.client().key_value_set(f"{self._folder}/{processes.index()}", json.dumps(failure))
             for _ in range(round((GRACE_SECONDS + 3 * POLL_SECONDS) / POLL_SECONDS)):
                 if len(self._read()) == processes.count():
+                    time.sleep(2 * POLL_SECONDS)  # until the others have read it, too
                     return
                 time.sleep(POLL_SECONDS)
         # At its exit JAX would wait for the processes that have ended.

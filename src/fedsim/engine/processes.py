@@ -36,7 +36,9 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
             "start it with srun, mpirun, on a TPU slice or in a Kubernetes job, or give --coordinator, "
             "--num-processes and --process-id"
         )
-        raise ConfigError(f"--distributed: the processes cannot be connected: {error}; {remedy}") from None
+        raise ConfigError(
+            f"--distributed: the processes cannot be connected: {str(error).rstrip('.')}; {remedy}"
+        ) from None
 
 
 def client() -> Any:
