@@ -64,12 +64,12 @@ class Forecast(NamedTuple):
     """FLOPs of a round of a run; 0 if they are not known."""
     bytes: float
     """Bytes that a run's training moves in a round."""
-    received_bytes: float
-    """Bytes that a device receives from other hosts in a round of a run."""
     round_seconds: float
     """Lower bound for a round of a run."""
     seconds: float
     """Lower bound for all rounds of all runs."""
+    received_bytes: float = 0.0
+    """Bytes that a device receives from other hosts in a round of a run."""
 
 
 def training_key(plan: Plan, group: Group) -> Hashable:
@@ -121,9 +121,9 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
         compile_seconds=compile_seconds,
         flops=(counts.training + FORWARD_SHARE * counts.losses) * example_flops,
         bytes=counts.training * moved_bytes,
-        received_bytes=received[layout] / layout.run_width,
         round_seconds=round_seconds,
         seconds=-(-len(configs) // layout.run_devices) * run_seconds,
+        received_bytes=received[layout] / layout.run_width,
     )
 
 
