@@ -31,7 +31,7 @@ from jax.sharding import PartitionSpec as P
 
 import fedsim
 from fedsim.core.types import PyTree
-from fedsim.engine import transfer
+from fedsim.engine import processes, transfer
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
 from fedsim.engine.programs import RunFunctions, make_mesh
 from fedsim.runs.folder import RunFolder
@@ -145,14 +145,16 @@ def time_rounds(options: argparse.Namespace) -> dict[str, Any]:
     inputs = workloads.run_inputs(jax.random.split(jax.random.key(0), 1), np.full(1, workload.learning_rate))
     inputs = transfer.put(inputs, NamedSharding(mesh, P(RUNS)))
     number = transfer.put(np.int32(options.rounds), NamedSharding(mesh, P()))
-    states = jax.jit(functions.init)(shared, inputs)
-    chunk = jax.jit(functions.chunk)
+    init = jax.jit(functions.init).lower(shared, inputs).compile()
+    states = init(shared, inputs)
+    chunk = jax.jit(functions.chunk).lower(states, shared, inputs, number).compile()
+    processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
     calls = [seconds_of(chunk, states, shared, inputs, number) for _ in range(1 + options.repeats)]
 
     num_params = sum(leaf[0].size for leaf in jax.tree.leaves(states.variables.params))
     updates = np.zeros((workload.cohort_size, num_params), np.float32)
     on_devices = transfer.put(updates, NamedSharding(mesh, P(CLIENTS)))
-    gather = jax.jit(jnp.copy, out_shardings=NamedSharding(mesh, P()))
+    gather = jax.jit(jnp.copy, out_shardings=NamedSharding(mesh, P())).lower(on_devices).compile()
     gathers = [seconds_of(gather, on_devices) for _ in range(1 + 3 * options.repeats)]
     return {
         "rounds": [seconds / options.rounds for seconds in calls[1:]],

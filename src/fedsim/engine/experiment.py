@@ -47,6 +47,7 @@ def run_plan(
     processes.check_devices()
     folder = RunFolder(path)
     manifest, plan = open_shared(folder, plan, force, allow_mismatch, extend)
+    processes.wait_for_all()  # some may take minutes longer to load the data
     observers = [] if manifest is None else [JsonLines(folder, manifest["runs"]), *observers]
     observe = _broadcast(observers)
     pending: list[int] = []

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine import build, memory
+from fedsim.engine import build, memory, processes
 from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
@@ -41,6 +41,7 @@ class GroupRun:
         with build.plugin_errors(self._plan.runs):
             self._check_memory()
             executables, compile_seconds = self._compiler.compile()
+        processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
 
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
