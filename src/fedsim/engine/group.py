@@ -42,7 +42,6 @@ class GroupRun:
             self._check_memory()
             executables, compile_seconds = self._compiler.compile()
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
-
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
         restored = None if start is None else self._restore(checkpoints, start)
@@ -138,9 +137,8 @@ class GroupRun:
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        return jax.tree.map(
-            lambda *arrays: np.concatenate(arrays)[: self._num_runs], *map(self._compiler.on_host, batches)
-        )
+        on_host = map(self._compiler.on_host, batches)
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *on_host)
 
     def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
         """Whether each client is corrupted, and its number of examples, both [S, N]."""

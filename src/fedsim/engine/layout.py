@@ -167,7 +167,7 @@ def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine
         )
     for columns in candidates:
         rows = min(num_devices // columns, num_runs)
-        # More rows than runs repeat a run; that is better than processes without work, which JAX cannot have.
+        # More rows than runs repeat a run; otherwise a process would have no part in collectives and checkpoints.
         for filled in range(rows, num_devices // columns + 1):
             if filled * columns % num_processes == 0:
                 return filled, columns
