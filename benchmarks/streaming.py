@@ -71,7 +71,7 @@ class Rounds:
         self._compiler = GroupCompiler([config], dataset, layout)
         self._executables: Executables = self._compiler.compile()[0]
         self._inputs: DeviceInputs = self._compiler.place()
-        self.states = self._inputs.initial_states(self._executables)[0]
+        self.states = self._compiler.initial_states(self._executables, self._inputs)[0]
         self._segments = self._inputs.segments(0, config.server.num_rounds, CHUNK)
 
     def __call__(self) -> float:
@@ -79,8 +79,7 @@ class Rounds:
         started, rounds_left = time.perf_counter(), CHUNK
         while rounds_left:
             segment = next(self._segments)
-            number = self._compiler.place_number(segment.num_rounds)
-            self.states, _ = self._inputs.run(self._executables, 0, self.states, segment, number)
+            self.states, _ = self._compiler.run(self._executables, self._inputs, 0, self.states, segment)
             rounds_left -= segment.num_rounds
         jax.block_until_ready(self.states)
         return time.perf_counter() - started

@@ -54,9 +54,10 @@ def run(
     `out` is runs/<name>-<hash> by default. Complete runs in it are not repeated, and an interrupted run is resumed.
     `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
     contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
-    have. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
-    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
-    errors of `fedsim.errors`.
+    have. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an
+    error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache
+    folder. Warns about keys without effect, and about rules that assume more Byzantine clients than their authors'
+    guarantees cover. Raises errors of `fedsim.errors`.
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
@@ -65,20 +66,23 @@ def run(
     """
     from fedsim.config.experiment import Experiment
     from fedsim.config.unused import unused_keys
-    from fedsim.engine import cache, devices, make_plan, run_plan
+    from fedsim.engine import cache, devices, make_plan, processes, run_plan
+    from fedsim.engine.ending import end_together
     from fedsim.terminal import show_progress
 
-    if not isinstance(experiment, Experiment):
-        experiment = load(experiment)
-    devices.use_one_per_core()
-    cache.enable_program_cache()
-    plan = make_plan(experiment)
-    for message in (*unused_keys(experiment, plan.runs), *plan.notes):
-        warnings.warn(message, stacklevel=2)
-    path = Path(out) if out is not None else default_folder(experiment)
-    with show_progress(path) if progress is True else nullcontext(progress) as observer:
-        observers = [observer] if observer else []
-        return Result(run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend))
+    with end_together():
+        if not isinstance(experiment, Experiment):
+            experiment = load(experiment)
+        devices.use_one_per_core()
+        cache.enable_program_cache()
+        plan = make_plan(experiment)
+        for message in (*unused_keys(experiment, plan.runs), *plan.notes):
+            warnings.warn(message, stacklevel=2)
+        path = Path(out) if out is not None else default_folder(experiment)
+        is_shown = progress is True and processes.is_primary()
+        with show_progress(path) if is_shown else nullcontext(progress) as observer:
+            observers = [observer] if callable(observer) else []
+            return Result(run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend))
 
 
 def default_folder(experiment: "Experiment") -> Path:

@@ -22,3 +22,7 @@ class DataError(FedsimError):
 
 class RunFolderError(FedsimError):
     """A run folder that cannot be read or written."""
+
+
+class ProcessError(FedsimError):
+    """A process of a run that has ended, or cannot be reached."""

@@ -73,7 +73,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     with contextlib.suppress(Exception):  # a stream that is being written to
         sys.stdout.flush()
-    os.write(2, f"{_message}\n".encode())
+    os.write(sys.stderr.fileno(), f"{_message}\n".encode())
     os._exit(INTERRUPTED)
 
 

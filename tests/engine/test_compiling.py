@@ -96,5 +96,5 @@ def test_llvm_level_unless_xla_flags_set_one(compilers, monkeypatch):
     executables, _ = programs.compile()
     assert given == [{"xla_backend_optimization_level": "1"}] * 3
     states = executables.init(inputs.shared, inputs.batches[0])
-    states, _ = executables.chunk(states, inputs.shared, inputs.batches[0], programs.place_number(1))
+    states, _ = executables.chunk(states, inputs.shared, inputs.batches[0], np.int32(1))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(states.variables))

@@ -1,5 +1,6 @@
 """Families: rules and attacks are data of one program; every run's rows are those of its own program, bit for bit."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, memory, run_plan
+from fedsim.engine import make_plan, run_plan
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
@@ -205,11 +206,10 @@ def test_runs_of_a_later_batch_may_change_more_data(directory):
         assert rows(own, "clients", range(3)).equals(rows(folder, "clients", runs))
 
 
-def test_a_large_state_has_its_own_program(monkeypatch):
+def test_a_large_state_has_its_own_program():
     rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "foolsgold"]), "attack.kind": "sign_flip"}
     plan = make_plan(parse(FAMILY, rules | {"corruption.fraction": 0.5}))
-    monkeypatch.setattr(memory, "available", lambda: 10_000)
-    fedavg, median, foolsgold = plan.families
+    fedavg, median, foolsgold = dataclasses.replace(plan, machine=plan.machine._replace(memory=10_000)).families
     assert fedavg is median
     assert fedavg.reason == ""
     assert not foolsgold.has_branches

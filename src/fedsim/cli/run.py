@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli import paper as cli_paper
+from fedsim.cli import processes as cli_processes
 from fedsim.cli.overrides import SLURM
 from fedsim.errors import ConfigError, OverrideError
 
@@ -84,6 +85,16 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--extend", action="store_true", help="add runs, such as more seeds, or rounds to the folder of --out"
     )
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="all processes that srun, mpirun, a TPU slice or a Kubernetes job starts are one run",
+    )
+    parser.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="where process 0 listens, if --distributed cannot detect it"
+    )
+    parser.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
+    parser.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
     parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
     parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
     return parser
@@ -91,20 +102,29 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     """Runs the configuration with `overrides` (see `cli.overrides`), or shows the plan."""
+    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
+    if options.target is not None:
+        return _for_target(options, overrides)
+    if not cli_processes.is_requested(options):
+        return _call(options, overrides, jobs)
+    if jobs:
+        raise ConfigError("--distributed: must be used without --slurm, whose jobs are runs of their own")
+    with cli_processes.connected(options):
+        return _call(options, overrides, jobs)
+
+
+def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
     from fedsim.api import default_folder
     from fedsim.config.unused import unused_keys
     from fedsim.engine import devices
 
-    jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
-    if options.target is not None:
-        return _for_target(options, overrides)
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     experiment = _read(options, overrides)
     path = options.out or default_folder(experiment)
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.engine import cache, make_plan, run_plan, slurm
+    from fedsim.engine import cache, make_plan, processes, run_plan, slurm
     from fedsim.runs.trackers import make_trackers
     from fedsim.terminal import show_progress
 
@@ -133,6 +153,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         warnings.append("--slurm: has no effect with --dry-run")
     if warnings and options.strict:
         raise ConfigError(warnings[0])
+    run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "extend", "checkpoint_seconds")}
+    if not processes.is_primary():
+        if not options.dry_run:
+            with interrupts.raised():
+                run_plan(plan, path, **run_options)
+        return 0
     for warning in warnings:
         print(f"fedsim: warning: {warning}", file=sys.stderr)
     for note in plan.notes:
@@ -144,15 +170,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(path) as observer:
-        folder = run_plan(
-            plan,
-            path,
-            [*trackers, observer],
-            force=options.force,
-            allow_mismatch=options.allow_mismatch,
-            extend=options.extend,
-            checkpoint_seconds=options.checkpoint_seconds,
-        )
+        folder = run_plan(plan, path, [*trackers, observer], **run_options)
     interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
     results = report.make(folder)
     table = report.terminal(report.narrow(report.accuracy_tables(results), results))
@@ -185,6 +203,6 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.cli import targets as cli_targets
 
     chip = target.chip
-    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory))
+    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
     cli_targets.show(plan, target)
     return 0

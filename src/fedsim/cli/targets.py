@@ -26,6 +26,8 @@ CAPTION = (
 )
 COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "vectorized", "devices")
 FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "per round", "total")
+RECEIVED = "MB received"  # shown for several hosts only
+RECEIVED_CAPTION = " MB received: by a device from other hosts, per round of one run."
 LEFT = ("aggregator", "data", "fits")
 UNKNOWN = "?"
 MIN_WIDTH = 126  # so that no column is cut
@@ -36,19 +38,21 @@ def show(plan: Plan, target: Target) -> None:
     table = Table(
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
-        caption=CAPTION.format(target=target),
+        caption=CAPTION.format(target=target) + (RECEIVED_CAPTION if target.num_hosts > 1 else ""),
         caption_justify="left",
         caption_style="",
     )
-    for name in (*COLUMNS, *FORECAST):
+    columns = (*FORECAST, RECEIVED) if target.num_hosts > 1 else FORECAST
+    for name in (*COLUMNS, *columns):
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     keys = [training_key(plan, group) for group in plan.groups]
     forecasts = list(_forecasts(plan, keys, target))
     for number, (group, cost) in enumerate(zip(plan.groups, forecasts, strict=True)):
         first = keys.index(keys[number])
         cells = group_cells(plan, number, cost.layout if cost else group.layout)
-        table.add_row(*cells, *(_cells(cost, number, first) if cost else [UNKNOWN] * len(FORECAST)))
-    console = make_console(min_width=MIN_WIDTH)
+        forecast_cells = _cells(cost, number, first) if cost else [UNKNOWN] * len(columns)
+        table.add_row(*cells, *forecast_cells[: len(columns)])
+    console = make_console(min_width=MIN_WIDTH + (len(RECEIVED) + 6 if target.num_hosts > 1 else 0))
     console.print(table)
     known = [cost for cost in forecasts if cost]
     if len(known) == len(forecasts):
@@ -72,6 +76,7 @@ def _cells(cost: Forecast, number: int, first: int) -> list[str]:
         f"{cost.bytes / 1e9:,.3g}",
         _format(cost.round_seconds),
         _format(cost.seconds),
+        f"{cost.received_bytes / 1e6:,.3g}",
     ]
 
 

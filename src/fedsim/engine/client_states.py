@@ -31,7 +31,7 @@ class ClientStates:
             if initial[:, 0].any():
                 states[:] = initial[:, :1]
 
-        jax.tree.map(fill, self._states, jax.device_get(initial))
+        jax.tree.map(fill, self._states, initial)
 
     def load(self, client_ids: Sequence[np.ndarray]) -> PyTree:
         """The states [B, U, ...] of `client_ids`, with zeros after them."""
@@ -51,7 +51,7 @@ class ClientStates:
             for runs, ids in _by_device(len(rows), client_ids):
                 states[runs, ids] = rows[runs, : len(ids)]
 
-        jax.tree.map(scatter, self._states, jax.device_get(rows))
+        jax.tree.map(scatter, self._states, rows)
         self._has_trained[np.concatenate(client_ids)] = True
 
     def save(self) -> PyTree:

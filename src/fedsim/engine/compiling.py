@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
-from fedsim.core.types import Array, ClientData, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
-from fedsim.engine import build, memory
+from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.engine import build, memory, transfer
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import Member, make_family
@@ -64,35 +64,6 @@ class DeviceInputs(NamedTuple):
         for start in range(completed, total, max_rounds):
             for runs in self.batches:
                 yield Segment(min(max_rounds, total - start), self.shared, runs)
-
-    def run(
-        self, executables: "Executables", batch: int, states: SimulationState, segment: Segment, num_rounds: Array
-    ) -> tuple[SimulationState, RoundRecord]:
-        """Runs the `num_rounds` [] rounds of a segment of a batch; returns its states and records [B, rounds, ...]."""
-        if self.client_states is None:
-            return executables.chunk(states, segment.shared, segment.runs, num_rounds)
-        states = states._replace(client_states=self.client_states[batch].load(segment.client_ids))
-        states, records = executables.chunk(states, segment.shared, segment.runs, num_rounds)
-        self.client_states[batch].store(segment.client_ids, states.client_states)
-        return states, records
-
-    def initial_states(self, executables: "Executables") -> list[SimulationState]:
-        """The states [B] of each batch before the first round."""
-        if self.stream is None:
-            return [executables.init(self.shared, runs) for runs in self.batches]
-        states = []
-        for batch in range(len(self.batches)):
-            with closing(self.stream.portions(batch)) as portions:
-                losses = self.stream.zero_losses(batch)
-                for client_ids, (_, shared, runs, _) in portions:
-                    if executables.initial_losses is None:  # these are not used, but `init` needs inputs
-                        break
-                    ids, values = jax.device_get(executables.initial_losses(shared, runs, client_ids))
-                    np.put_along_axis(losses, ids, values, axis=1)
-            states.append(executables.init(shared, runs, losses))
-            if self.client_states is not None:
-                self.client_states[batch].start(states[batch].client_states)
-        return states
 
 
 class InputShapes(NamedTuple):
@@ -169,14 +140,15 @@ class GroupCompiler:
         host, evaluation = self._host_data()
         if self._is_streamed:
             train, fields, host = host.train, STREAMED_FIELDS, host._replace(train=None)  # type: ignore[arg-type]
-        shared, evaluation = jax.device_put((host, evaluation), self._everywhere)
+        shared, evaluation = transfer.put((host, evaluation), self._everywhere)
         if not self._is_streamed:
-            train, fields = shared.train, ALL_FIELDS
-        batches = self._cut(make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields))
+            train, fields = transfer.on_own_device(shared.train), ALL_FIELDS
+        runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
+        batches = self._cut(runs)
         backdoors = stream = None
         if self._backdoors is not None:
             examples, trigger_ids = self._backdoors
-            examples = jax.device_put(examples, self._everywhere)
+            examples = transfer.put(examples, self._everywhere)
             backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
         if self._is_streamed:
             stream = ClientStream(
@@ -187,6 +159,7 @@ class GroupCompiler:
                 self.max_rounds,
                 shared,
                 batches,
+                cut_batches(runs, self.batch_size),
                 self._by_run,
             )
         client_states = None
@@ -197,7 +170,7 @@ class GroupCompiler:
 
     def _cut(self, runs: PyTree) -> list[PyTree]:
         """The batches of `runs` [S, ...] on the devices."""
-        return [jax.device_put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
+        return [transfer.put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
 
     @cached_property
     def shapes(self) -> InputShapes:
@@ -252,9 +225,41 @@ class GroupCompiler:
             jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs, *self._loss_shapes), self._by_run
         )
 
-    def place_number(self, number: int) -> jax.Array:
-        """Puts a number of rounds on all devices, for `Executables.chunk`."""
-        return jax.device_put(np.int32(number), self._everywhere)
+    def initial_states(self, executables: Executables, inputs: DeviceInputs) -> list[SimulationState]:
+        """The states [B] of each batch before the first round."""
+        if inputs.stream is None:
+            return [executables.init(inputs.shared, runs) for runs in inputs.batches]
+        states = []
+        for batch in range(len(inputs.batches)):
+            losses = np.zeros((self.batch_size, self._dataset.num_clients), np.float32)
+            with closing(inputs.stream.portions(batch)) as portions:
+                for client_ids, (_, shared, runs, _) in portions:
+                    if executables.initial_losses is None:  # these are not used, but `init` needs inputs
+                        break
+                    measured = executables.initial_losses(shared, runs, transfer.put(client_ids, self._everywhere))
+                    ids, values = self.on_host(measured)
+                    np.put_along_axis(losses, ids, values, axis=1)
+            states.append(executables.init(shared, runs, transfer.put(losses, self._by_run)))
+            if inputs.client_states is not None:
+                inputs.client_states[batch].start(self.on_host(states[batch].client_states))
+        return states
+
+    def run(
+        self, executables: Executables, inputs: DeviceInputs, batch: int, states: SimulationState, segment: Segment
+    ) -> tuple[SimulationState, RoundRecord]:
+        """Runs the rounds of a segment of a batch; returns the batch's states and the records [B, rounds, ...]."""
+        number = transfer.put(np.int32(segment.num_rounds), self._everywhere)
+        if inputs.client_states is None:
+            return executables.chunk(states, segment.shared, segment.runs, number)
+        on_host = inputs.client_states[batch]
+        states = states._replace(client_states=transfer.put(on_host.load(segment.client_ids), self._by_run))
+        states, records = executables.chunk(states, segment.shared, segment.runs, number)
+        on_host.store(segment.client_ids, self.on_host(states.client_states))
+        return states, records
+
+    def on_host(self, tree: PyTree) -> PyTree:
+        """NumPy copies of arrays on the group's devices; all processes call it."""
+        return transfer.on_host(tree, self._everywhere)
 
     def lower(self) -> dict[str, jax.stages.Lowered]:
         """Traces the programs; returns their intermediate code by the names of `Executables`."""

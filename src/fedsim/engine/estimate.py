@@ -195,7 +195,7 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout, 
             f"and {memory.gibibytes(available)} are free; lower the widths or client.batch_size, or use a smaller model"
         )
     arguments = jax.vmap(task.init)(keys), keys
-    placed = [jax.device_put(arguments, device) for device in jax.devices()[: layout.num_devices]]
+    placed = [jax.device_put(arguments, device) for device in jax.local_devices()[: layout.num_devices]]
     times = []
     for _ in range(3):
         started = time.perf_counter()

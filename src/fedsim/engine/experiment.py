@@ -1,17 +1,18 @@
 """The loop over the groups of an experiment: locks, checkpoints, events."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from fedsim.engine import build
+from fedsim.engine import build, processes
 from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
-from fedsim.engine.resume import open_folder
+from fedsim.engine.shared_plan import open_shared
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
+from fedsim.runs.events import Evaluated, Event, FinalState, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
 from fedsim.runs.parts import Span
 from fedsim.runs.streams import JsonLines
@@ -41,40 +42,60 @@ def run_plan(
     between two checkpoints of a group. `observers` see all events. The manifest's status is "complete" at the end and
     "incomplete" before. Raises `RunFolderError` if the folder cannot be used, and `ConfigError` if a group does not fit
     into memory or a plug-in fails.
+
+    Processes that JAX's distributed runtime connects are one run: all of them call this with the same plan, and only
+    process 0 has observers and writes the folder, which all of them must see for checkpoints.
     """
+    processes.check_devices()
     folder = RunFolder(path)
-    manifest, plan = open_folder(folder, plan, force, allow_mismatch, extend)
-    observers = [JsonLines(folder, manifest["runs"]), *observers]
+    manifest, plan = open_shared(folder, plan, force, allow_mismatch, extend)
+    processes.wait_for_all()  # some may take minutes longer to load the data
+    observers = [] if manifest is None else [JsonLines(folder, manifest["runs"]), *observers]
     observe = _broadcast(observers)
-    num_rounds = sum(config.server.num_rounds for config in plan.runs)
-    observe(Started(len(plan.runs), num_rounds, run_names(manifest["runs"])))
-    if manifest["status"] == "complete":
-        for number in range(len(plan.groups)):
-            _skip_group(plan, number, observe)
-        return folder
-    pending, waiting_for = list(range(len(plan.groups))), None
-    with BackgroundCompiler(plan.compiler) as background:
-        while pending:
-            locked = []  # by other processes
-            for number in pending:
-                with folder.lock_group(number) as is_ours:
-                    if not is_ours:
-                        locked.append(number)
-                    elif folder.read_finished(number):
-                        _skip_group(plan, number, observe)
-                    else:
-                        _run_group(plan, number, folder, observers, checkpoint_seconds, background)
-            if locked == pending:  # no group is left to start
-                if not wait:
-                    return folder
-                status = plan.status(locked[0], folder.describe_holder(locked[0]))
-                if status != waiting_for:
-                    waiting_for = status
-                    observe(status)
-                time.sleep(POLL_SECONDS)
-            pending = locked
-    _complete(folder)
+    pending: list[int] = []
+    if manifest is not None:
+        num_rounds = sum(config.server.num_rounds for config in plan.runs)
+        observe(Started(len(plan.runs), num_rounds, run_names(manifest["runs"])))
+        if manifest["status"] == "complete":
+            for number in range(len(plan.groups)):
+                _skip_group(plan, number, observe)
+        else:
+            pending += range(len(plan.groups))
+    groups = processes.decide_each(_lock_groups(plan, pending, folder, observe, wait))
+    with closing(groups), BackgroundCompiler(plan.compiler) as background:
+        for number in groups:
+            _run_group(plan, number, folder, observers, checkpoint_seconds, background)
+    if manifest is not None and manifest["status"] != "complete" and not pending:
+        _complete(folder)
+    processes.wait_for_all()
     return folder
+
+
+def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
+    """The groups of `pending` that are to be run, each locked until the next; removes complete ones from `pending`.
+
+    With `wait`, waits for groups that other processes have locked.
+    """
+    waiting_for = None
+    while pending:
+        locked = []  # by other processes
+        for number in list(pending):
+            with folder.lock_group(number) as is_ours:
+                if not is_ours:
+                    locked.append(number)
+                elif folder.read_finished(number):
+                    _skip_group(plan, number, observe)
+                else:
+                    yield number
+        if locked == pending:  # no group is left to start
+            if not wait:
+                return
+            status = plan.status(locked[0], folder.describe_holder(locked[0]))
+            if status != waiting_for:
+                waiting_for = status
+                observe(status)
+            time.sleep(POLL_SECONDS)
+        pending[:] = locked
 
 
 def _broadcast(observers: Sequence[Observer]) -> Observer:
@@ -115,21 +136,39 @@ def _run_group(
 ) -> None:
     """Runs a group that this process has locked, from its last checkpoint if that is valid."""
     configs = plan.configs(plan.groups[number])
-    with Checkpoints(folder.checkpoints(number), checkpoint_seconds) as checkpoints:
-        eval_every = configs[0].server.eval_every
-        start = resume_round(folder.parts(number).spans(), checkpoints.latest_round(), eval_every)
+    with Checkpoints(folder.checkpoints(number), checkpoint_seconds, processes.decide) as checkpoints:
+        eval_every, latest = configs[0].server.eval_every, checkpoints.latest_round()
+        start = processes.decide(lambda: resume_round(folder.parts(number).spans(), latest, eval_every))
+        following = processes.decide(lambda: _next_family(plan, number, folder))
         # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
-        observe = _broadcast([*observers, FolderWriter(folder, checkpoints)])
+        write = FolderWriter(folder, checkpoints) if processes.is_primary() else _save_states(checkpoints)
+        observe = _broadcast([*observers, write])
         observe(plan.status(number, "compiling"))
         try:
             with build.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
                 compiler = background.take(number)
-                if (following := _next_family(plan, number, folder)) is not None:
+                if following is not None:
                     background.start(following)
             seconds = GroupRun(plan, number, compiler, observe).run(checkpoints, start)
         finally:
             observe(GroupFinished(number))
-    folder.mark_finished(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.final_states)
+    processes.wait_for_all()  # until all parts of the checkpoint are written
+    if processes.is_primary():
+        folder.mark_finished(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.final_states)
+
+
+def _save_states(checkpoints: Checkpoints) -> Observer:
+    """The observer of a process that writes its part of the checkpoints and nothing else."""
+
+    def observe(event: Event) -> None:
+        match event:
+            case Evaluated(round=round_, states=states) if states is not None and round_ > 0:
+                if checkpoints.is_due():
+                    checkpoints.save(round_, states())
+            case FinalState(_, round_, states):
+                checkpoints.save(round_, states)
+
+    return observe
 
 
 def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:

@@ -23,17 +23,18 @@ from fedsim.config.schema import AttackConfig, Config
 from fedsim.core import flops
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree
-from fedsim.engine import build, cache, hlo, memory
+from fedsim.engine import build, cache, collectives, hlo, memory
 from fedsim.engine.compiling import GroupCompiler, is_out_of_memory
 from fedsim.engine.estimate import FORWARD_SHARE, count_examples, sgd_step
 from fedsim.engine.layout import Layout, widest_fitting
 from fedsim.engine.plan import Group, Plan
 from fedsim.engine.program_key import program_key
+from fedsim.engine.programs import make_mesh
 from fedsim.engine.targets import Chip
 
 SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")
 COMPILERS = ("jax", "libtpu")  # and all packages whose names begin so
-CACHE_VERSION = 2  # of what is read from compiled programs; raise it if `engine.hlo` counts in another way
+CACHE_VERSION = 3  # of what is read from compiled programs; raise it if `engine.hlo` counts in another way
 
 
 class StepCost(NamedTuple):
@@ -66,6 +67,8 @@ class Forecast(NamedTuple):
     """Lower bound for a round of a run."""
     seconds: float
     """Lower bound for all rounds of all runs."""
+    received_bytes: float = 0.0
+    """Bytes that a device receives from other hosts in a round of a run."""
 
 
 def training_key(plan: Plan, group: Group) -> Hashable:
@@ -82,14 +85,18 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
     """Forecasts `group` on `devices` of the kind `chip`, with the widest layout that fits."""
     configs, dataset, compile_seconds = plan.configs(group), plan.dataset(group), 0.0
     peaks: dict[Layout, memory.ProgramMemory | None] = {}
+    received: dict[Layout, int] = {}
 
     def peak_bytes(layout: Layout) -> int | None:
         nonlocal compile_seconds
-        programs = []
-        for lowered in GroupCompiler(configs, dataset, layout, devices).lower().values():
-            program, seconds = _measure_program(lowered, devices)
+        programs, mesh = [], make_mesh(layout, devices)
+        hosts = [device.process_index for device in mesh.devices.flat] if mesh is not None else [0]
+        for name, lowered in GroupCompiler(configs, dataset, layout, devices).lower().items():
+            program, received_bytes, seconds = _measure_program(lowered, devices, hosts)
             compile_seconds += seconds
             programs.append(program)
+            if name == "chunk":
+                received[layout] = received_bytes
         known = [program for program in programs if program is not None]
         peak = peaks[layout] = memory.peak(known) if len(known) == len(programs) else None
         return None if peak is None else sum(peak)
@@ -115,26 +122,31 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
         bytes=counts.training * moved_bytes,
         round_seconds=round_seconds,
         seconds=-(-len(configs) // layout.run_devices) * run_seconds,
+        received_bytes=received[layout] / layout.run_width,
     )
 
 
 def _measure_program(
-    lowered: jax.stages.Lowered, devices: Sequence[jax.Device]
-) -> tuple[memory.ProgramMemory | None, float]:
-    """The memory of a program, None if the compiler runs out of it, and the seconds of compiling when first done."""
+    lowered: jax.stages.Lowered, devices: Sequence[jax.Device], hosts: Sequence[int]
+) -> tuple[memory.ProgramMemory | None, int, float]:
+    """The memory of a program, None if the compiler runs out of it; the bytes that a device receives from other
+    `hosts` in a round; and the seconds of compiling when first done.
+    """
 
-    def compile_program() -> tuple[memory.ProgramMemory | None, float]:
-        started = time.perf_counter()
+    def compile_program() -> tuple[memory.ProgramMemory | None, int, float]:
+        started, received = time.perf_counter(), 0
         try:
-            program = memory.program_memory(lowered.compile())
+            compiled = lowered.compile()
+            program = memory.program_memory(compiled)
+            received = collectives.received_bytes(compiled.as_text() or "", hosts) if len(set(hosts)) > 1 else 0
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             program = None
-        return program, time.perf_counter() - started
+        return program, received, time.perf_counter() - started
 
-    program, seconds = cache.memoize(_cache_key(lowered, devices), compile_program)
-    return None if program is None else memory.ProgramMemory(*program), seconds
+    program, received, seconds = cache.memoize(_cache_key(lowered, devices), compile_program)
+    return None if program is None else memory.ProgramMemory(*program), received, seconds
 
 
 def _cache_key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> str:

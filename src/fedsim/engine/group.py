@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine import build, memory
+from fedsim.engine import build, memory, processes
 from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
@@ -43,7 +43,7 @@ class GroupRun:
         with build.plugin_errors(self._plan.runs):
             self._check_memory()
             executables, compile_seconds = self._compiler.compile()
-
+        processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
         restored = None if start is None else self._restore(checkpoints, start, inputs)
@@ -67,7 +67,7 @@ class GroupRun:
         total, batches = self._config.server.num_rounds, range(len(inputs.batches))
         if states is None:
             self._observe(GroupStarted(self._number, -1, 0))
-            states = inputs.initial_states(executables)
+            states = self._compiler.initial_states(executables, inputs)
             self._evaluate(executables, inputs, completed, states, None)
         else:
             self._observe(GroupStarted(self._number, completed, completed * self._num_runs))
@@ -79,8 +79,7 @@ class GroupRun:
                     records, rounds_left = [], num_rounds
                     while rounds_left:
                         segment = next(segments)
-                        number = self._compiler.place_number(segment.num_rounds)
-                        states[batch], record = inputs.run(executables, batch, states[batch], segment, number)
+                        states[batch], record = self._compiler.run(executables, inputs, batch, states[batch], segment)
                         records.append((record, segment.num_rounds))
                         rounds_left -= segment.num_rounds
                     on_device.append(records)
@@ -92,7 +91,7 @@ class GroupRun:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
         join = lambda *rounds: np.concatenate(rounds, axis=1)
         cut = lambda record, number: jax.tree.map(lambda a: a[:, :number], record)
-        joined = [jax.tree.map(join, *(cut(*segment) for segment in jax.device_get(records))) for records in batches]
+        joined = [jax.tree.map(join, *(cut(*segment) for segment in records)) for records in batches]
         return self._family.own_info(self._join(joined), self._config)
 
     def _evaluate(
@@ -166,7 +165,8 @@ class GroupRun:
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *jax.device_get(batches))
+        on_host = map(self._compiler.on_host, batches)
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *on_host)
 
     def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
         """Whether each client is corrupted, and its number of examples, both [S, N]."""

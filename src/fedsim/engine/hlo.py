@@ -31,7 +31,7 @@ class Instruction(NamedTuple):
     @property
     def num_bytes(self) -> int:
         """Bytes of its result, except in a TPU's vector memory."""
-        return sum(size for size, is_moved in _arrays(self.type) if is_moved)
+        return sum(size for size, is_moved in array_sizes(self.type) if is_moved)
 
     def computation(self, key: str) -> str:
         """The computation that it runs as `key`, such as "body"."""
@@ -77,7 +77,7 @@ def _cost(module: Module, name: str) -> Cost:
     sizes: dict[str, int] = {}
     for instruction in module[name]:
         sizes[instruction.name] = instruction.num_bytes
-        for inner, times in _inner_computations(module, instruction):
+        for inner, times in inner_computations(module, instruction):
             cost = _cost(module, inner)
             kernels, moved, cycles = (a + times * b for a, b in zip((kernels, moved, cycles), cost, strict=True))
         if estimate := re.search(r'estimated_cycles":"(\d+)"', instruction.line):
@@ -88,7 +88,7 @@ def _cost(module: Module, name: str) -> Cost:
     return Cost(kernels, moved, cycles)
 
 
-def _inner_computations(module: Module, instruction: Instruction) -> Iterator[tuple[str, int]]:
+def inner_computations(module: Module, instruction: Instruction) -> Iterator[tuple[str, int]]:
     """The computations that an instruction runs, and how often."""
     if instruction.opcode == "while":
         yield instruction.computation("body"), _trip_count(module, instruction)
@@ -111,7 +111,7 @@ def _moved_bytes(module: Module, kernel: Instruction, sizes: dict[str, int]) -> 
     read = [sizes.get(name, 0) for name in kernel.operands]
     written = kernel.num_bytes
     if kernel.opcode.endswith("-start"):  # its type has the source as well as the destination
-        arrays = sorted(_arrays(kernel.type), reverse=True)[:2]
+        arrays = sorted(array_sizes(kernel.type), reverse=True)[:2]
         return sum(min(size for size, _ in arrays) for _, is_moved in arrays if is_moved)
     if kernel.opcode == "dynamic-slice":
         return 2 * written
@@ -158,7 +158,7 @@ def _sliced_bytes(module: Module, name: str, array: str) -> int | None:
     return total
 
 
-def _arrays(type_: str) -> list[tuple[int, bool]]:
+def array_sizes(type_: str) -> list[tuple[int, bool]]:
     """(bytes, whether outside of a TPU's vector memory) of each array in a type."""
     arrays = []
     for kind, shape, layout in ARRAY.findall(type_):

@@ -127,7 +127,12 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
 
 
 def corrupt_buffers(
-    configs: Sequence[Config], x: Array, positions: np.ndarray, owners: np.ndarray, corrupted: Array, spec: DataSpec
+    configs: Sequence[Config],
+    x: np.ndarray,
+    positions: np.ndarray,
+    owners: np.ndarray,
+    corrupted: Array,
+    spec: DataSpec,
 ) -> Array:
     """The corrupted inputs [B, C, *feature] of the examples that are gathered for each of the runs `configs` [B].
 

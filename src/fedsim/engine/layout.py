@@ -81,11 +81,13 @@ class Machine(NamedTuple):
     """Number of devices."""
     memory: int
     """Free bytes of a device."""
+    num_processes: int = 1
+    """Processes that share the devices evenly."""
 
     @classmethod
     def current(cls) -> "Machine":
         """The devices of this machine. Raises `ConfigError` if JAX finds none."""
-        return cls(devices.backend(), jax.device_count(), memory.available())
+        return cls(devices.backend(), jax.device_count(), memory.available(), jax.process_count())
 
 
 class LockstepRule(NamedTuple):
@@ -124,10 +126,10 @@ def choose_layout(
     Runs are spread over the devices first; devices that are left share the cohorts. `num_examples` [N] are the clients'
     examples. `step_bytes(B)` bounds the bytes of one model's step with B examples: on a CPU, models in lockstep get
     half of a device's memory. On an accelerator the compiler decides (`widest_fitting`). Raises `ConfigError` if
-    `config` gives more devices than there are.
+    `config` gives more devices than there are, or a number that several processes cannot share evenly.
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
-    run_devices, client_devices = _devices(engine.client_devices, num_runs, cohort_size, machine.num_devices)
+    run_devices, client_devices = _devices(engine.client_devices, num_runs, cohort_size, machine)
     num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
 
     device = "cpu" if machine.backend == "cpu" else "accelerator"
@@ -155,15 +157,28 @@ def choose_layout(
     )
 
 
-def _devices(client_devices: int | str, num_runs: int, cohort_size: int, num_devices: int) -> tuple[int, int]:
+def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine: Machine) -> tuple[int, int]:
     """(devices that the runs are spread over, devices that share the cohort of each run)."""
+    num_devices, num_processes = machine.num_devices, machine.num_processes
     if isinstance(client_devices, str):
-        client_devices = min(max(1, num_devices // num_runs), cohort_size)
-    if client_devices > num_devices:
+        most = min(max(1, num_devices // num_runs), cohort_size)
+        candidates = list(range(most, 0, -1))
+    else:
+        candidates = [client_devices]
+    if candidates[0] > num_devices:
         raise ConfigError(
             f"engine.client_devices: must be at most the number of devices, {num_devices}, got {client_devices}"
         )
-    return min(num_devices // client_devices, num_runs), client_devices
+    for columns in candidates:
+        rows = min(num_devices // columns, num_runs)
+        # More rows than runs repeat a run; otherwise a process would have no part in collectives and checkpoints.
+        for filled in range(rows, num_devices // columns + 1):
+            if filled * columns % num_processes == 0:
+                return filled, columns
+    raise ConfigError(
+        f"engine.client_devices: must be such that {num_processes} processes share the {num_devices} devices "
+        f"evenly, got {client_devices}"
+    )
 
 
 def widest_fitting(

@@ -48,6 +48,8 @@ class Plan:
     """Its groups, in the order in which they run."""
     datasets: dict[DataChoice, FederatedDataset]
     """The data sets of the runs."""
+    machine: Machine
+    """The devices that it is for."""
     notes: tuple[str, ...] = ()
     """What users should know, although it can be run."""
 
@@ -84,7 +86,7 @@ class Plan:
         """The family of each group; groups with the same one share a compiled program."""
         members = [Member(self.configs(group), self.dataset(group), group.layout) for group in self.groups]
         with build.plugin_errors(self.runs):
-            return make_families(members, memory.available())
+            return make_families(members, self.machine.memory)
 
 
 def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
@@ -110,7 +112,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         config = runs[group.runs[0]]
         if group.layout.buffer_examples and config.data.placement == "auto":
             notes.append(placement_note(config, datasets[data_choice(config)], machine))
-    return Plan(experiment, runs, groups, datasets, tuple(dict.fromkeys(notes)))
+    return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
 
 
 def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
@@ -119,7 +121,7 @@ def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
     runs = [plan.runs[position] for position in (*completed, *others)]
     with build.plugin_errors(runs):
         added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
-        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, Machine.current()))
+        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
 
 
 def _make_groups(
@@ -163,7 +165,7 @@ def fit_layouts(plan: Plan) -> Plan:
 
     Widths that the configuration gives stay as they are.
     """
-    machine = Machine.current()
+    machine = plan.machine
     if machine.backend == "cpu":
         return plan
 

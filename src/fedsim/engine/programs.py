@@ -131,8 +131,18 @@ def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Me
     if shape == (1, 1):
         return None
     types = (jax.sharding.AxisType.Auto,) * 2
-    chosen = (jax.devices() if devices is None else devices)[: math.prod(shape)]
-    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=chosen)
+    devices, number = jax.devices() if devices is None else devices, math.prod(shape)
+    if jax.process_count() > 1 and number < len(devices):
+        chosen = np.reshape(_first_of_each_process(devices, number), shape)
+        return Mesh(chosen, (RUNS, CLIENTS), axis_types=types)
+    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=devices[:number])
+
+
+def _first_of_each_process(devices: Sequence[jax.Device], number: int) -> list[jax.Device]:
+    """The first devices of each process, equally many, `number` in all."""
+    share = number // jax.process_count()
+    by_process = [[d for d in devices if d.process_index == process] for process in range(jax.process_count())]
+    return [device for own in by_process for device in own[:share]]
 
 
 def cut_batches(runs: PyTree, size: int) -> list[PyTree]:

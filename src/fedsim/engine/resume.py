@@ -1,6 +1,7 @@
 """Opens run folders: starts a new run, or resumes or extends one that the folder holds."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +15,17 @@ from fedsim.runs.folder import RunFolder
 
 
 def open_folder(
-    folder: RunFolder, plan: Plan, force: bool = False, allow_mismatch: bool = False, extend: bool = False
+    folder: RunFolder,
+    plan: Plan,
+    force: bool = False,
+    allow_mismatch: bool = False,
+    extend: bool = False,
+    fit: Callable[[Plan], Plan] = fit_layouts,
 ) -> tuple[Manifest, Plan]:
     """The manifest of the run in `folder`, new or resumed, and the plan with the order and groups of its runs.
 
-    The options are those of `run_plan`. Raises `RunFolderError` if the folder cannot be used.
+    `fit` narrows the layouts of new groups; the other options are those of `run_plan`. Raises `RunFolderError` if the
+    folder cannot be used.
     """
     if folder.is_occupied():
         folder.read_manifest()  # raises if it is no run folder, before anything is written
@@ -29,9 +36,9 @@ def open_folder(
         if folder.is_occupied():
             manifest = folder.read_manifest()
             if not force:
-                return resume(folder, _with_new_keys(manifest), plan, allow_mismatch, extend)
+                return resume(folder, _with_new_keys(manifest), plan, allow_mismatch, extend, fit)
             _check_idle(folder, manifest)
-        plan = fit_layouts(plan)
+        plan = fit(plan)
         manifest = make_manifest(plan)
         folder.create(manifest)
         folder.write_text("config.toml", manifest["config"])
@@ -39,7 +46,12 @@ def open_folder(
 
 
 def resume(
-    folder: RunFolder, manifest: Manifest, plan: Plan, allow_mismatch: bool, extend: bool
+    folder: RunFolder,
+    manifest: Manifest,
+    plan: Plan,
+    allow_mismatch: bool,
+    extend: bool,
+    fit: Callable[[Plan], Plan],
 ) -> tuple[Manifest, Plan]:
     """As `open_folder`, for a folder that has the `manifest`."""
     plan = with_completed_first(plan, match_runs(folder, manifest, plan, extend))
@@ -58,11 +70,14 @@ def resume(
     num_devices, available = max(group.layout.num_devices for group in groups), current["device"]["count"]
     if num_devices > available:
         raise RunFolderError(f"{folder.path}: its layouts need {num_devices} devices, got {available}; {OR_ELSE}")
+    num_processes = plan.machine.num_processes
+    if any(group.layout.num_devices % num_processes for group in groups):
+        raise RunFolderError(f"{folder.path}: {num_processes} processes cannot share its layouts evenly; {OR_ELSE}")
     if environment not in accepted:
         manifest = manifest | {"mismatches": [*accepted[1:], environment]}
     if is_longer:
         _check_idle(folder, manifest)
-        groups += fit_layouts(plan).groups
+        groups += fit(plan).groups
         manifest = manifest | {key: current[key] for key in ("config", "data", "files", "runs")}
         for number in reopened:
             folder.reopen(number)

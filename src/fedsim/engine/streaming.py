@@ -7,6 +7,7 @@ and states stay as they are, so the rows are those of a run whose data are on th
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -17,6 +18,7 @@ from jax.sharding import Sharding
 from fedsim.config.schema import Config
 from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, ClientData, FederatedDataset
+from fedsim.engine import transfer
 from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields, corrupt_buffers, corrupt_labels
 from fedsim.engine.layout import Layout
 
@@ -49,7 +51,8 @@ class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
     Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
-    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there.
+    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there. Of several processes,
+    each gathers what its devices need; `local_batches` are the batches on its own host or device.
     """
 
     def __init__(
@@ -61,16 +64,20 @@ class ClientStream:
         max_rounds: int,
         shared: SharedInputs,
         batches: Sequence[RunInputs],
+        local_batches: Sequence[RunInputs],
         by_run: Sharding,
     ) -> None:
         self._configs, self._layout, self._max_rounds, self._by_run = configs, layout, max_rounds, by_run
-        self._train, self._spec, self._shared, self._batches = dataset.train, dataset.spec, shared, batches
+        self._spec, self._shared, self._batches = dataset.spec, shared, batches
         data, changed = dataset.train, changed_fields(configs)
         self.labels = corrupt_labels(configs, data, dataset.spec) if "y" in changed else None
         """The labels [M] of each run, on the host; None if none are corrupted."""
         self._is_noisy = "x" in changed
+        self._x, self._y = np.asarray(data.x), np.asarray(data.y)
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
-        tile = lambda a: jax.device_put(np.tile(np.asarray(a), layout.run_devices), by_run)
+        self._local_batches = local_batches
+        self._is_local = _local_parts(by_run, layout.run_devices)
+        tile = lambda a: transfer.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
 
         @jax.jit
@@ -95,10 +102,6 @@ class ClientStream:
         cohorts = (self._cohorts(batch, start)[: round_ - start] for start in starts)
         return np.unique(np.concatenate([np.unique(ids) for ids in cohorts]))
 
-    def zero_losses(self, batch: int) -> np.ndarray:
-        """Zeros for the losses [B, N] of all clients."""
-        return np.zeros((len(self._batches[batch].key), len(self._sizes)), np.float32)
-
     def _segments(self, completed: int, total: int) -> Iterator[Segment]:
         for start in range(completed, total, self._max_rounds):
             for batch in range(len(self._batches)):
@@ -119,7 +122,7 @@ class ClientStream:
 
     def _cohorts(self, batch: int, start: int) -> np.ndarray:
         """The client ids [max_rounds, B, K] of the cohorts of the rounds after `start` rounds."""
-        return np.asarray(self._draw_cohorts(self._batches[batch], self._sizes, np.int32(start)))
+        return np.asarray(self._draw_cohorts(self._local_batches[batch], self._sizes, np.int32(start)))
 
     def _by_device(self, cohorts: np.ndarray) -> list[np.ndarray]:
         """The clients of `cohorts` [T, B, K], in ascending order, for the devices that compute the same runs."""
@@ -133,60 +136,66 @@ class ClientStream:
 
     def _gather(self, batch: int, num_rounds: int, client_ids: Sequence[np.ndarray]) -> Segment:
         """The inputs of `num_rounds` rounds with the examples of `client_ids`, of each buffer."""
-        slices = [self._slice(ids) for ids in client_ids]
-        put = lambda parts: jax.device_put(np.concatenate(parts) if len(parts) > 1 else parts[0], self._by_run)
-        take = lambda a: put([self._take(a, positions) for _, positions in slices])
-        offsets = put([offsets for offsets, _ in slices])
-        data = ClientData(take(self._train.x), take(self._train.y), offsets, self._num_examples, self._benign)
-        rows = put(list(map(self._state_rows, client_ids))) if self._layout.buffer_clients else None
-        runs = self._corrupt(batch, client_ids, [positions for _, positions in slices], data.x)
+        local_ids = [ids if is_local else ids[:0] for ids, is_local in zip(client_ids, self._is_local, strict=True)]
+        positions = [self._positions(ids) for ids in local_ids]
+        x, y = self._take(self._x, positions), self._take(self._y, positions)
+        offsets = np.concatenate([self._by_client(ids, self._starts(ids)) for ids in local_ids])
+        put = partial(transfer.put, sharding=self._by_run)
+        data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
+        rows = None
+        if self._layout.buffer_clients:
+            rows = put(np.concatenate([self._by_client(ids, np.arange(len(ids))) for ids in local_ids]))
+        runs = self._batches[batch]
+        runs = runs._replace(changes=runs.changes | put(self._corrupt(batch, local_ids, positions, x)))
         return Segment(num_rounds, self._shared._replace(train=data, state_rows=rows), runs, client_ids)
 
     def _corrupt(
-        self, batch: int, client_ids: Sequence[np.ndarray], positions: Sequence[np.ndarray], x: Array
-    ) -> RunInputs:
-        """The runs of a batch with the labels and inputs that are corrupted, of the examples at `positions`."""
-        runs = self._batches[batch]
+        self, batch: int, client_ids: Sequence[np.ndarray], positions: Sequence[np.ndarray], x: np.ndarray
+    ) -> dict[str, Array | np.ndarray]:
+        """The labels and inputs [B, C, ...] that are corrupted, of the examples at `positions` of each buffer."""
+        runs = self._local_batches[batch]
         changes: dict[str, Array | np.ndarray] = {}
-        size = len(runs.key)
+        size, num_buffers = len(runs.key), len(positions)
         members = np.minimum(np.arange(batch * size, (batch + 1) * size), len(self._configs) - 1)
         if self.labels is not None:
-            by_device = zip(np.split(members, len(positions)), positions, strict=True)
-            labels = [self._take(self.labels[run], rows) for runs_, rows in by_device for run in runs_]
+            by_buffer = zip(np.split(members, num_buffers), positions, strict=True)
+            labels = [self._take(self.labels[run], [rows]) for runs_, rows in by_buffer for run in runs_]
             changes["y"] = np.stack(labels)
         if self._is_noisy:
             owners = [np.repeat(ids, self._sizes[ids]) for ids in client_ids]
             pad = lambda a, value: np.pad(a, (0, self._layout.buffer_examples - len(a)), constant_values=value)
             changes["x"] = corrupt_buffers(
                 [self._configs[run] for run in members],
-                x.reshape(len(positions), -1, *x.shape[1:]),
+                x.reshape(num_buffers, -1, *x.shape[1:]),
                 np.stack([pad(a, 0) for a in positions]).astype(np.int32),
                 np.stack([pad(a, len(self._sizes)) for a in owners]).astype(np.int32),
                 runs.changes["corrupted"],
                 self._spec,
             )
-        return runs._replace(changes=runs.changes | jax.device_put(changes, self._by_run))
+        return changes
 
-    def _state_rows(self, client_ids: np.ndarray) -> np.ndarray:
-        """The row [N] of each client's state among those of `client_ids`."""
-        rows = np.zeros(len(self._sizes), np.int32)
-        rows[client_ids] = np.arange(len(client_ids))
-        return rows
-
-    def _slice(self, client_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The offsets [N] of `client_ids` in a buffer, and the positions [m] of their examples in the whole data."""
+    def _starts(self, client_ids: np.ndarray) -> np.ndarray:
+        """The positions in a buffer of the first examples of `client_ids`."""
         sizes = self._sizes[client_ids]
-        starts = np.cumsum(sizes) - sizes
-        offsets = np.zeros(len(self._sizes), np.int32)
-        offsets[client_ids] = starts
-        return offsets, np.repeat(self._offsets[client_ids] - starts, sizes) + np.arange(sizes.sum())
+        return np.cumsum(sizes) - sizes
 
-    def _take(self, array: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """A buffer with the rows `positions` of `array`, and zeros after them."""
-        buffer = np.empty((self._layout.buffer_examples, *array.shape[1:]), array.dtype)
-        np.take(array, positions, axis=0, out=buffer[: len(positions)], mode="clip")
-        buffer[len(positions) :] = 0
-        return buffer
+    def _positions(self, client_ids: np.ndarray) -> np.ndarray:
+        """The positions [m] of the examples of `client_ids` among those of all clients."""
+        sizes = self._sizes[client_ids]
+        return np.repeat(self._offsets[client_ids] - self._starts(client_ids), sizes) + np.arange(sizes.sum())
+
+    def _by_client(self, client_ids: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """An array [N] int32 with `values` of `client_ids`, and zeros of all others."""
+        array = np.zeros(len(self._sizes), np.int32)
+        array[client_ids] = values
+        return array
+
+    def _take(self, array: np.ndarray, positions: Sequence[np.ndarray]) -> np.ndarray:
+        """A buffer for each of `positions`, one after another: these rows of `array`, then zeros."""
+        buffers = np.zeros((len(positions), self._layout.buffer_examples, *array.shape[1:]), array.dtype)
+        for buffer, rows in zip(buffers, positions, strict=True):
+            np.take(array, rows, axis=0, out=buffer[: len(rows)], mode="clip")
+        return buffers.reshape(-1, *array.shape[1:])
 
 
 def portion_size(num_examples: np.ndarray, layout: Layout) -> int:
@@ -204,3 +213,10 @@ def _prefetch(items: Iterator[T]) -> Generator[T, None, None]:
         while (item := upcoming.result()) is not None:
             upcoming = executor.submit(next, items, None)
             yield item
+
+
+def _local_parts(by_run: Sharding, num_parts: int) -> list[bool]:
+    """Which of the `num_parts` parts of batches lie on devices of this process."""
+    slices = by_run.addressable_devices_indices_map((num_parts,)).values()
+    here = {part[0].indices(num_parts)[0] for part in slices if part}
+    return [part in here for part in range(num_parts)]

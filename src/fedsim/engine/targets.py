@@ -46,6 +46,8 @@ TPU_SHAPES = {  # of a slice, by its number of chips
     "v6e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
 }
 MAX_GPUS = 8  # of a node
+CHIPS_PER_HOST = 4  # of a TPU slice; a slice of up to 8 chips of v5e or v6e may have a single host
+SINGLE_HOST_CHIPS = {"v5e": 8, "v5p": 4, "v6e": 8}
 TPU_SETTINGS = {  # else libtpu looks for TPUs of this machine, and allows one process at a time
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -105,6 +107,13 @@ class Target(NamedTuple):
     def chip(self) -> Chip:
         """One of the devices."""
         return CHIPS[self.name]
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts, each with its process."""
+        return (
+            1 if self.num_devices <= SINGLE_HOST_CHIPS.get(self.name, MAX_GPUS) else self.num_devices // CHIPS_PER_HOST
+        )
 
     def __str__(self) -> str:
         return f"{self.name}:{self.num_devices}" if self.num_devices > 1 else self.name

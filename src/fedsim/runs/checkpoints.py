@@ -1,7 +1,7 @@
 """Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +18,16 @@ class Checkpoints:
     """The states of a group's runs, batch by batch, in the folder `path`, at least `seconds` apart.
 
     A context manager, which waits at its end until everything is written. Orbax, which takes seconds to import, is
-    first used for a checkpoint; short groups have none. Methods raise `RunFolderError` if files are broken or cannot
-    be written.
+    first used for a checkpoint; short groups have none. Several processes each write their part: all of them make the
+    same calls, and `decide` gives all of them the value of process 0. Methods raise `RunFolderError` if files are
+    broken or cannot be written.
     """
 
-    def __init__(self, path: Path, seconds: float) -> None:
+    def __init__(
+        self, path: Path, seconds: float, decide: Callable[[Callable[[], bool]], bool] = lambda choose: choose()
+    ) -> None:
         self._path, self._seconds, self._last = path, seconds, time.monotonic()
+        self._decide = decide
 
     @cached_property
     def _manager(self) -> Any:
@@ -41,8 +45,8 @@ class Checkpoints:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if "_manager" not in vars(self):
-            return
+        if "_manager" not in vars(self) or (error is not None and jax.process_count() > 1):
+            return  # of several processes, the others may have ended, and closing waits for them
         try:
             self._manager.close()
         except (OSError, ValueError) as failure:
@@ -55,13 +59,13 @@ class Checkpoints:
 
     def is_due(self) -> bool:
         """Whether `seconds` have passed since the last checkpoint, or the start."""
-        return time.monotonic() - self._last >= self._seconds
+        return self._decide(lambda: time.monotonic() - self._last >= self._seconds)
 
     def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
         """The batches' states after `round_`, with the shapes and shardings of `like`; NumPy arrays stay NumPy."""
         import orbax.checkpoint as ocp
 
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
         def place(a: Any) -> Any:
             is_on_host = isinstance(a, np.ndarray)

@@ -1,0 +1,61 @@
+"""The plan of process 0 on all processes of a run."""
+
+from dataclasses import replace
+from typing import Any
+
+from fedsim.engine import processes
+from fedsim.engine.layout import Machine
+from fedsim.engine.manifest import Manifest, dataset_digest, dump_groups, read_groups
+from fedsim.engine.plan import Plan, fit_layouts
+from fedsim.engine.resume import open_folder
+from fedsim.errors import ProcessError
+from fedsim.runs.folder import RunFolder
+
+
+def open_shared(
+    folder: RunFolder, plan: Plan, force: bool, allow_mismatch: bool, extend: bool
+) -> tuple[Manifest | None, Plan]:
+    """Opens the folder on process 0 (see `open_folder`); its manifest, None on the others, and its plan.
+
+    Raises `ProcessError` on processes that have another configuration or other data.
+    """
+    if processes.is_primary():
+
+        def fit(unfitted: Plan) -> Plan:
+            """Compilers of several processes may wait for each other, so all processes compile."""
+            processes.decide(lambda: _dump(plan, unfitted, to_fit=True))
+            return fit_layouts(unfitted)
+
+        manifest, opened = open_folder(folder, plan, force, allow_mismatch, extend, fit)
+        processes.decide(lambda: _dump(plan, opened))
+        return manifest, opened
+    while True:
+        message = processes.decide(dict[str, Any])
+        shared = _read(plan, message)
+        if not message["to_fit"]:
+            return None, shared
+        fit_layouts(shared)
+
+
+def _dump(made: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
+    """What the other processes, which have `made` the same plan, need to know of `plan`."""
+    position_of = {config: position for position, config in enumerate(made.runs)}
+    return {
+        "config": made.experiment.digest(),
+        "data": [dataset_digest(dataset) for dataset in made.datasets.values()],
+        "order": [position_of[config] for config in plan.runs],
+        "groups": dump_groups(plan.groups),
+        "machine": list(plan.machine),
+        "to_fit": to_fit,
+    }
+
+
+def _read(made: Plan, message: dict[str, Any]) -> Plan:
+    own = _dump(made, made)
+    for key, name in (("config", "configuration"), ("data", "data set")):
+        if own[key] != message[key]:
+            raise ProcessError(f"the {name} of process {processes.index()} differs from that of process 0")
+    runs = [made.runs[position] for position in message["order"]]
+    return replace(
+        made, runs=runs, groups=read_groups({"plan": message["groups"]}), machine=Machine(*message["machine"])
+    )
