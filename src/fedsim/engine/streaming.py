@@ -82,7 +82,7 @@ class ClientStream:
 
         @jax.jit
         def draw_cohorts(runs: RunInputs, num_examples: Array, start: Array) -> Array:
-            clean = shared._replace(train=data._replace(num_examples=num_examples))
+            clean = SharedInputs(data._replace(num_examples=num_examples), frozen=())
             draw = lambda run: simulation.cohorts(run.key, run.data(clean), start + jnp.arange(max_rounds))
             return jax.vmap(draw, out_axes=1)(runs)
 
