@@ -1,5 +1,8 @@
 """ARFL's weights against the problem that they solve: Eq. 6 of the paper for fixed parameters."""
 
+from collections.abc import Callable
+from unittest import mock
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -13,7 +16,19 @@ from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.core.types import CohortReport
 
-solve = jax.jit(arfl_weights)
+
+def without_sorting(fn: Callable) -> Callable:
+    """`fn` in the form for large populations, for any."""
+
+    def traced(*args):
+        with mock.patch("fedsim.aggregators.arfl_weights.MAX_SORTED", 0):
+            return fn(*args)
+
+    return jax.jit(traced)
+
+
+solve, solve_by_bisection = jax.jit(arfl_weights), without_sorting(arfl_weights)
+both_forms = pytest.mark.parametrize("solve", [solve, solve_by_bisection], ids=["sorting", "bisection"])
 
 
 def by_bisection(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
@@ -53,9 +68,10 @@ def problems(draw):
     return losses, num_examples.astype(np.int32), 10 ** draw(st.floats(-4, 6))
 
 
-@given(problems())
+@both_forms
+@given(problem=problems())
 @settings(max_examples=80, deadline=None)
-def test_solves_the_problem(problem):
+def test_solves_the_problem(solve, problem):
     losses, num_examples, lam = problem
     alpha, p, average, threshold = (np.asarray(a) for a in solve(losses, num_examples, lam))
     check_kkt(alpha, losses.astype(np.float64), num_examples, lam, tolerance=2e-5)
@@ -67,7 +83,8 @@ def test_solves_the_problem(problem):
     assert threshold >= best.max()
 
 
-def test_theorem_2_in_float64():
+@both_forms
+def test_theorem_2_in_float64(solve):
     """The closed form as the paper writes it: p by its condition, then alpha."""
     rng = np.random.default_rng(1)
     losses, num_examples, lam = rng.gamma(2, size=30), rng.integers(5, 100, 30), 0.7
@@ -85,21 +102,24 @@ def test_theorem_2_in_float64():
     assert threshold == pytest.approx(lam_m / m_k[p - 1] + average[p - 1], rel=1e-5)
 
 
+@both_forms
 @pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 30.0])
-def test_equal_sizes_give_the_projection_on_the_simplex(lam):
+def test_equal_sizes_give_the_projection_on_the_simplex(solve, lam):
     losses = jnp.asarray(np.random.default_rng(0).gamma(2, size=40), jnp.float32)
     m, lambda_ = 7, lam * 40 * 7
     expected = optax.projections.projection_simplex(-m * losses / lambda_)
     np.testing.assert_allclose(solve(losses, jnp.full(40, m), lam)[0], expected, atol=2e-5)
 
 
-def test_limits_of_lambda():
+@both_forms
+def test_limits_of_lambda(solve):
     losses, num_examples = jnp.asarray([3.0, 1.0, 2.0]), jnp.asarray([10, 20, 70])
     np.testing.assert_allclose(solve(losses, num_examples, 1e8)[0], num_examples / 100, atol=1e-6)
     np.testing.assert_allclose(solve(losses, num_examples, 1e-6)[0], [0, 1, 0], atol=1e-6)
 
 
-def test_nonfinite_losses_and_empty_clients_have_no_weight():
+@both_forms
+def test_nonfinite_losses_and_empty_clients_have_no_weight(solve):
     losses = jnp.asarray([1.0, jnp.inf, jnp.nan, 2.0, 0.0])
     num_examples = jnp.asarray([10, 10, 10, 30, 0])
     alpha, p, average, _ = solve(losses, num_examples, 1e6)
@@ -146,5 +166,6 @@ def test_losses_observed_after_aggregation_give_the_same_state():
     assert float(jnp.abs(expected.alpha - state.alpha).max()) > 0.05
 
 
-def test_no_weight_if_the_gap_equals_lambda():
+@both_forms
+def test_no_weight_if_the_gap_equals_lambda(solve):
     assert solve(jnp.asarray([0.0, 1.0]), jnp.asarray([1, 1]), 0.5)[1] == 1  # 1/2 (1 - 0) < 1/2 does not hold

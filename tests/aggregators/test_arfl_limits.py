@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsim.aggregators.arfl_weights import _total, arfl_weights
-from tests.aggregators.test_arfl import by_bisection
+from fedsim.aggregators.arfl_weights import _total
+from tests.aggregators.test_arfl import both_forms, by_bisection
 
-solve, total_of = jax.jit(arfl_weights), jax.jit(_total)
+total_of = jax.jit(_total)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).filter(any), st.integers(0, 31))
@@ -27,7 +27,8 @@ def test_total_number_of_examples_does_not_overflow(num_examples, shift):
     assert total == pytest.approx(expected, rel=1e-6)
 
 
-def test_weights_sum_to_one_with_huge_forged_numbers_of_examples():
+@both_forms
+def test_weights_sum_to_one_with_huge_forged_numbers_of_examples(solve):
     losses, num_examples = (
         np.asarray([1.0, 2.0, 3.0, 1.5], np.float32),
         np.asarray([2**31 - 1, 2**31 - 1, 2**31 - 1, 10**6]),
@@ -65,18 +66,20 @@ def extremes(draw):
     return np.float32(draw(rows)), np.asarray(draw(num_examples)), float(np.float32(draw(power(-29.9, 29.9))))
 
 
-@given(extremes())
+@both_forms
+@given(problem=extremes())
 @settings(max_examples=300, deadline=None)
-@example((np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 2] + [10**8] * 10), 1e30))
-@example((np.float32([0.0, 1e30] + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 9e29))
-@example((np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 1e-30))
-def test_alpha_matches_rational_arithmetic_for_every_lambda(problem):
+@example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 2] + [10**8] * 10), 1e30))
+@example(problem=(np.float32([0.0, 1e30] + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 9e29))
+@example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 1e-30))
+def test_alpha_matches_rational_arithmetic_for_every_lambda(solve, problem):
     losses, num_examples, lam = problem
     alpha = np.asarray(solve(losses, num_examples.astype(np.int32), lam)[0], np.float64)
     np.testing.assert_allclose(alpha, exact_weights(losses, num_examples, lam), atol=2e-5)
 
 
-def test_huge_lambda_gives_fedavg_and_tiny_the_lowest_loss():
+@both_forms
+def test_huge_lambda_gives_fedavg_and_tiny_the_lowest_loss(solve):
     """Even if participating clients have a billionth of the examples: their margin times lambda exceeds float32."""
     losses, num_examples = np.float32([3.0, 1.0, 2.0, np.inf]), np.int32([1, 2, 1, 2 * 10**9])
     np.testing.assert_allclose(solve(losses, num_examples, 1e30)[0], [0.25, 0.5, 0.25, 0], rtol=1e-6)

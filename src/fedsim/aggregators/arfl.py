@@ -4,12 +4,14 @@ Li, Ngai, Ye, Voigt: "Auto-weighted Robust Federated Learning with Corrupted Dat
 https://arxiv.org/abs/2101.05880
 """
 
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.arfl_weights import arfl_weights, lam_for_clients, lam_for_effective
+from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
+from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.aggregators.weighting import from_weights, normalize
 from fedsim.core.contracts import Aggregator, RootEvaluator
 from fedsim.core.settings import POSITIVE, Scalar, Traced
@@ -66,7 +68,7 @@ def arfl(
     Beyond the paper:
 
     - `lam` "auto": whenever alpha is computed, lambda is the one that gives `target` clients a positive weight, or an
-      effective number of `target` clients (`fedsim.aggregators.arfl_weights`). Default: floor(n / 2) + 1 of the n
+      effective number of `target` clients (`fedsim.aggregators.arfl_lambda`). Default: floor(n / 2) + 1 of the n
       clients whose loss is known. The other clients have no weight, corrupted or not.
     - `smoothing` s: the stored loss is s times the old one plus 1 - s times the new one, so that a single low loss is
       not enough.
@@ -78,13 +80,15 @@ def arfl(
     if not isinstance(lam, jax.core.Tracer | str) and not float(lam) > 0:
         raise ValueError(f'lam: must be positive or "auto", got {float(lam):g}')
 
-    def compute_state(num_examples: Array, losses: Array) -> ArflState:
+    def compute_state(num_examples: Array, losses: Array, last_threshold: Array | None = None) -> ArflState:
+        weights_for = partial(arfl_weights, losses, num_examples, guess=last_threshold)
         if not isinstance(lam, str):
-            return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, lam))
+            return ArflState(num_examples, losses, *weights_for(lam))
         majority = jnp.sum(jnp.isfinite(losses) & (num_examples > 0)) // 2 + 1
-        lam_for_target = lam_for_clients if target_of == "clients" else lam_for_effective
+        by_clients = partial(lam_for_clients, guess=last_threshold)
+        lam_for_target = by_clients if target_of == "clients" else lam_for_effective
         auto_lam = lam_for_target(losses, num_examples, majority if target is None else target)
-        return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, auto_lam), auto_lam)
+        return ArflState(num_examples, losses, *weights_for(auto_lam), auto_lam)
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> ArflState:
         del variables
@@ -105,7 +109,7 @@ def arfl(
             is_smoothed = jnp.isfinite(last) & jnp.isfinite(new)
             new = jnp.where(is_smoothed, smoothing * last + (1 - smoothing) * new, new)
         losses = state.losses.at[report.client_ids].set(jnp.where(jnp.isnan(new), last, new))
-        return compute_state(state.num_examples, losses)
+        return compute_state(state.num_examples, losses, state.threshold)
 
     def measure(root: RootEvaluator, report: CohortReport) -> Array:
         losses = root.losses(report.updates)

@@ -69,7 +69,7 @@ def tree_bytes(tree: PyTree) -> int:
 
 
 def available() -> int:
-    """Bytes that are free on a device of this process now; devices of a CPU share its memory, or what a limit leaves."""
+    """Bytes that are free on a device of this process; devices of a CPU share its memory, or what a limit leaves."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"] - stats["bytes_in_use"])
