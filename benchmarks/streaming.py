@@ -5,8 +5,8 @@ N clients have 20 random images of 28 x 28 pixels each, 100 of them train in a r
 interleaved, and end with the same model, bit for bit, or the benchmark fails.
 
 Prints one JSON line for each N and method: median milliseconds of a round, with data on the devices and on the host,
-their ratio, and the bytes of the data, of a buffer and of the states of all clients. The resident form is left out where
-data and states are larger than half of the free memory.
+their ratio, and the bytes of the data, of a buffer and of the states of all clients. The resident form is left out
+where data and states are larger than half of the free memory.
 """
 
 import argparse

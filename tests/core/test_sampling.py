@@ -50,7 +50,7 @@ def test_other_generators_draw_all_numbers():
 
 
 def test_threefry_is_that_of_its_authors_and_of_jax():
-    """Known answers of Random123's `kat_vectors` for threefry2x32 with 20 rounds and zeros; bits are both words' xor."""
+    """Known answers of Random123's `kat_vectors` for threefry2x32, 20 rounds, zeros; bits are both words' xor."""
     zero_key = jax.random.wrap_key_data(jnp.zeros(2, jnp.uint32))
     assert int(bits_at(zero_key, jnp.int32(0))) == 0x6B200159 ^ 0x99BA4EFE
     key, positions = jax.random.key(7), np.asarray([999_999, 0, 5, 123_456])

@@ -64,22 +64,15 @@ def add_image_noise(noise: Array, x: Array, owners: Array, num_clients: int) -> 
     pixels are all equal is not rescaled.
     """
     is_uint8 = x.dtype == jnp.uint8
-    clean = _round_product(x.astype(jnp.float32) / 255) if is_uint8 else x
-    pixels = (clean + _round_product(noise)).reshape(x.shape[0], -1)
+    clean = x.astype(jnp.float32) / 255 if is_uint8 else x
+    # Some programs would round the sum of products only once (a fused multiply-add), and others not. The selections,
+    # which change no number, keep compilers from that, so that pixels do not depend on the program.
+    pixels = (jnp.where(noise < jnp.inf, clean, 0) + jnp.where(noise == noise, noise, 0)).reshape(x.shape[0], -1)
     low = jax.ops.segment_min(jnp.min(pixels, axis=1), owners, num_clients)[owners]
     high = jax.ops.segment_max(jnp.max(pixels, axis=1), owners, num_clients)[owners]
     scaled = (pixels - low[:, None]) / (high - low)[:, None]
     scaled = jnp.where((high > low)[:, None], scaled, pixels).reshape(x.shape)
     return jnp.round(255 * scaled).astype(jnp.uint8) if is_uint8 else scaled
-
-
-def _round_product(a: Array) -> Array:
-    """Returns `a`, a product, rounded before it is added to anything.
-
-    A compiler may round the sum alone (a fused multiply-add), in some programs and not in others. The selection, which
-    changes no number, keeps it from doing so.
-    """
-    return jnp.where(a == a, a, 0)
 
 
 def add_text_noise(keys: Array, x: Array, text_noise: TextNoise = "permute") -> Array:
