@@ -143,6 +143,14 @@ def test_two_processes_have_the_rows_of_one(directory, reference):
     assert summary == (reference.path / "summary.csv").read_text()
 
 
+def test_each_process_gathers_the_examples_of_its_devices(directory, reference):
+    out = directory / "host"
+    results = finish(start_run(directory / "tiny.toml", out, 2, 2, "--data.placement", "host"))
+    assert [code for code, _ in results] == [0, 0], results
+    assert all(group["layout"]["buffer_examples"] for group in RunFolder(out).read_manifest()["plan"])
+    check_equal(RunFolder(out), reference)
+
+
 def test_a_script_may_connect_four_processes_itself(directory, reference):
     script, address = directory / "script.py", f"localhost:{free_port()}"
     script.write_text(SCRIPT)

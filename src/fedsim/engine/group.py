@@ -89,10 +89,15 @@ class GroupRun:
 
     def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
-        join = lambda *rounds: np.concatenate(rounds, axis=1)
-        cut = lambda record, number: jax.tree.map(lambda a: a[:, :number], record)
-        joined = [jax.tree.map(join, *(cut(*segment) for segment in records)) for records in batches]
-        return self._family.own_info(self._join(joined), self._config)
+        joined = []
+        for segments in batches:
+            records = self._compiler.on_host([record for record, _ in segments])
+            rounds = [
+                jax.tree.map(lambda a, n=number: a[:, :n], record)
+                for record, (_, number) in zip(records, segments, strict=True)
+            ]
+            joined.append(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rounds))
+        return self._family.own_info(self._join_on_host(joined), self._config)
 
     def _evaluate(
         self,
@@ -165,8 +170,10 @@ class GroupRun:
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        on_host = map(self._compiler.on_host, batches)
-        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *on_host)
+        return self._join_on_host([self._compiler.on_host(batch) for batch in batches])
+
+    def _join_on_host(self, batches: list[PyTree]) -> PyTree:
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
     def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
         """Whether each client is corrupted, and its number of examples, both [S, N]."""
