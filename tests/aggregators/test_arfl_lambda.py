@@ -11,7 +11,7 @@ from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.core.types import CohortReport
-from tests.aggregators.test_arfl import by_bisection, without_sorting
+from tests.aggregators.test_arfl import by_bisection
 
 KEY = jax.random.key(0)
 for_clients, for_effective = jax.jit(lam_for_clients), jax.jit(lam_for_effective)
