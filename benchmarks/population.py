@@ -1,12 +1,13 @@
-"""Seconds a round and memory for 100 to 1,000,000 clients, of which 20 train.
+"""Seconds a round and memory for 10,000 to 10,000,000 clients, of which 20 train.
 
 Every client has 10 examples of 8 floats. Clients share 1,000 examples (offsets may point anywhere), so that memory
 shows the cost of each client. MLP 8-16-4, K 20, B 10, one epoch.
 
 Prints one JSON line for each number of clients and rule. `draw` is the time to sample the cohort (a uniform number for
-each client and the K largest), `aggregate` the time of the rule alone, which for ARFL sorts all clients' losses. Both
-are timed in separate loops, interleaved with the rounds. `rest` is the difference, which should not grow with N.
-`init_seconds` is one call: ARFL needs the loss of every client once.
+each client and the K largest), `aggregate` the time of the rule alone, which for ARFL takes passes over all clients'
+losses; there, these are all different. Both are timed in separate loops, interleaved with the rounds. `rest` is the
+difference, which should not grow with N. `init_seconds` is one call: ARFL needs the loss of every client once.
+`--label` tells apart the lines of two versions of fedsim (`PYTHONPATH`).
 """
 
 import argparse
@@ -35,9 +36,10 @@ def main() -> None:
         "--clients",
         type=measure.positive,
         nargs="+",
-        default=[100, 1000, 10_000, 100_000, 1_000_000],
-        help=f"N, at least {COHORT} (default 100 to 1,000,000)",
+        default=[10_000, 100_000, 1_000_000, 10_000_000],
+        help=f"N, at least {COHORT} (default 10,000 to 10,000,000)",
     )
+    parser.add_argument("--label", default="", help="name of the version that is measured")
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES), help="default: both")
     options = parser.parse_args()
     if min(options.clients) < COHORT:
@@ -74,9 +76,10 @@ def measure_rule(rule: str, data: ClientData, options: argparse.Namespace) -> No
     num_rounds = measure.enough_rounds([rounds], MIN_SECONDS)
 
     draw, num_draws = _repeated(draws, data)
+    different = jax.random.exponential(jax.random.key(0), data.num_examples.shape)
     aggregate, num_aggregates = _repeated(
         lambda n, state, num_examples: aggregates(RULES[rule](numbers), n, state, num_examples),
-        rounds.state.aggregator,
+        jax.jit(RULES[rule](numbers).init)(rounds.state.variables, data.num_examples, different),
         data.num_examples,
     )
     calls = [lambda: rounds(num_rounds)[0], draw, aggregate]
@@ -86,6 +89,7 @@ def measure_rule(rule: str, data: ClientData, options: argparse.Namespace) -> No
     measure.line(
         options.out,
         benchmark="population",
+        label=options.label,
         rule=rule,
         clients=data.num_examples.shape[0],
         cohort_size=COHORT,

@@ -18,8 +18,8 @@ PACKAGES = ["core", *sorted(RULES), *AFTER_RULES]
 LEAVES = {"errors", "version", "interrupts", "host_memory"}  # modules that import nothing of fedsim
 INSIDE = {  # the same for the modules of a package
     "core": (
-        "settings backend types threefry contracts options delay flops trees server method branches sorting_networks "
-        "sorting draws keys corrupt task client local waves root reports evaluate simulation"
+        "settings backend types draws contracts options delay flops trees server method branches sorting_networks "
+        "sorting keys corrupt task client local waves root reports evaluate simulation"
     ),
     "config": (
         "bundled kinds values registry schema fields components byzantine_count resolve reader experiment toml unused"

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.core.threefry import bits_at, draws_by_threefry
-from fedsim.core.waves import BLOCK, MIN_SHARE_SKIPPED, PART, sample_cohort
+from fedsim.core.draws import bits_at, draws_by_threefry
+from fedsim.core.waves import MIN_CLIENTS_BY_BLOCKS, PART, sample_cohort
 
 
 def by_top_k(key, num_examples, cohort_size):
@@ -16,10 +16,10 @@ def by_top_k(key, num_examples, cohort_size):
 
 
 @pytest.mark.parametrize("cohort_size", [1, 7])
-@pytest.mark.parametrize("beyond", [1, 255, 2 * PART])
+@pytest.mark.parametrize("beyond", [0, 255, 2 * PART])
 def test_cohorts_by_blocks_are_those_of_all_draws(cohort_size, beyond):
     """With parts and blocks that divide the population and that do not; uniforms of a million clients have ties."""
-    num_clients = MIN_SHARE_SKIPPED * cohort_size * BLOCK + beyond
+    num_clients = MIN_CLIENTS_BY_BLOCKS + beyond
     rng = np.random.default_rng(cohort_size)
     num_examples = np.where(rng.random(num_clients) < 0.4, 0, rng.integers(1, 9, num_clients)).astype(np.int32)
     sample = jax.jit(lambda key, num_examples: sample_cohort(key, num_examples, cohort_size))
@@ -30,27 +30,27 @@ def test_cohorts_by_blocks_are_those_of_all_draws(cohort_size, beyond):
 
 def test_clients_without_examples_fill_a_cohort_in_the_same_order():
     """All other clients have the same draw, -1."""
-    num_examples = np.zeros(MIN_SHARE_SKIPPED * 7 * BLOCK + 300, np.int32)
-    num_examples[[5, 25_000, 28_900]] = 1
+    num_examples = np.zeros(MIN_CLIENTS_BY_BLOCKS + 300, np.int32)
+    num_examples[[5, 25_000, MIN_CLIENTS_BY_BLOCKS + 299]] = 1
     key = jax.random.key(0)
     np.testing.assert_array_equal(sample_cohort(key, jnp.asarray(num_examples), 7), by_top_k(key, num_examples, 7))
 
 
 def test_cohorts_of_a_batch_of_runs():
-    num_examples = np.ones(MIN_SHARE_SKIPPED * 2 * BLOCK + 17, np.int32)
+    num_examples = np.ones(MIN_CLIENTS_BY_BLOCKS + 17, np.int32)
     keys = jax.random.split(jax.random.key(1), 3)
     batch = jax.jit(jax.vmap(lambda key: sample_cohort(key, jnp.asarray(num_examples), 2)))(keys)
     np.testing.assert_array_equal(batch, [by_top_k(key, num_examples, 2) for key in keys])
 
 
 def test_other_generators_draw_all_numbers():
-    num_examples, key = np.ones(MIN_SHARE_SKIPPED * BLOCK + 1, np.int32), jax.random.key(0, impl="rbg")
+    num_examples, key = np.ones(MIN_CLIENTS_BY_BLOCKS, np.int32), jax.random.key(0, impl="rbg")
     assert not draws_by_threefry(key)
     assert sample_cohort(key, jnp.asarray(num_examples), 1) == by_top_k(key, num_examples, 1)
 
 
 def test_threefry_is_that_of_its_authors_and_of_jax():
-    """Known answers of Random123's `kat_vectors` for threefry2x32, 20 rounds, zeros; bits are both words' xor."""
+    """The first known answer of Random123's `kat_vectors` for threefry2x32, 20 rounds; bits are both words' xor."""
     zero_key = jax.random.wrap_key_data(jnp.zeros(2, jnp.uint32))
     assert int(bits_at(zero_key, jnp.int32(0))) == 0x6B200159 ^ 0x99BA4EFE
     key, positions = jax.random.key(7), np.asarray([999_999, 0, 5, 123_456])

@@ -23,7 +23,8 @@ def lam_for_clients(losses: Array, num_examples: Array, target: Scalar, guess: A
     else:
         low, high = clients.loss_range()
         num_up_to = lambda x: jnp.sum(clients.participating & (losses <= x))
-        last = largest_below(num_up_to, p + 1, jnp.nextafter(low, -jnp.inf), high, guess)
+        below_all = low - jnp.abs(low) - 1
+        last = largest_below(num_up_to, p + 1, below_all, high, guess)
         is_above = clients.participating & (losses > last)
         num_participating, gap = num_up_to(jnp.inf), clients.gap(jnp.min(jnp.where(is_above, losses, jnp.inf)))
     return jnp.where(p < num_participating, jnp.clip(gap, MIN_LAM, MAX_LAM), MAX_LAM)

@@ -12,15 +12,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.threefry import bits_at, draws_by_threefry
+from fedsim.core.draws import bits_at, draws_by_threefry
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
 
 BLOCK = 256
 """Clients of a block, of which only the largest draw is kept at first."""
 PART = 1 << 20
 """Clients whose draws are computed at a time: few enough for a processor's cache, enough for an accelerator."""
-MIN_SHARE_SKIPPED = 16
-"""A cohort is drawn by blocks if there are this many times more clients than those of `cohort_size` blocks."""
+MIN_CLIENTS_BY_BLOCKS = 1 << 18
+"""The draws of fewer clients fit into a processor's cache, and are not drawn by blocks."""
+MIN_BLOCKS_SKIPPED = 16
+"""A cohort is drawn by blocks only if there are this many blocks for each of its clients."""
 
 
 def sample_cohort(key: Array, num_examples: Array, cohort_size: int) -> Array:
@@ -29,8 +31,8 @@ def sample_cohort(key: Array, num_examples: Array, cohort_size: int) -> Array:
     If fewer have examples, clients without any fill the cohort. These are the `top_k` of uniforms: a permutation of a
     million clients costs a hundred times more.
     """
-    num_clients = num_examples.size
-    if num_clients > MIN_SHARE_SKIPPED * cohort_size * BLOCK and draws_by_threefry(key):
+    min_clients = max(MIN_CLIENTS_BY_BLOCKS, MIN_BLOCKS_SKIPPED * cohort_size * BLOCK)
+    if num_examples.size >= min_clients and draws_by_threefry(key):
         return _top_draws(key, num_examples, cohort_size)
     draws = jax.random.uniform(key, num_examples.shape)
     return jax.lax.top_k(jnp.where(num_examples > 0, draws, -1.0), cohort_size)[1]

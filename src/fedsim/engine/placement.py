@@ -4,9 +4,11 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 
 from fedsim.config.schema import Config
+from fedsim.core.draws import draws_by_threefry
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.estimate import client_state_bytes
@@ -47,6 +49,8 @@ def _needs_device(configs: Sequence[Config]) -> str:
         corruption = build.corruption(config)
         if "x" in corruption.changed_fields and corruption.change_inputs is None:
             return f"corruption.kind = {config.corruption.kind}, which needs all inputs at once"
+        if "x" in corruption.changed_fields and not draws_by_threefry(jax.random.key(0)):
+            return f"corruption.kind = {config.corruption.kind} with random keys that are not threefry2x32"
     return ""
 
 
