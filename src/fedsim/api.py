@@ -107,6 +107,12 @@ class Result:
         return self.folder.path
 
     @cached_property
+    def runs(self) -> list[dict[str, Any]]:
+        """The configuration of each run, by dotted key."""
+        runs: list[dict[str, Any]] = self.folder.read_manifest()["runs"]
+        return runs
+
+    @cached_property
     def rounds(self) -> "pa.Table":
         """One row per run and evaluated round: accuracy, loss, and the total weight of corrupted clients."""
         return self.folder.read("rounds")

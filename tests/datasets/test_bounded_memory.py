@@ -37,6 +37,27 @@ LOAD = CHILD + "dataset = build_dataset(text)\nprint(dataset.train.x.nbytes, dat
 PLAN = CHILD + "from fedsim.config import toml\nfrom fedsim.engine import make_plan\nmake_plan(toml.parse(text))\n"
 
 
+RUN = (
+    CHILD
+    + """
+import tempfile
+from pathlib import Path
+from fedsim.config import toml
+from fedsim.engine import make_plan, run_plan
+plan = make_plan(toml.parse(text))
+assert plan.groups[0].layout.buffer_examples < 500_000
+with tempfile.TemporaryDirectory() as folder:
+    print(run_plan(plan, Path(folder)).read("rounds").num_rows)
+"""
+)
+SMALL_RUN = """
+data.placement = "host"
+mlp.hidden_sizes = [2]
+server = {aggregator = "arfl", cohort_size = 10, num_rounds = 2}
+record.clients = "none"
+"""
+
+
 def run_limited(code, text, limit, mebibytes):
     command = [sys.executable, "-c", code, text, limit, str(mebibytes)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -63,6 +84,14 @@ def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path)
     assert int(result.stdout.split()[0]) == 3_000_000 * 784
 
 
+def test_a_population_larger_than_the_limit_is_streamed(tmp_path):
+    """The losses of all clients before the first round read all examples once."""
+    text = write_folder(tmp_path / "large", 1_000_000, 1000)
+    result = run_limited(RUN, text + SMALL_RUN, "data", 512)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split()[-1] == "2"
+
+
 def test_examples_that_must_be_reordered_go_to_a_file_if_memory_is_scarce(tmp_path):
     text = write_folder(tmp_path / "unsorted", 100_000, 100, is_sorted=False)  # 75 MiB
     result = run_limited(LOAD, text, "data", 128)
@@ -79,7 +108,7 @@ def test_data_that_do_not_fit_are_refused_before_they_are_placed(tmp_path):
     text = write_folder(tmp_path / "folder", 100_000, 100)
     names = (*arrays.REQUIRED, "client_ids")
     np.savez(tmp_path / "mine.npz", **{name: np.load(tmp_path / "folder" / f"{name}.npy") for name in names})
-    text = text.replace(str(tmp_path / "folder"), str(tmp_path / "mine.npz"))
+    text = text.replace(str(tmp_path / "folder"), str(tmp_path / "mine.npz")) + '\ndata.placement = "device"'
     result = run_limited(PLAN, text, "data", 140)
     assert "fedsim.errors.ConfigError: data.name: all examples of mine must fit on a device, which has" in result.stderr
     assert "folder of .npy files" in result.stderr
@@ -90,7 +119,9 @@ def test_data_on_a_device():
     needed = memory.data_bytes(dataset, "gpu")
     assert needed == sum(np.asarray(a).nbytes for a in (*dataset.train, dataset.x_test, dataset.y_test))
     memory.check_data(dataset, needed, "gpu")
-    with pytest.raises(ConfigError, match=r"^data\.name: .* must fit on a device, .*; use fewer .* or free memory$"):
+    with pytest.raises(
+        ConfigError, match=r"^data\.name: .* must fit on a device, .*; use data.placement .* or free memory$"
+    ):
         memory.check_data(dataset, needed - 1, "gpu")
 
 

@@ -66,7 +66,7 @@ def test_layouts_are_fitted_on_accelerators(monkeypatch):
     assert (group.layout.client_width, group.layout.run_width, group.layout.backend) == (4, 4, "gpu")
     largest = peaks[group.layout]
     monkeypatch.setattr(Machine, "current", lambda: Machine("gpu", 1, largest - 1))
-    monkeypatch.setattr("fedsim.engine.plan.run_bytes", lambda configs, dataset: [1])
+    monkeypatch.setattr("fedsim.engine.plan.run_bytes", lambda configs, dataset, is_on_host: [1])
     (group,) = fit_layouts(make_plan(parse(LOCKSTEP))).groups
     assert group.layout.num_models < 16
     assert peaks[group.layout] < largest
