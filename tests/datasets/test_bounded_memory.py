@@ -74,7 +74,7 @@ def write_folder(folder, num_examples, num_clients, is_sorted=True):
     np.save(folder / "y.npy", np.arange(num_examples, dtype=np.int32) % 3)
     np.save(folder / "x_test.npy", np.zeros((2, 196), np.int32))
     np.save(folder / "y_test.npy", np.zeros(2, np.int32))
-    return f'data = {{name = "arrays", partition = "natural"}}\narrays.path = "{folder}"'
+    return f'data.name = "arrays"\ndata.partition = "natural"\narrays.path = "{folder}"'
 
 
 def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path):
