@@ -97,6 +97,11 @@ def test_refuses_the_host_where_all_inputs_are_needed(changes, reason):
         make_plan(fedsim.load(tables, data__placement="host", **changes))
 
 
+def test_states_are_counted_for_each_algorithm():
+    plan = plan_of("host", client__algorithm=fedsim.sweep(["fedavg", "scaffold", "worker_momentum"]))
+    assert [group.layout.buffer_clients > 0 for group in plan.groups] == [False, True, True]
+
+
 def test_states_that_do_not_fit_on_the_disk_are_refused_with_their_size(monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1, 1, 1000))
     states = 3 * 30 * 4 * (64 * 4 + 4 + 4 * 10 + 10)  # runs, clients, bytes, parameters

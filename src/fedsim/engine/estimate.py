@@ -77,7 +77,8 @@ def _component_bytes(config: Config, dataset: FederatedDataset, component: Compo
 
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
-    return _client_state_bytes(config, dataset, settings_under(config, "client.algorithm"))
+    algorithm = config.client.algorithm, settings_under(config, "client.algorithm")
+    return _client_state_bytes(config, dataset, algorithm)
 
 
 @build.cached_by_model
