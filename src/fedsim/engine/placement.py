@@ -80,7 +80,7 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
     if needed > (free := shutil.disk_usage(folder).free):
         raise ConfigError(
             f"client.algorithm: {configs[0].client.algorithm} keeps {memory.gibibytes(needed)} of states for "
-            f"{dataset.num_clients:,} clients in {len(configs)} runs, and {memory.gibibytes(free)} are free in "
+            f"{dataset.num_clients:,} clients in {len(configs)} run{'s' * (len(configs) > 1)}, and {memory.gibibytes(free)} are free in "
             f"{folder}; use fewer clients, fewer runs or a smaller model, or set TMPDIR"
         )
     if not state_bytes:
