@@ -78,10 +78,11 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
     state_bytes = client_state_bytes(configs[0], dataset)
     needed, folder = len(configs) * dataset.num_clients * state_bytes, tempfile.gettempdir()
     if needed > (free := shutil.disk_usage(folder).free):
+        num_runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
         raise ConfigError(
             f"client.algorithm: {configs[0].client.algorithm} keeps {memory.gibibytes(needed)} of states for "
-            f"{dataset.num_clients:,} clients in {len(configs)} run{'s' * (len(configs) > 1)}, and {memory.gibibytes(free)} are free in "
-            f"{folder}; use fewer clients, fewer runs or a smaller model, or set TMPDIR"
+            f"{dataset.num_clients:,} clients in {num_runs}, and {memory.gibibytes(free)} are free in {folder}; use "
+            "fewer clients, fewer runs or a smaller model, or set TMPDIR"
         )
     if not state_bytes:
         return 0
