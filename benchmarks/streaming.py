@@ -22,9 +22,11 @@ import fedsim
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.engine import memory, placement
-from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.estimate import client_state_bytes
 from fedsim.engine.layout import Layout
+from fedsim.engine.programs import Executables
 
 EXAMPLES, SIDE, CLASSES, COHORT, CHUNK = 20, 28, 10, 100, 10
 METHODS = {
@@ -71,7 +73,7 @@ class Rounds:
         self._compiler = GroupCompiler([config], dataset, layout)
         self._executables: Executables = self._compiler.compile()[0]
         self._inputs: DeviceInputs = self._compiler.place()
-        self.states = self._compiler.initial_states(self._executables, self._inputs)[0]
+        self.states = self._inputs.initial_states(self._executables)[0]
         self._segments = self._inputs.segments(0, config.server.num_rounds, CHUNK)
 
     def __call__(self) -> float:
@@ -79,7 +81,7 @@ class Rounds:
         started, rounds_left = time.perf_counter(), CHUNK
         while rounds_left:
             segment = next(self._segments)
-            self.states, _ = self._compiler.run(self._executables, self._inputs, 0, self.states, segment)
+            self.states, _ = self._inputs.run(self._executables, 0, self.states, segment)
             rounds_left -= segment.num_rounds
         jax.block_until_ready(self.states)
         return time.perf_counter() - started

@@ -28,9 +28,9 @@ INSIDE = {  # the same for the modules of a package
         "differences files locks sweep manifests schemas parts tables events checkpoints folder streams trackers writer"
     ),
     "engine": (
-        "devices cache hlo collectives targets processes ending transfer memory slots layout build inputs program_key "
-        "estimate placement checks family families programs streaming client_states compiling background plan forecast "
-        "group manifest matching resume shared_plan experiment slurm"
+        "devices cache hlo collectives targets processes ending transfer memory slots layout build inputs backdoors "
+        "program_key estimate placement checks family families programs streaming client_states device_inputs "
+        "compiling background plan forecast group manifest matching resume shared_plan experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

@@ -1,9 +1,8 @@
 """Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import closing
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -13,57 +12,27 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
-from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, memory, transfer
+from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
 from fedsim.engine.client_states import ClientStates
+from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import Member, make_family
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import (
-    BackdoorTests,
     EvaluationData,
     RunInputs,
     SharedInputs,
     buffer_shapes,
-    make_backdoor_tests,
     make_run_inputs,
 )
 from fedsim.engine.layout import RUNS, Layout
-from fedsim.engine.programs import RunFunctions, cut_batches, make_mesh
-from fedsim.engine.streaming import ClientStream, Segment, portion_size
+from fedsim.engine.programs import Executables, RunFunctions, cut_batches, make_mesh
+from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
-
-
-class DeviceInputs(NamedTuple):
-    """A group's arrays on its devices."""
-
-    shared: SharedInputs
-    evaluation: EvaluationData
-    batches: list[RunInputs]
-    """The runs in batches [B]; the last run fills up the last batch."""
-    backdoors: list[BackdoorTests] | None
-    """Of each batch; None if no run has a backdoor."""
-    stream: ClientStream | None = None
-    """Gathers the clients' examples, which `shared` and `batches` lack; None if they are all on the devices."""
-    client_states: list[ClientStates] | None = None
-    """Of each batch, what the algorithm keeps for each client; None if it is on the devices, or nothing."""
-
-    def changed_labels(self) -> list[np.ndarray]:
-        """The labels that corruption changes, of all runs."""
-        if self.stream is not None:
-            return list(self.stream.labels or ())
-        return [np.asarray(runs.changes["y"]) for runs in self.batches if "y" in runs.changes]
-
-    def segments(self, completed: int, total: int, max_rounds: int) -> Generator[Segment, None, None]:
-        """The inputs of all rounds from `completed` to `total`, by chunks of `max_rounds` and by batches."""
-        if self.stream is not None:
-            yield from self.stream.segments(completed, total)
-            return
-        for start in range(completed, total, max_rounds):
-            for runs in self.batches:
-                yield Segment(min(max_rounds, total - start), self.shared, runs)
 
 
 class InputShapes(NamedTuple):
@@ -73,18 +42,6 @@ class InputShapes(NamedTuple):
     evaluation: EvaluationData
     runs: RunInputs
     backdoors: BackdoorTests | None
-
-
-class Executables(NamedTuple):
-    """A family's compiled programs (see `RunFunctions`)."""
-
-    init: jax.stages.Compiled
-    chunk: jax.stages.Compiled
-    measure: jax.stages.Compiled
-    success: jax.stages.Compiled | None = None
-    """Measures backdoors; None if no run has one."""
-    initial_losses: jax.stages.Compiled | None = None
-    """Measures the losses before the first round; None if they are not streamed, or not used."""
 
 
 class GroupCompiler:
@@ -138,18 +95,18 @@ class GroupCompiler:
     def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run; of streamed data, what is not an example."""
         host, evaluation = self._host_data()
-        if self._is_streamed:
-            train, fields, host = host.train, STREAMED_FIELDS, host._replace(train=None)  # type: ignore[arg-type]
-        shared, evaluation = transfer.put((host, evaluation), self._everywhere)
-        if not self._is_streamed:
-            train, fields = transfer.on_own_device(shared.train), ALL_FIELDS
+        placed = host._replace(train=None) if self._is_streamed else host  # type: ignore[arg-type]
+        shared, evaluation = transfer.put((placed, evaluation), self._everywhere)
+        train = host.train if self._is_streamed else transfer.on_own_device(shared.train)
+        fields = STREAMED_FIELDS if self._is_streamed else ALL_FIELDS
         runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
-        batches = self._cut(runs)
-        backdoors = stream = None
+        local_batches = cut_batches(runs, self.batch_size)
+        batches = [transfer.put(batch, self._by_run) for batch in local_batches]
+        backdoors = stream = client_states = None
         if self._backdoors is not None:
-            examples, trigger_ids = self._backdoors
-            examples = transfer.put(examples, self._everywhere)
-            backdoors = [BackdoorTests(examples, ids) for ids in self._cut(trigger_ids)]
+            examples = transfer.put(self._backdoors.examples, self._everywhere)
+            trigger_ids = cut_batches(self._backdoors.trigger_ids, self.batch_size)
+            backdoors = [BackdoorTests(examples, transfer.put(ids, self._by_run)) for ids in trigger_ids]
         if self._is_streamed:
             stream = ClientStream(
                 self.functions.simulation,
@@ -159,18 +116,15 @@ class GroupCompiler:
                 self.max_rounds,
                 shared,
                 batches,
-                cut_batches(runs, self.batch_size),
+                local_batches,
                 self._by_run,
             )
-        client_states = None
         if self.layout.buffer_clients:
             shapes, num_clients = self.states.client_states, self._dataset.num_clients
             client_states = [ClientStates(shapes, num_clients) for _ in batches]
-        return DeviceInputs(shared, evaluation, batches, backdoors, stream, client_states)
-
-    def _cut(self, runs: PyTree) -> list[PyTree]:
-        """The batches of `runs` [S, ...] on the devices."""
-        return [transfer.put(batch, self._by_run) for batch in cut_batches(runs, self.batch_size)]
+        return DeviceInputs(
+            shared, evaluation, batches, backdoors, self._everywhere, self._by_run, stream, client_states
+        )
 
     @cached_property
     def shapes(self) -> InputShapes:
@@ -224,38 +178,6 @@ class GroupCompiler:
         return _shapes(
             jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs, *self._loss_shapes), self._by_run
         )
-
-    def initial_states(self, executables: Executables, inputs: DeviceInputs) -> list[SimulationState]:
-        """The states [B] of each batch before the first round."""
-        if inputs.stream is None:
-            return [executables.init(inputs.shared, runs) for runs in inputs.batches]
-        states = []
-        for batch in range(len(inputs.batches)):
-            losses = np.zeros((self.batch_size, self._dataset.num_clients), np.float32)
-            with closing(inputs.stream.portions(batch)) as portions:
-                for client_ids, (_, shared, runs, _) in portions:
-                    if executables.initial_losses is None:  # these are not used, but `init` needs inputs
-                        break
-                    measured = executables.initial_losses(shared, runs, transfer.put(client_ids, self._everywhere))
-                    ids, values = self.on_host(measured)
-                    np.put_along_axis(losses, ids, values, axis=1)
-            states.append(executables.init(shared, runs, transfer.put(losses, self._by_run)))
-            if inputs.client_states is not None:
-                inputs.client_states[batch].start(self.on_host(states[batch].client_states))
-        return states
-
-    def run(
-        self, executables: Executables, inputs: DeviceInputs, batch: int, states: SimulationState, segment: Segment
-    ) -> tuple[SimulationState, RoundRecord]:
-        """Runs the rounds of a segment of a batch; returns the batch's states and the records [B, rounds, ...]."""
-        number = transfer.put(np.int32(segment.num_rounds), self._everywhere)
-        if inputs.client_states is None:
-            return executables.chunk(states, segment.shared, segment.runs, number)
-        on_host = inputs.client_states[batch]
-        states = states._replace(client_states=transfer.put(on_host.load(segment.client_ids), self._by_run))
-        states, records = executables.chunk(states, segment.shared, segment.runs, number)
-        on_host.store(segment.client_ids, self.on_host(states.client_states))
-        return states, records
 
     def on_host(self, tree: PyTree) -> PyTree:
         """NumPy copies of arrays on the group's devices; all processes call it."""

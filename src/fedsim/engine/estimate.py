@@ -15,7 +15,8 @@ from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
 from fedsim.engine import build, memory
-from fedsim.engine.inputs import buffer_shapes, find_trigger
+from fedsim.engine.backdoors import find_trigger
+from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
 from fedsim.engine.program_key import Component, attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
@@ -38,15 +39,14 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
-    run_state = state_bytes(config, dataset)
-    if is_on_host:
-        run_state -= dataset.num_clients * client_state_bytes(config, dataset)
+    run_state = state_bytes(config, dataset, 0 if is_on_host else dataset.num_clients)
     return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
 
 
-def state_bytes(config: Config, dataset: FederatedDataset) -> int:
-    """Bytes of the state that a run carries from round to round."""
-    return _training_bytes(config, dataset) + server_bytes(config, dataset) + attack_bytes(config, dataset)
+def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> int:
+    """Bytes of the state that a run carries from round to round, with what the algorithm keeps for `num_clients`."""
+    clients = num_clients * client_state_bytes(config, dataset)
+    return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
 
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
@@ -96,14 +96,13 @@ def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
 
 @build.cached_by_model
 def _training_state_bytes(config: Config, dataset: FederatedDataset, *key: Hashable) -> int:
-    """Bytes of a run's model and of all states but those of server and attack."""
+    """Bytes of a run's model and of all states but those of clients, server and attack."""
     del key
 
     def init(variables: Variables) -> PyTree:
         method = build.method(config)(build.hparams(config), jnp.int32(0))
-        client_state, server_state = method.algorithm.init(variables.params)
-        client_states = jax.tree.map(lambda a: jnp.broadcast_to(a, (dataset.num_clients, *jnp.shape(a))), client_state)
-        state = (variables, method.server_optimizer.init(variables.params), client_states, server_state)
+        _, server_state = method.algorithm.init(variables.params)
+        state = (variables, method.server_optimizer.init(variables.params), server_state)
         return *state, jax.random.key(0), jnp.int32(0)
 
     return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset)))

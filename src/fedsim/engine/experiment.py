@@ -12,12 +12,12 @@ from fedsim.engine.plan import Plan
 from fedsim.engine.shared_plan import open_shared
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Evaluated, Event, FinalState, GroupFinished, GroupSkipped, Observer, Started
+from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
 from fedsim.runs.parts import Span
 from fedsim.runs.streams import JsonLines
 from fedsim.runs.sweep import run_names
-from fedsim.runs.writer import FolderWriter
+from fedsim.runs.writer import FolderWriter, StateWriter
 
 CHECKPOINT_SECONDS = 10.0
 POLL_SECONDS = 1.0
@@ -141,7 +141,7 @@ def _run_group(
         start = processes.decide(lambda: resume_round(folder.parts(number).spans(), latest, eval_every))
         following = processes.decide(lambda: _next_family(plan, number, folder))
         # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
-        write = FolderWriter(folder, checkpoints) if processes.is_primary() else _save_states(checkpoints)
+        write = FolderWriter(folder, checkpoints) if processes.is_primary() else StateWriter(checkpoints)
         observe = _broadcast([*observers, write])
         observe(plan.status(number, "compiling"))
         try:
@@ -155,20 +155,6 @@ def _run_group(
     processes.wait_for_all()  # until all parts of the checkpoint are written
     if processes.is_primary():
         folder.mark_finished(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.final_states)
-
-
-def _save_states(checkpoints: Checkpoints) -> Observer:
-    """The observer of a process that writes its part of the checkpoints and nothing else."""
-
-    def observe(event: Event) -> None:
-        match event:
-            case Evaluated(round=round_, states=states) if states is not None and round_ > 0:
-                if checkpoints.is_due():
-                    checkpoints.save(round_, states())
-            case FinalState(_, round_, states):
-                checkpoints.save(round_, states)
-
-    return observe
 
 
 def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:

@@ -14,9 +14,10 @@ from fedsim.config.components import settings_under, traced_settings
 from fedsim.config.schema import AttackConfig, Config
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import memory
+from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.estimate import attack_bytes, server_bytes
 from fedsim.engine.family import Family, trace_server
-from fedsim.engine.inputs import changed_fields, find_trigger
+from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
 from fedsim.engine.program_key import (
     ATTACK_KEYS,

@@ -9,9 +9,11 @@ import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build, memory, processes
-from fedsim.engine.compiling import DeviceInputs, Executables, GroupCompiler
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
+from fedsim.engine.programs import Executables
 from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
@@ -67,7 +69,7 @@ class GroupRun:
         total, batches = self._config.server.num_rounds, range(len(inputs.batches))
         if states is None:
             self._observe(GroupStarted(self._number, -1, 0))
-            states = self._compiler.initial_states(executables, inputs)
+            states = inputs.initial_states(executables)
             self._evaluate(executables, inputs, completed, states, None)
         else:
             self._observe(GroupStarted(self._number, completed, completed * self._num_runs))
@@ -79,7 +81,7 @@ class GroupRun:
                     records, rounds_left = [], num_rounds
                     while rounds_left:
                         segment = next(segments)
-                        states[batch], record = self._compiler.run(executables, inputs, batch, states[batch], segment)
+                        states[batch], record = inputs.run(executables, batch, states[batch], segment)
                         records.append((record, segment.num_rounds))
                         rounds_left -= segment.num_rounds
                     on_device.append(records)
@@ -143,29 +145,13 @@ class GroupRun:
 
     def _saved_states(self, states: list[SimulationState], inputs: DeviceInputs) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
-        own = [self._family.own_state(batch, self._config) for batch in states]
-        if inputs.client_states is None:
-            return own
-        on_host = (client_states.save() for client_states in inputs.client_states)
-        return [batch._replace(client_states=saved) for batch, saved in zip(own, on_host, strict=True)]
+        return inputs.with_all_clients([self._family.own_state(batch, self._config) for batch in states])
 
     def _restore(self, checkpoints: Checkpoints, start: int, inputs: DeviceInputs) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
         like = self._compiler.states
-        own = [self._family.own_state(like, self._config)] * self._compiler.num_batches
-        if inputs.client_states is None or inputs.stream is None:
-            saved = checkpoints.restore(start, own)
-        else:
-            trained = [inputs.stream.clients_before(batch, start) for batch in range(len(own))]
-            shapes = zip(own, inputs.client_states, trained, strict=True)
-            saved = checkpoints.restore(
-                start, [batch._replace(client_states=kept.saved_like(len(ids))) for batch, kept, ids in shapes]
-            )
-            for batch, (kept, ids) in enumerate(zip(inputs.client_states, trained, strict=True)):
-                kept.restore(ids, saved[batch].client_states)
-                saved[batch] = saved[batch]._replace(
-                    client_states=kept.load([ids[:0]] * self._group.layout.run_devices)
-                )
+        own = self._family.own_state(like, self._config)
+        saved = inputs.restore(own, start, partial(checkpoints.restore, start))
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:

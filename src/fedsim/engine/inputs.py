@@ -1,6 +1,6 @@
 """What a group's runs read: data that they share, and what differs between them."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.components import settings_under
-from fedsim.config.schema import Config, Settings, num_corrupted
+from fedsim.config.schema import Config, num_corrupted
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
-from fedsim.core.types import Array, ClientData, DataSpec, Examples, FederatedDataset, HParams, PyTree
+from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
 from fedsim.engine import build
 
 
@@ -99,10 +99,7 @@ def make_run_inputs(
         numbers = np.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
         factory = build.corruption_factory(config)
         parts.append(_corrupt_runs(factory, config, spec, changed, keys[np.asarray(slots), 0], numbers, data))
-    changes = parts[0]
-    if len(parts) > 1:
-        order = np.argsort(np.concatenate(list(slots_of.values())))
-        changes = jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
+    changes = _in_order(parts, slots_of)
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
     return RunInputs(keys[:, 1], hparams, changes, start_round)
@@ -146,8 +143,8 @@ def corrupt_buffers(
     for config, slots in slots_of.items():
         runs = keys[np.asarray(slots)], corrupted[np.asarray(slots)], buffers[slots]
         parts.append(_corrupt_buffers(build.corruption_factory(config), config, spec, runs, (x, positions, owners)))
-    order = np.argsort(np.concatenate(list(slots_of.values())))
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)[order]
+    gathered: Array = _in_order(parts, slots_of)
+    return gathered
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -172,6 +169,14 @@ def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     for slot, config in enumerate(configs):
         slots_of.setdefault(_corruption_config(config), []).append(slot)
     return slots_of
+
+
+def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]]) -> PyTree:
+    """The `parts`, arrays of the runs at each of `slots_of`, as arrays [S, ...] of all runs."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(list(slots_of.values())))
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
 
 
 def _corruption_config(config: Config) -> Config:
@@ -208,51 +213,3 @@ def _corrupt_runs(
         return {name: getattr(result if name in declared else data, name) for name in changed}
 
     return jax.lax.map(corrupt_run, (keys, numbers))
-
-
-class BackdoorTests(NamedTuple):
-    """Test examples with backdoors' triggers on them, which measure the success of the backdoors."""
-
-    examples: ClientData
-    """Examples of other classes, labeled with the target; those of trigger i are client i's."""
-    trigger_ids: Array
-    """The trigger [S] of each run, int32; 0 means no trigger, and client 0 has no examples."""
-
-
-class Trigger(NamedTuple):
-    """A corruption that has a trigger, and its settings."""
-
-    kind: str
-    settings: Settings
-
-
-def find_trigger(config: Config) -> Trigger | None:
-    """The trigger of a run; None if its corruption has none."""
-    if build.corruption(config).trigger is None:
-        return None
-    return Trigger(config.corruption.kind, settings_under(config, "corruption.kind"))
-
-
-def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) -> BackdoorTests | None:
-    """The test set once for each different trigger of the runs `configs`; None if there is nothing to measure.
-
-    Examples whose label the trigger does not change are left out: they belong to the target class already.
-    """
-    triggers = [find_trigger(config) for config in configs]
-    config_of = {trigger: config for trigger, config in zip(triggers, configs, strict=True) if trigger is not None}
-    xs, ys = [dataset.x_test[:0]], [dataset.y_test[:0]]
-    for config in config_of.values():
-        apply = build.corruption(config).trigger
-        assert apply is not None
-        x, y = map(np.asarray, apply(jnp.asarray(dataset.x_test), jnp.asarray(dataset.y_test), dataset.spec))
-        is_relabeled = (y != dataset.y_test).reshape(len(y), -1).any(axis=1)
-        xs.append(x[is_relabeled])
-        ys.append(y[is_relabeled])
-    num_examples = np.asarray([len(y) for y in ys], np.int32)
-    if not num_examples.any():
-        return None
-    offsets = np.concatenate([[0], np.cumsum(num_examples)[:-1]]).astype(np.int32)
-    arrays = np.concatenate(xs), np.concatenate(ys), offsets, num_examples, np.zeros(len(num_examples), bool)
-    id_of = {None: 0} | {trigger: 1 + position for position, trigger in enumerate(config_of)}
-    trigger_ids = np.asarray([id_of[trigger] for trigger in triggers], np.int32)
-    return BackdoorTests(ClientData(*arrays), trigger_ids)  # type: ignore[arg-type]

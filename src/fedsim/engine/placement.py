@@ -26,12 +26,13 @@ def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, machine:
 
     Raises `ConfigError` if they must be on a device, and if they have to be there but do not fit.
     """
-    placement, reason = configs[0].data.placement, _needs_device(configs)
-    if placement == "host" and reason:
-        raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
+    placement = configs[0].data.placement
     is_large = _device_bytes(configs[0], dataset, machine) > MAX_DATA_SHARE * machine.memory
-    if placement == "host" or (placement == "auto" and is_large and not reason):
-        return True
+    if placement == "host" or (placement == "auto" and is_large):
+        if not (reason := _needs_device(configs)):
+            return True
+        if placement == "host":
+            raise ConfigError(f'data.placement: must be "device" or "auto" for {reason}, got "host"')
     memory.check_data(dataset, machine.memory, machine.backend)
     return False
 

@@ -7,6 +7,7 @@ A group's runs are cut into batches, so programs do not depend on their number. 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,8 @@ from jax.sharding import PartitionSpec as P
 from fedsim.core.evaluate import evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine.inputs import BackdoorTests, EvaluationData, RunInputs, SharedInputs
+from fedsim.engine.backdoors import BackdoorTests
+from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
 
 
@@ -123,6 +125,18 @@ class RunFunctions:
         if self.is_streamed and isinstance(shared, SharedInputs):
             return SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P(), state_rows=P(RUNS))  # type: ignore[arg-type]
         return P()
+
+
+class Executables(NamedTuple):
+    """A family's compiled programs (see `RunFunctions`)."""
+
+    init: jax.stages.Compiled
+    chunk: jax.stages.Compiled
+    measure: jax.stages.Compiled
+    success: jax.stages.Compiled | None = None
+    """Measures backdoors; None if no run has one."""
+    initial_losses: jax.stages.Compiled | None = None
+    """Measures the losses before the first round; None if they are not streamed, or not used."""
 
 
 def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:

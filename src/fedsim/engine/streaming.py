@@ -88,6 +88,11 @@ class ClientStream:
 
         self._draw_cohorts = draw_cohorts
 
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return len(self._sizes)
+
     def segments(self, completed: int, total: int) -> Generator[Segment, None, None]:
         """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
         return _prefetch(self._segments(completed, total))
@@ -106,11 +111,12 @@ class ClientStream:
         for start in range(completed, total, self._max_rounds):
             for batch in range(len(self._batches)):
                 cohorts = self._cohorts(batch, start)[: total - start]
-                while len(cohorts):
-                    num_rounds = len(cohorts)
-                    while num_rounds > 1 and not self._fits(cohorts[:num_rounds]):
+                while num_rounds := len(cohorts):
+                    clients = self._by_device(cohorts)
+                    while num_rounds > 1 and not all(map(self._fits, clients)):
                         num_rounds = -(-num_rounds // 2)
-                    yield self._gather(batch, num_rounds, self._by_device(cohorts[:num_rounds]))
+                        clients = self._by_device(cohorts[:num_rounds])
+                    yield self._gather(batch, num_rounds, clients)
                     cohorts = cohorts[num_rounds:]
 
     def _portions(self, batch: int) -> Iterator[Portion]:
@@ -128,11 +134,10 @@ class ClientStream:
         """The clients of `cohorts` [T, B, K], in ascending order, for the devices that compute the same runs."""
         return [np.unique(client_ids) for client_ids in np.split(cohorts, self._layout.run_devices, axis=1)]
 
-    def _fits(self, cohorts: np.ndarray) -> bool:
-        """Whether the buffers hold all clients of `cohorts`."""
-        max_examples, max_clients = self._layout.buffer_examples, self._layout.buffer_clients or len(self._sizes)
-        by_device = self._by_device(cohorts)
-        return all(len(ids) <= max_clients and self._sizes[ids].sum() <= max_examples for ids in by_device)
+    def _fits(self, client_ids: np.ndarray) -> bool:
+        """Whether a buffer holds these clients."""
+        max_examples, max_clients = self._layout.buffer_examples, self._layout.buffer_clients or self.num_clients
+        return len(client_ids) <= max_clients and self._sizes[client_ids].sum() <= max_examples
 
     def _gather(self, batch: int, num_rounds: int, client_ids: Sequence[np.ndarray]) -> Segment:
         """The inputs of `num_rounds` rounds with the examples of `client_ids`, of each buffer."""
@@ -168,7 +173,7 @@ class ClientStream:
                 [self._configs[run] for run in members],
                 x.reshape(num_buffers, -1, *x.shape[1:]),
                 np.stack([pad(a, 0) for a in positions]).astype(np.int32),
-                np.stack([pad(a, len(self._sizes)) for a in owners]).astype(np.int32),
+                np.stack([pad(a, self.num_clients) for a in owners]).astype(np.int32),
                 runs.changes["corrupted"],
                 self._spec,
             )
@@ -186,7 +191,7 @@ class ClientStream:
 
     def _by_client(self, client_ids: np.ndarray, values: np.ndarray) -> np.ndarray:
         """An array [N] int32 with `values` of `client_ids`, and zeros of all others."""
-        array = np.zeros(len(self._sizes), np.int32)
+        array = np.zeros(self.num_clients, np.int32)
         array[client_ids] = values
         return array
 

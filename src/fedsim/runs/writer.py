@@ -1,14 +1,32 @@
-"""The observer that writes a run folder: rows, checkpoints, models and data."""
+"""The observers that write a run folder: rows, checkpoints, models and data."""
+
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, Event, FinalState, GroupFinished, GroupStarted, RunData, RunModel
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.parts import Parts, Span
+from fedsim.runs.parts import Span
 from fedsim.runs.schemas import as_table
 
 MAX_BYTES = 2**27  # of rows in memory
+
+
+class StateWriter:
+    """Writes the checkpoints of one group; calls `before_saving` with the group's number first."""
+
+    def __init__(self, checkpoints: Checkpoints, before_saving: Callable[[int], None] = lambda group: None) -> None:
+        self._checkpoints, self._before_saving = checkpoints, before_saving
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Evaluated(group, round_, states=states) if states is not None and round_ > 0:
+                if self._checkpoints.is_due():
+                    self._before_saving(group)
+                    self._checkpoints.save(round_, states())
+            case FinalState(_, round_, states):
+                self._checkpoints.save(round_, states)
 
 
 class FolderWriter:
@@ -19,7 +37,7 @@ class FolderWriter:
     """
 
     def __init__(self, folder: RunFolder, checkpoints: Checkpoints) -> None:
-        self._folder, self._checkpoints = folder, checkpoints
+        self._folder, self._write_states = folder, StateWriter(checkpoints, self._flush)
         self._waiting: list[tuple[int, dict[str, pa.Table]]] = []  # round and new rows of each evaluation
         self._num_bytes = 0  # of these
 
@@ -31,27 +49,23 @@ class FolderWriter:
                 new = {kind: as_table(kind, tables[kind]) for kind in tables}
                 self._waiting.append((round_, new))
                 self._num_bytes += sum(table.nbytes for table in new.values())
-                is_due = states is not None and round_ > 0 and self._checkpoints.is_due()
-                if is_due or states is None or self._num_bytes > MAX_BYTES:
-                    self._flush(self._folder.parts(group))
-                if is_due and states is not None:
-                    self._checkpoints.save(round_, states())
-            case FinalState(_, round_, states):
-                self._checkpoints.save(round_, states)
+                if states is None or self._num_bytes > MAX_BYTES:
+                    self._flush(group)
             case RunModel(run, variables):
                 self._folder.write_model(run, variables)
             case RunData(run, arrays):
                 self._folder.write_data(run, arrays)
             case GroupFinished(group):
-                self._flush(self._folder.parts(group))
+                self._flush(group)
+        self._write_states(event)
 
-    def _flush(self, parts: Parts) -> None:
+    def _flush(self, group: int) -> None:
         """Writes the rows that wait."""
         if not self._waiting:
             return
         rounds, evaluations = zip(*self._waiting, strict=True)
         kinds = dict.fromkeys(kind for tables in evaluations for kind in tables)
         joined = {kind: pa.concat_tables([tables[kind] for tables in evaluations if kind in tables]) for kind in kinds}
-        parts.write(Span(rounds[0], rounds[-1]), joined)
+        self._folder.parts(group).write(Span(rounds[0], rounds[-1]), joined)
         self._waiting.clear()
         self._num_bytes = 0
