@@ -27,8 +27,9 @@ def stays_on_host(configs: Sequence[Config], dataset: FederatedDataset, machine:
     Raises `ConfigError` if they must be on a device, and if they have to be there but do not fit.
     """
     placement = configs[0].data.placement
-    is_large = _device_bytes(configs[0], dataset, machine) > MAX_DATA_SHARE * machine.memory
-    if placement == "host" or (placement == "auto" and is_large):
+    if placement == "auto" and _device_bytes(configs[0], dataset, machine) <= MAX_DATA_SHARE * machine.memory:
+        return False
+    if placement != "device":
         if not (reason := _needs_device(configs)):
             return True
         if placement == "host":
