@@ -24,7 +24,7 @@ import measure
 
 from fedsim import report
 from fedsim.config.toml import parse
-from fedsim.engine import devices, experiment, make_plan, run_plan
+from fedsim.engine import devices, experiment, make_plan, run_plan, shared_plan
 from fedsim.report.html import write_page
 from fedsim.runs.folder import RunFolder
 
@@ -108,12 +108,12 @@ def measure_sweep(text: str, folder: RunFolder) -> dict[str, Any]:
 
         return call
 
-    open_folder, complete = experiment.open_folder, experiment._complete
+    open_folder, complete = shared_plan.open_folder, experiment._complete
     make_plan(parse(SWEEPS["evaluations"]))  # imports what it needs, and loads the data
     plan = timed("plan", make_plan)(parse(text, name="sweep"))
-    experiment.open_folder, experiment._complete = timed("open", open_folder), timed("complete", complete)
+    shared_plan.open_folder, experiment._complete = timed("open", open_folder), timed("complete", complete)
     timed("run", run_plan)(plan, folder.path)
-    experiment.open_folder, experiment._complete = open_folder, complete
+    shared_plan.open_folder, experiment._complete = open_folder, complete
     for numbers in (seconds, cpu_seconds):
         numbers["run"] -= numbers["open"] + numbers.get("complete", 0.0)
     compiling = folder.read_manifest()["seconds_compiling"]

@@ -128,3 +128,16 @@ def test_root_losses_apply_in_the_same_round_and_reported_losses_are_ignored():
     np.testing.assert_allclose(aggregate.weights, expected[jnp.asarray([0, 1, 3])], rtol=1e-6)
     assert aggregate.weights[2] == 0
     assert float(jnp.sum(aggregate.weights)) == pytest.approx(1)
+
+
+def test_no_client_beyond_the_target_has_a_weight():
+    cases = [draw_clients(seed, n=20) for seed in range(400)]  # in some, rounding would give one 1e-8
+
+    def solve_case(case):
+        return arfl_weights(*case, lam_for_clients(*case, 11))
+
+    losses, num_examples = map(np.stack, zip(*cases, strict=True))
+    weights = jax.jit(lambda *cases: jax.lax.map(solve_case, cases))(losses, num_examples)
+    is_selected = losses <= np.sort(losses)[:, 10:11]
+    assert not np.asarray(weights.alpha)[~is_selected].any()
+    assert (weights.num_selected == 11).all()

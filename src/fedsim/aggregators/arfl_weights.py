@@ -124,8 +124,9 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar, guess: Array |
     # XLA multiplies by the inverse of a computed one.
     unit, inverse_unit = jnp.where(lam > 1, 2.0**-50, 2.0**50), jnp.where(lam > 1, 2.0**50, 2.0**-50)
     margin = (lam - gap) * unit / share_p  # between the threshold and the reference
-    excess = jnp.where(clients.participating, margin + (reference - losses) * unit, 0.0)
-    alpha = jnp.where(p > 0, clients.shares * jnp.maximum(excess, 0.0) / lam * inverse_unit, 0.0)
+    is_selected = clients.participating & (losses <= reference) & (p > 0)  # beyond them, rounding may leave an excess
+    excess = jnp.where(is_selected, jnp.maximum(margin + (reference - losses) * unit, 0.0), 0.0)
+    alpha = clients.shares * excess / lam * inverse_unit
     return ArflWeights(alpha, p.astype(jnp.int32), reference - gap / share_p, reference + margin * inverse_unit)
 
 
