@@ -57,3 +57,16 @@ def test_a_resolved_run_resolves_to_itself_and_contradictions_are_errors():
     assert schema().resolve(flatten(config)) == config
     with pytest.raises(ConfigError, match=r"krum.num_byzantine: must equal server.num_byzantine \(2\), got 3"):
         parse("server.num_byzantine = 2\nserver.aggregator = 'krum'\nkrum.num_byzantine = 3\n").runs()
+
+
+def test_malicious_clients_of_their_own():
+    text = GRID.replace('kind = "ipm"', 'kind = "ipm"\nfraction = 0.16').replace(
+        "[attack]", "[corruption]\nkind = 'shuffling'\n[attack]"
+    )
+    for config in parse(text.format('"malicious"')).runs():
+        assert f_of(config)["nnm.num_byzantine"] == 4  # 16 % of 20, rounded up
+    for config in parse(text.format('"corrupted"')).runs():
+        f = math.ceil(round(20 * (config.corruption.fraction + 0.16), 6))
+        assert f_of(config)["nnm.num_byzantine"] == min(f, 9)  # 2 f < 20
+    same = GRID.format('"malicious"'), GRID.format('"corrupted"')
+    assert [f_of(config) for config in parse(same[0]).runs()] == [f_of(config) for config in parse(same[1]).runs()]

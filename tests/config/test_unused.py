@@ -17,6 +17,12 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("arrays.path='missing.npz'", ["arrays.path: has no effect: no run uses arrays"]),
         ("dirichlet.alpha=0.1", ["dirichlet.alpha: has no effect: no run uses dirichlet"]),
         ("attack.kind='ipm'", ["attack.kind: has no effect: no clients are corrupted"]),
+        ("attack.fraction=0.1", ["attack.fraction: has no effect: there is no attack: set attack.kind"]),
+        ("attack.clients=[1]", ["attack.clients: has no effect: there is no attack: set attack.kind"]),
+        (
+            "attack.kind='ipm'\nattack.clients=[1]\nattack.fraction=0.1",
+            ["attack.fraction: has no effect: attack.clients replaces it"],
+        ),
         ("corruption.kind='flipping'", ["corruption.kind: has no effect: no clients are corrupted"]),
         ("corruption.fraction=0.5", ["corruption.fraction: has no effect: there is no corruption or attack"]),
         (CORRUPTED + "corruption.clients=[1]", ["corruption.fraction: has no effect: corruption.clients replaces"]),

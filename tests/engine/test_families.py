@@ -182,6 +182,26 @@ def test_rules_that_measure_losses_after_the_server_step_share_a_program(directo
             assert rows(own, kind, range(1)).equals(rows(folder, kind, range(run, run + 1)))
 
 
+def test_weightings_share_a_program(directory):
+    settings = {
+        "server.aggregator": "trimmed_mean",
+        "server.num_byzantine": "malicious",
+        "corruption.kind": "shuffling",
+        "corruption.fraction": 0.34,
+        "attack.kind": "sign_flip",
+        "attack.fraction": fedsim.sweep([0.17, 0.34]),
+    }
+    rules = fedsim.sweep(["arfl", "cfl"])
+    plan = make_plan(parse(FAMILY, settings | {"server.weighting": rules}))
+    assert len(plan.groups) == 2
+    assert len(set(plan.families)) == 1
+    folder = run_plan(plan, directory / "weightings")
+    own = run_plan(make_plan(parse(FAMILY, settings | {"server.weighting": "arfl"})), directory / "weighting")
+    for kind in ("rounds", "clients"):
+        for run, same in ((0, 0), (1, 2)):  # fractions first, then weightings
+            assert rows(own, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
+
+
 def test_splits_share_a_program(directory):
     plan = make_plan(parse(FAMILY, {"data.seed": fedsim.sweep([0, 1])}))
     assert len({dataset.max_num_examples for dataset in plan.datasets.values()}) > 1

@@ -26,6 +26,13 @@ RUNS = {
     "family": {"server__aggregator": fedsim.sweep(["fedavg", "arfl"])},
     "exclusion that starts later": {"corruption__kind": "exclude", "corruption__start_round": 3},
     "noise": {"corruption__kind": "noisy", "client__loss_at": "aggregated", "server__aggregator": "arfl"},
+    "malicious clients of their own": {
+        "server__aggregator": "trimmed_mean",
+        "server__weighting": "arfl",
+        "attack__kind": "ipm",
+        "attack__fraction": 0.2,
+        "corruption__start_round": 3,
+    },
     "states of clients": {"client__algorithm": "scaffold", "record__losses": False},
 }
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedsim.config.schema import AttackConfig, Config
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs import locks
@@ -24,7 +25,7 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.parts import Span
 from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, as_table
-from fedsim.runs.tables import client_rows, info_rows
+from fedsim.runs.tables import RunClients, client_rows, info_rows
 from fedsim.runs.writer import FolderWriter
 
 MANIFEST = {"status": "incomplete", "config": "", "runs": [{}], "plan": [], "versions": {}, "device": {}}
@@ -355,26 +356,27 @@ def test_rows_of_clients_by_hand():
     )
     alpha = np.asarray([[0.2, 0.3, 0.5], [0.0, 1.0, 0.0]], np.float32)
     num_examples = np.asarray([[4, 5, 6]] * 2)
-    corrupted = np.asarray([[True, False, False], [False, False, False]])
+    corrupted = np.asarray([[True, False, False]] * 2)
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
-    columns = client_rows([7, 8], 4, records, metrics, alpha, num_examples, corrupted, last_only=False)
+    clients, configs = RunClients(num_examples, corrupted, corrupted), [Config(), Config(attack=AttackConfig("ipm"))]
+    columns = client_rows(configs, [7, 8], 4, records, metrics, alpha, clients, last_only=False)
     rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS.names), strict=True)}
     nan = pytest.approx(np.nan, nan_ok=True)
     f = pytest.approx
     assert rows == {
-        # count, loss, alpha, weight, corrupted, test accuracy
-        (7, 3, 0): (4, f(0.5), nan, 1, True, nan),
-        (7, 3, 1): (5, nan, nan, nan, False, nan),
-        (7, 4, 0): (4, f(0.2), f(0.2), 0.5, True, 0.5),
-        (7, 4, 1): (5, nan, f(0.3), nan, False, 1),
-        (7, 4, 2): (6, f(0.3), 0.5, 0.5, False, nan),
-        (8, 3, 1): (5, 1, nan, 0.25, False, nan),
-        (8, 3, 2): (6, 2, nan, 0.75, False, nan),
-        (8, 4, 0): (4, 4, 0, 0, False, 1.5),
-        (8, 4, 1): (5, 3, 1, 1, False, 0.5),
-        (8, 4, 2): (6, nan, 0, nan, False, nan),
+        # count, loss, alpha, weight, corrupted, malicious, test accuracy
+        (7, 3, 0): (4, f(0.5), nan, 1, True, False, nan),
+        (7, 3, 1): (5, nan, nan, nan, False, False, nan),
+        (7, 4, 0): (4, f(0.2), f(0.2), 0.5, True, False, 0.5),
+        (7, 4, 1): (5, nan, f(0.3), nan, False, False, 1),
+        (7, 4, 2): (6, f(0.3), 0.5, 0.5, False, False, nan),
+        (8, 3, 1): (5, 1, nan, 0.25, False, False, nan),
+        (8, 3, 2): (6, 2, nan, 0.75, False, False, nan),
+        (8, 4, 0): (4, 4, 0, 0, True, True, 1.5),
+        (8, 4, 1): (5, 3, 1, 1, False, False, 0.5),
+        (8, 4, 2): (6, nan, 0, nan, False, False, nan),
     }
-    last = client_rows([7, 8], 4, records, metrics, alpha, num_examples, corrupted, last_only=True)
+    last = client_rows(configs, [7, 8], 4, records, metrics, alpha, clients, last_only=True)
     keys = set(zip(last["run"], last["round"], last["client_id"], strict=True))
     assert keys == {key for key in rows if key[1] == 4}
 

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.reports import mask_nonfinite
-from fedsim.core.server import aggregate
+from fedsim.core.server import make_server
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 
@@ -17,6 +17,7 @@ def apply(
     updates: PyTree,
     *,
     pre_aggregators: Sequence[PreAggregator] = (),
+    weighting: Aggregator | None = None,
     num_examples: ArrayLike | None = None,
     losses: ArrayLike | None = None,
     valid: ArrayLike | None = None,
@@ -31,6 +32,7 @@ def apply(
     be called inside `jax.jit`.
 
     - `pre_aggregators` change the updates before the rule.
+    - `weighting`: a rule whose weights take the place of the numbers of examples, as in `Method`.
     - `num_examples` [K]: 1 by default.
     - `losses` [K] at the broadcast model: `arfl` and other rules that use losses need them.
     - `valid` [K] bool: the clients that answered; all by default.
@@ -54,7 +56,8 @@ def apply(
     if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
         raise ValueError(f"updates: must be arrays [K, ...] of the same K clients, got shapes {shapes}")
     num_clients = shapes[0][0]
-    if losses is None and rule.observe_losses is not None:
+    uses_losses = any(part is not None and part.observe_losses is not None for part in (rule, weighting))
+    if losses is None and uses_losses:
         raise ValueError("losses: must be an array [K] because the rule uses losses, got None")
 
     def as_vector(name: str, value: ArrayLike | None, default: float, size: int = num_clients) -> Array:
@@ -83,10 +86,11 @@ def apply(
     masked = mask_nonfinite(report, require_finite_losses=False)
     if losses is None:
         masked = masked._replace(losses=report.losses)
-    state = rule.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
+    server = make_server(rule, pre_aggregators, weighting)
+    state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
     key = jax.random.key(0) if key is None else key
     root = RootEvaluator(get_root_losses, get_root_update)
-    result, _ = aggregate(rule, pre_aggregators, masked, state, (key, key), lambda: root)
+    result, _ = server.aggregate(masked, state, (key, key), lambda: root)
     return result if isinstance(updates, Variables) else result._replace(update=result.update.params)
 
 

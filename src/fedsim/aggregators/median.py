@@ -19,4 +19,4 @@ def median() -> Aggregator:
     >>> fedsim.aggregators.apply(fedsim.aggregators.median(), [[1.0, 2.0], [2.0, 9.0], [99.0, 1.0]]).update
     Array([2., 2.], dtype=float32)
     """
-    return from_ranks(lambda report: median_ranks(jnp.sum(report.valid)))
+    return from_ranks(lambda report: median_ranks(jnp.sum(report.valid)), lambda report: jnp.float32(0.5))

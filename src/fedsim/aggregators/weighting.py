@@ -15,7 +15,9 @@ NumByzantine = Annotated[
     Array | int | None, Traced(ge=0), "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 2"
 ]
 MINORITY = Limit("2 f < K", lambda k: (k - 1) // 2)
-Weighting = Annotated[Literal["examples", "equal"], "weights in proportion to the clients' examples, or equal"]
+Weighting = Annotated[
+    Literal["examples", "equal"], "weights in proportion to the clients' examples (or by server.weighting), or equal"
+]
 
 
 def stateless(
@@ -66,8 +68,12 @@ def normalize(weights: Array) -> Array:
 
 
 def example_weights(mask: Array, report: CohortReport) -> Array:
-    """Weights [K] in proportion to the examples m_k of the valid clients in `mask` [K]; zero for the others."""
-    return normalize(jnp.where(mask & report.valid, report.num_examples, 0).astype(jnp.float32))
+    """Weights [K] in proportion to the examples m_k of the valid clients in `mask` [K]; zero for the others.
+
+    If another rule gave the clients weights (`report.weights`), these take the place of the examples.
+    """
+    sizes = report.num_examples if report.weights is None else report.weights
+    return normalize(jnp.where(mask & report.valid, sizes, 0).astype(jnp.float32))
 
 
 def equal_weights(mask: Array) -> Array:

@@ -19,17 +19,27 @@ def is_byzantine_count(field: Field) -> bool:
 def configured_f(config: Config, field: Field) -> int | None:
     """The f that `server.num_byzantine` gives to the setting `field`; None if it gives none.
 
-    "corrupted" gives the corrupted share of a cohort, rounded up, but at most what the rule's limits allow.
+    "corrupted" and "malicious" give that share of a cohort, rounded up, but at most what the rule's limits allow.
     """
     f = config.server.num_byzantine
     if f is None or not is_byzantine_count(field):
         return None
     if isinstance(f, int):
         return f
-    size, corruption = config.server.cohort_size, config.corruption
-    share = len(corruption.clients) / config.data.num_clients or corruption.fraction
+    size, num_clients = config.server.cohort_size, config.data.num_clients
+    corrupted, attack = corrupted_share(config, num_clients), config.attack
+    malicious = len(attack.clients) / num_clients or attack.fraction or 0.0
+    if f == "corrupted":
+        share = min(corrupted + malicious, 1.0)
+    else:
+        share = malicious if config.has_malicious_set or attack.kind == "none" else corrupted
     number = math.ceil(share * size - ROUNDING_ERROR)
     return min([number, *(max(limit.largest(size), 0) for limit in field.limits if limit.is_required)])
+
+
+def corrupted_share(config: Config, num_clients: int) -> float:
+    """The share of the clients that is corrupted, as configured."""
+    return len(config.corruption.clients) / num_clients or config.corruption.fraction
 
 
 def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from fedsim.config.schema import Config, DataChoice, Settings
 def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, name) of every component that a configuration by dotted key names."""
     for key in KINDS:
-        value = values.get(key, ())
+        value = values.get(key) or ()
         yield from ((key, name) for name in ([value] if isinstance(value, str) else value))
 
 
@@ -27,7 +27,7 @@ def flatten(config: Config) -> dict[str, Any]:
 def factories(config: Config) -> Sequence[Factory]:
     """The factories of all components of a run."""
     values = _COMPONENTS(config)
-    is_built_in = not any(":" in name for value in values for name in ([value] if isinstance(value, str) else value))
+    is_built_in = not any(":" in name for _, name in component_names(dict(zip(KINDS, values, strict=True))))
     return _find_built_in(values) if is_built_in else _find(values)  # a plug-in's file may change
 
 

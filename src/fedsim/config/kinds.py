@@ -12,6 +12,7 @@ settings: keys of the section that is called like the component. The arguments i
     client.algorithm                                  -> Algorithm
     client.schedule         num_rounds                -> Schedule
     server.aggregator                                 -> Aggregator
+    server.weighting                                  -> Aggregator
     server.pre_aggregators                            -> PreAggregator
     server.optimizer        learning_rate             -> optax.GradientTransformation
     server.schedule         num_rounds                -> Schedule
@@ -38,6 +39,30 @@ SCHEDULES = {
     "step": "fedsim.algorithms.schedules:step",
     "exponential": "fedsim.algorithms.schedules:exponential",
     "cosine": "fedsim.algorithms.schedules:cosine",
+}
+AGGREGATORS = {
+    "fedavg": "fedsim.aggregators.fedavg:fedavg",
+    "rfa": "fedsim.aggregators.rfa:rfa",
+    "multi_krum": "fedsim.aggregators.multi_krum:multi_krum",
+    "cfl": "fedsim.aggregators.cfl:cfl",
+    "arfl": "fedsim.aggregators.arfl:arfl",
+    "median": "fedsim.aggregators.median:median",
+    "trimmed_mean": "fedsim.aggregators.trimmed_mean:trimmed_mean",
+    "meamed": "fedsim.aggregators.meamed:meamed",
+    "krum": "fedsim.aggregators.krum:krum",
+    "bulyan": "fedsim.aggregators.bulyan:bulyan",
+    "centered_clipping": "fedsim.aggregators.centered_clipping:centered_clipping",
+    "norm_clipping": "fedsim.aggregators.norm_clipping:norm_clipping",
+    "dnc": "fedsim.aggregators.dnc:dnc",
+    "fltrust": "fedsim.aggregators.fltrust:fltrust",
+    "zeno": "fedsim.aggregators.zeno:zeno",
+    "mda": "fedsim.aggregators.mda:mda",
+    "smea": "fedsim.aggregators.smea:smea",
+    "caf": "fedsim.aggregators.caf:caf",
+    "autogm": "fedsim.aggregators.autogm:autogm",
+    "signguard": "fedsim.aggregators.signguard:signguard",
+    "foolsgold": "fedsim.aggregators.foolsgold:foolsgold",
+    "flame": "fedsim.aggregators.flame:flame",
 }
 KINDS = {
     "data.name": Kind(
@@ -134,33 +159,8 @@ KINDS = {
         },
     ),
     "client.schedule": Kind("schedule", SCHEDULES),
-    "server.aggregator": Kind(
-        "aggregator",
-        {
-            "fedavg": "fedsim.aggregators.fedavg:fedavg",
-            "rfa": "fedsim.aggregators.rfa:rfa",
-            "multi_krum": "fedsim.aggregators.multi_krum:multi_krum",
-            "cfl": "fedsim.aggregators.cfl:cfl",
-            "arfl": "fedsim.aggregators.arfl:arfl",
-            "median": "fedsim.aggregators.median:median",
-            "trimmed_mean": "fedsim.aggregators.trimmed_mean:trimmed_mean",
-            "meamed": "fedsim.aggregators.meamed:meamed",
-            "krum": "fedsim.aggregators.krum:krum",
-            "bulyan": "fedsim.aggregators.bulyan:bulyan",
-            "centered_clipping": "fedsim.aggregators.centered_clipping:centered_clipping",
-            "norm_clipping": "fedsim.aggregators.norm_clipping:norm_clipping",
-            "dnc": "fedsim.aggregators.dnc:dnc",
-            "fltrust": "fedsim.aggregators.fltrust:fltrust",
-            "zeno": "fedsim.aggregators.zeno:zeno",
-            "mda": "fedsim.aggregators.mda:mda",
-            "smea": "fedsim.aggregators.smea:smea",
-            "caf": "fedsim.aggregators.caf:caf",
-            "autogm": "fedsim.aggregators.autogm:autogm",
-            "signguard": "fedsim.aggregators.signguard:signguard",
-            "foolsgold": "fedsim.aggregators.foolsgold:foolsgold",
-            "flame": "fedsim.aggregators.flame:flame",
-        },
-    ),
+    "server.aggregator": Kind("aggregator", AGGREGATORS),
+    "server.weighting": Kind("aggregator", AGGREGATORS),
     "server.pre_aggregators": Kind(
         "pre-aggregator",
         {

@@ -138,9 +138,17 @@ def canonical(config: Config) -> Config:
     if config.client.steps is not None:
         config = replace(config, client=replace(config.client, epochs=default.client.epochs))
     corruption, attack = config.corruption, config.attack
-    if not config.has_corrupted or (corruption.kind == "none" and attack.kind == "none"):
-        return replace(config, corruption=default.corruption, attack=default.attack)
-    if corruption.clients:
+    if attack.kind == "none" or not config.has_malicious:
+        attack = default.attack
+    elif attack.clients:
+        attack = replace(attack, fraction=None, clients=tuple(sorted(set(attack.clients))))
+    config = replace(config, attack=attack)
+    attacks_with_corrupted = attack.kind != "none" and not config.has_malicious_set
+    start_round = corruption.start_round
+    if not config.has_corrupted or (corruption.kind == "none" and not attacks_with_corrupted):
+        starts = start_round if config.has_malicious_set else 0
+        corruption = replace(default.corruption, start_round=starts)
+    elif corruption.clients:
         ids = tuple(sorted(set(corruption.clients)))
-        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start_round=corruption.start_round)
+        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start_round=start_round)
     return replace(config, corruption=corruption)

@@ -92,9 +92,15 @@ class CorruptionConfig:
 
 @dataclass(frozen=True)
 class AttackConfig:
-    """Forged reports of corrupted clients."""
+    """Forged reports, and which clients make them."""
 
-    kind: Annotated[str, "attack by which corrupted clients forge their reports"] = "none"
+    kind: Annotated[str, "attack by which malicious clients forge their reports"] = "none"
+    fraction: Annotated[
+        Fraction | None,
+        "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
+        "enough clients; default: the corrupted clients",
+    ] = None
+    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the malicious clients (from 0), instead of a fraction"] = ()
 
 
 @dataclass(frozen=True)
@@ -145,10 +151,16 @@ class ServerConfig:
 
     aggregator: Annotated[str, "aggregation rule"] = "arfl"
     pre_aggregators: Annotated[tuple[str, ...], "pre-aggregators, applied in this order before the rule"] = ()
+    weighting: Annotated[
+        str | None,
+        "rule whose weights take the place of the clients' examples in the pre-aggregators and the rule, such as arfl; "
+        "clients to which it gives no weight are left out; default: none",
+    ] = None
     num_byzantine: Annotated[
-        NonNegativeInt | Literal["corrupted"] | None,
-        "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; "
-        "corrupted: the corrupted fraction of a cohort, rounded up; default: the default of each rule",
+        NonNegativeInt | Literal["corrupted", "malicious"] | None,
+        "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; corrupted: the "
+        "fraction of a cohort that is corrupted or malicious, rounded up; malicious: that which is malicious; default: "
+        "the default of each rule",
     ] = None
     optimizer: Annotated[str, "server optimizer, which applies the aggregate to the model"] = "sgd"
     learning_rate: Annotated[
@@ -218,6 +230,17 @@ class Config:
         """Whether any clients are corrupted."""
         return bool(self.corruption.clients) or self.corruption.fraction > 0
 
+    @property
+    def has_malicious_set(self) -> bool:
+        """Whether the malicious clients are a set of their own."""
+        return bool(self.attack.clients) or self.attack.fraction is not None
+
+    @property
+    def has_malicious(self) -> bool:
+        """Whether any clients are malicious."""
+        fraction = self.attack.fraction
+        return bool(self.attack.clients) or (self.has_corrupted if fraction is None else fraction > 0)
+
 
 @dataclass(frozen=True)
 class DataChoice:
@@ -234,9 +257,9 @@ def check_clients(config: Config, num_clients: int) -> None:
         raise ConfigError(f"server.cohort_size: must be at most the number of clients ({num_clients}), got {size}")
     if corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
         raise ConfigError("corruption.fraction: must leave clients that are not excluded, got all; lower it")
-    for client in corruption.clients:
-        if client >= num_clients:
-            raise ConfigError(f"corruption.clients: must be ids from 0 to {num_clients - 1}, got {client}")
+    for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
+        if max(ids, default=0) >= num_clients:
+            raise ConfigError(f"{key}: must be ids from 0 to {num_clients - 1}, got {max(ids)}")
     if width != "auto" and width > size:
         raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
 
@@ -246,3 +269,10 @@ def num_corrupted(config: Config, num_clients: int) -> int:
     share = config.corruption.fraction * num_clients
     whole = round(share) if config.corruption.rounding == "nearest" else int(share + ROUNDING_ERROR)
     return len(set(config.corruption.clients)) or whole
+
+
+def num_malicious(config: Config, num_clients: int) -> int:
+    """The number of malicious clients among `num_clients`."""
+    if not config.has_malicious_set:
+        return num_corrupted(config, num_clients)
+    return len(set(config.attack.clients)) or round((config.attack.fraction or 0.0) * num_clients)

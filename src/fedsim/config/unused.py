@@ -9,9 +9,12 @@ from fedsim.config.fields import FIXED
 from fedsim.config.schema import Config
 
 NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+NO_ATTACK = "there is no attack: set attack.kind"
 REASONS = {
     "corruption.kind": NOT_CORRUPTED,
-    "attack.kind": NOT_CORRUPTED,
+    "attack.kind": f"{NOT_CORRUPTED} or attack.fraction",
+    "attack.fraction": NO_ATTACK,
+    "attack.clients": NO_ATTACK,
     "client.epochs": "client.steps replaces it",
     "server.num_byzantine": "no rule or pre-aggregator takes it",
 }
@@ -63,4 +66,6 @@ def _reason(
         return ""
     if key in ("corruption.fraction", "corruption.rounding") and any(run["corruption.clients"] for run in resolved):
         return "corruption.clients replaces it"
+    if key == "attack.fraction" and any(run["attack.clients"] for run in resolved):
+        return "attack.clients replaces it"
     return REASONS.get(key, NO_CORRUPTION)

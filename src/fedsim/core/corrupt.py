@@ -19,6 +19,15 @@ def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> 
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
+def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int) -> Array:
+    """Which clients are malicious, [N] bool: the last `num_malicious` of the permutation of `choose_clients`.
+
+    So under one key they have clean data as long as there are enough clients, and a larger number adds clients.
+    """
+    order = jax.random.permutation(key, num_clients)
+    return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
+
+
 def example_owners(data: ClientData) -> Array:
     """The client [M] that owns each training example."""
     return jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
@@ -42,10 +51,13 @@ def corrupt(
     spec: DataSpec,
     num_corrupted: Array | int,
     client_ids: Sequence[int] = (),
+    num_malicious: Array | int | None = None,
+    malicious_ids: Sequence[int] = (),
 ) -> ClientData:
     """Corrupts `num_corrupted` clients drawn from `key`, or exactly `client_ids` if given, and marks them as such.
 
-    Raises `ValueError` if `num_corrupted` is not a number of clients.
+    With `num_malicious` or `malicious_ids` the clients that forge reports are a set of their own, drawn or given in the
+    same way. Raises `ValueError` if `num_corrupted` is not a number of clients.
 
     >>> import jax, numpy as np, fedsim
     >>> y = np.repeat(np.arange(3), 4)
@@ -63,11 +75,12 @@ def corrupt(
             )
     data = jax.tree.map(jnp.asarray, data)
     clients_key, data_key = jax.random.split(key)
-    if client_ids:
-        corrupted = jnp.zeros(num_clients, bool).at[jnp.asarray(client_ids)].set(True)
-    else:
-        corrupted = choose_clients(clients_key, num_clients, num_corrupted)
-    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted)
+    mark = lambda ids: jnp.zeros(num_clients, bool).at[jnp.asarray(ids)].set(True)
+    corrupted = mark(client_ids) if client_ids else choose_clients(clients_key, num_clients, num_corrupted)
+    malicious = mark(malicious_ids) if malicious_ids else None
+    if malicious is None and num_malicious is not None:
+        malicious = choose_malicious(clients_key, num_clients, num_malicious)
+    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted, malicious=malicious)
 
 
 def corrupt_inputs(

@@ -49,6 +49,7 @@ def current_data(data: ClientData | DelayedCorruption, rounds_completed: Array |
 
     def select(name: str, corrupted: Array) -> Any:
         clean = getattr(data.clean, name)
+        clean = jnp.zeros_like(corrupted) if clean is None else clean  # no client is malicious before the start
         is_by_example = name in EXAMPLE_FIELDS
         return SwitchedArray(clean, corrupted, active) if is_by_example else jnp.where(active, corrupted, clean)
 

@@ -68,11 +68,14 @@ class Method(NamedTuple):
     """Stages before the rule, in order."""
     server_optimizer: optax.GradientTransformation = optax.sgd(1.0)
     """Steps on minus the aggregate; the default is averaging."""
+    weighting: Aggregator | None = None
+    """A rule whose weights take the place of the clients' examples in the pre-aggregators and in `aggregator`; None:
+    there is none. Clients to which it gives no weight are left out, as if they had not answered."""
 
     @property
     def server(self) -> Server:
-        """The rule behind the pre-aggregators."""
-        return make_server(self.aggregator, self.pre_aggregators)
+        """The rule behind the pre-aggregators and the weighting."""
+        return make_server(self.aggregator, self.pre_aggregators, self.weighting)
 
 
 class MethodFunction(Protocol):

@@ -13,18 +13,23 @@ from fedsim.core.types import Aggregate, Array, ClientData, CohortReport, PyTree
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
+def malicious_clients(data: ClientData) -> Array:
+    """The clients that forge reports, [N] bool: those of a set of their own, or else all with corrupted data."""
+    return data.corrupted if data.malicious is None else data.malicious
+
+
 def apply_report_attack(
     attack: Attack, state: PyTree, report: CohortReport, data: ClientData, key: Array
 ) -> CohortReport:
-    """The report with the losses and numbers of examples that corrupted clients forge."""
+    """The report with the losses and numbers of examples that malicious clients forge."""
     if attack.forge_report is None:
         return report
-    corrupted = data.corrupted[report.client_ids]
-    num_examples, losses = attack.forge_report(state, report._replace(updates=()), corrupted, key)
-    chex.assert_equal_shape([num_examples, losses, corrupted])
+    malicious = malicious_clients(data)[report.client_ids]
+    num_examples, losses = attack.forge_report(state, report._replace(updates=()), malicious, key)
+    chex.assert_equal_shape([num_examples, losses, malicious])
     return report._replace(
-        num_examples=jnp.where(corrupted, num_examples.astype(report.num_examples.dtype), report.num_examples),
-        losses=jnp.where(corrupted, losses, report.losses),
+        num_examples=jnp.where(malicious, num_examples.astype(report.num_examples.dtype), report.num_examples),
+        losses=jnp.where(malicious, losses, report.losses),
     )
 
 
@@ -37,20 +42,20 @@ def apply_update_attack(
     aggregate: Callable[[CohortReport], tuple[Aggregate, PyTree]],
     key: Array,
 ) -> tuple[CohortReport, PyTree]:
-    """The report with the updates that corrupted clients forge, and the attack's next state.
+    """The report with the updates that malicious clients forge, and the attack's next state.
 
     The attack knows the broadcast `variables` and may try reports out on the server's `aggregate`.
     """
     if attack.forge_updates is None:
         return report, state
-    corrupted = data.corrupted[report.client_ids]
+    malicious = malicious_clients(data)[report.client_ids]
     context = AttackContext(
-        report, corrupted, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
+        report, malicious, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
     )
     forged, next_state = attack.forge_updates(state, context, key)
     chex.assert_trees_all_equal_shapes_and_dtypes(forged, report.updates)
     chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
-    updates = select_clients(corrupted & report.valid, forged, report.updates)
+    updates = select_clients(malicious & report.valid, forged, report.updates)
     return mask_nonfinite_updates(report._replace(updates=updates)), next_state
 
 

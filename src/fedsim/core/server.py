@@ -22,6 +22,15 @@ def keep_root_training(evaluate_root: Callable[[], RootEvaluator]) -> Callable[[
     return evaluate_root
 
 
+class WeightedState(NamedTuple):
+    """The state of a server with a weighting."""
+
+    weighting: PyTree
+    """State of the rule that gives the weights."""
+    rule: PyTree
+    """State of the rule that aggregates."""
+
+
 class Server(NamedTuple):
     """Pre-aggregators and a rule, as a round uses them."""
 
@@ -39,11 +48,44 @@ class Server(NamedTuple):
     """Names, shapes and types of the scalars that the rule reports; None if only tracing it shows them."""
 
 
-def make_server(rule: Aggregator, pre_aggregators: Sequence[PreAggregator]) -> Server:
-    """The server with this rule behind the pre-aggregators."""
-    return Server(
+def make_server(
+    rule: Aggregator, pre_aggregators: Sequence[PreAggregator] = (), weighting: Aggregator | None = None
+) -> Server:
+    """The server with this rule behind the pre-aggregators; `weighting` as in `Method`."""
+    server = Server(
         rule.init, partial(aggregate, rule, pre_aggregators), partial(observe_losses, rule), rule.client_weights
     )
+    return server if weighting is None else _weighted(make_server(weighting), server)
+
+
+def _weighted(weighting: Server, server: Server) -> Server:
+    """The `server` that aggregates with the weights of the server `weighting`, whose update is not used."""
+
+    def init(variables: Variables, num_examples: Array, losses: Array) -> WeightedState:
+        return WeightedState(
+            weighting.init(variables, num_examples, losses), server.init(variables, num_examples, losses)
+        )
+
+    def aggregate(
+        report: CohortReport, state: WeightedState, keys: ServerKeys, evaluate_root: Callable[[], RootEvaluator]
+    ) -> tuple[Aggregate, WeightedState]:
+        weighting_keys = keys[0], jax.random.fold_in(keys[1], 1)
+        given, weighting_state = weighting.aggregate(report, state.weighting, weighting_keys, evaluate_root)
+        valid = report.valid & (given.weights > 0)
+        weighted = report._replace(valid=valid, weights=given.weights, updates=mask_invalid(report.updates, valid))
+        result, rule_state = server.aggregate(weighted, state.rule, keys, evaluate_root)
+        return result._replace(info={**given.info, **result.info}), WeightedState(weighting_state, rule_state)
+
+    def observe_losses(report: CohortReport, state: WeightedState) -> WeightedState:
+        return WeightedState(
+            weighting.observe_losses(report, state.weighting), server.observe_losses(report, state.rule)
+        )
+
+    def client_weights(state: WeightedState) -> PyTree:
+        kept = weighting.client_weights(state.weighting)
+        return server.client_weights(state.rule) if kept is None else kept
+
+    return Server(init, aggregate, observe_losses, client_weights)
 
 
 def aggregate(

@@ -33,7 +33,9 @@ class ClientData(NamedTuple):
     num_examples: Array
     """[N] int32, m_i; 0 means that the client is excluded."""
     corrupted: Array
-    """[N] bool; seen by attacks and records, never by an aggregator."""
+    """[N] bool, the clients with corrupted data; seen by attacks and records, never by an aggregator."""
+    malicious: Array | None = None
+    """[N] bool, the clients that forge reports; None: the corrupted ones."""
 
 
 @jax.tree_util.register_dataclass
@@ -183,6 +185,9 @@ class CohortReport(NamedTuple):
     """`Variables` [K, ...]: local minus broadcast model."""
     valid: Array
     """[K] bool: the client has examples and answered, and its update (and loss, if recorded) is finite."""
+    weights: Array | None = None
+    """[K] weights that another rule gave (`Method.weighting`), in place of the clients' examples; None: there is none.
+    Clients without one are not valid."""
     mixing: Array | None = None
     """[K, C] share of each of the C clients in each row; None if row k is client k."""
     measurements: PyTree = None

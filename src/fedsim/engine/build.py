@@ -180,18 +180,21 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
 
 
 def server(config: Config) -> Callable[[HParams], Server]:
-    """Builds the run's rule behind its pre-aggregators, inside the trace."""
+    """Builds the run's rule behind its pre-aggregators and weighting, inside the trace."""
     make_parts = _aggregation(config)
     return lambda hparams: make_server(*make_parts(hparams))
 
 
-def _aggregation(config: Config) -> Callable[[HParams], tuple[Aggregator, list[PreAggregator]]]:
-    """Builds the run's rule and its pre-aggregators."""
-    rule = build_traced(config, "server.aggregator", config.server.aggregator)
+def _aggregation(config: Config) -> Callable[[HParams], tuple[Aggregator, list[PreAggregator], Aggregator | None]]:
+    """Builds the run's rule, its pre-aggregators and its weighting."""
+    rule = _build_rule(config, "server.aggregator", config.server.aggregator)
+    name = config.server.weighting
+    weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
     stages = [build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
     return lambda hparams: (
-        _with_key(rule(hparams), config.server.aggregator),
+        rule(hparams),
         [pre_aggregator(hparams) for pre_aggregator in stages],
+        weighting(hparams),
     )
 
 
@@ -208,7 +211,7 @@ def method(config: Config) -> MethodFunction:
 
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
-        aggregator, pre_aggregators = aggregation(hparams)
+        aggregator, pre_aggregators, weighting = aggregation(hparams)
         return Method(
             aggregator=aggregator,
             client_optimizer=client_optimizer(config, hparams),
@@ -216,24 +219,30 @@ def method(config: Config) -> MethodFunction:
             attack=make_attack(hparams),
             pre_aggregators=pre_aggregators,
             server_optimizer=optimizer(hparams, hparams.server_learning_rate),
+            weighting=weighting,
         )
 
     return make
 
 
-def _with_key(rule: Aggregator, name: str) -> Aggregator:
-    """The rule, whose `ValueError`s at tracing become `ConfigError`s with the key; those of plug-ins stay."""
+def _build_rule(config: Config, key: str, name: str) -> Callable[[HParams], Aggregator]:
+    """Builds the rule, whose `ValueError`s at tracing become `ConfigError`s with the key; those of plug-ins stay."""
+    make = build_traced(config, key, name)
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
             except ValueError as error:
-                raise ConfigError(f"server.aggregator: {name}: {error}") from error
+                raise ConfigError(f"{key}: {name}: {error}") from error
 
         return call
 
-    return rule if ":" in name else rule._replace(init=wrap(rule.init), aggregate=wrap(rule.aggregate))
+    def make_rule(hparams: HParams) -> Aggregator:
+        rule: Aggregator = make(hparams)
+        return rule if ":" in name else rule._replace(init=wrap(rule.init), aggregate=wrap(rule.aggregate))
+
+    return make_rule
 
 
 def simulation(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.config.components import limited_settings
-from fedsim.config.schema import Config, check_clients, num_corrupted
+from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.errors import ConfigError
@@ -31,22 +31,27 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
         build.corruption(config).validate(dataset.spec)
     except ValueError as error:
         raise ConfigError(f"corruption.kind: {config.corruption.kind}: {error} ({dataset.name})") from None
-    fraction, num_clients = config.corruption.fraction, dataset.num_clients
-    if fraction > 0 and num_corrupted(config, num_clients) == 0:
-        raise ConfigError(
-            f"corruption.fraction: {fraction:g} rounds to 0 of {num_clients} clients; "
-            f"use at least {1 / num_clients:.3g}"
-        )
+    num_clients = dataset.num_clients
+    for key, fraction, number in (
+        ("corruption.fraction", config.corruption.fraction, num_corrupted(config, num_clients)),
+        ("attack.fraction", config.attack.fraction, num_malicious(config, num_clients)),
+    ):
+        if fraction and number == 0:
+            raise ConfigError(
+                f"{key}: {fraction:g} rounds to 0 of {num_clients} clients; use at least {1 / num_clients:.3g}"
+            )
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the rule needs root data, or augmentation images, that the data set does not have."""
-    make_method = build.method(config)
-    if dataset.root is None and make_method(build.hparams(config), jnp.int32(0)).aggregator.measure is not None:
-        raise ConfigError(
-            f"data.root_examples: must be at least 1 for {config.server.aggregator}, which needs a clean root data "
-            "set, got 0; use 100, for example"
-        )
+    method = build.method(config)(build.hparams(config), jnp.int32(0))
+    rules = (method.aggregator, config.server.aggregator), (method.weighting, config.server.weighting)
+    for rule, name in rules:
+        if dataset.root is None and rule is not None and rule.measure is not None:
+            raise ConfigError(
+                f"data.root_examples: must be at least 1 for {name}, which needs a clean root data set, got 0; use 100,"
+                " for example"
+            )
     if config.client.augmentation != "none" and dataset.train.x.ndim != 4:
         raise ConfigError(
             f'client.augmentation: must be "none" for {dataset.name}, whose inputs of shape '
@@ -81,7 +86,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     cohort_size = num_rows = config.server.cohort_size
     stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
     notes: dict[str, None] = {}
-    for key, name in [*stages, ("server.aggregator", config.server.aggregator)]:
+    weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
+    for key, name in [*weighting, *stages, ("server.aggregator", config.server.aggregator)]:
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
         values = dict.fromkeys(setting for config in configs for setting in limited_settings(config, key, name))
         for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:

@@ -81,7 +81,7 @@ def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable
         config,
         data=replace(config.data, seed=0),
         attack=AttackConfig(),
-        server=replace(config.server, aggregator="", pre_aggregators=(), num_byzantine=None),
+        server=replace(config.server, aggregator="", pre_aggregators=(), weighting=None, num_byzantine=None),
         settings=tuple((key, value) for key, value in config.settings if key not in branches),
     )
     has_triggers = any(find_trigger(config) is not None for config in configs)

@@ -19,7 +19,7 @@ from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
 from fedsim.runs.folder import SECONDS
 from fedsim.runs.schemas import Tables
-from fedsim.runs.tables import client_rows, info_rows, initial_client_rows, round_rows
+from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, round_rows
 
 
 class GroupRun:
@@ -124,18 +124,18 @@ class GroupRun:
                     for state, tests in zip(states, inputs.backdoors, strict=True)
                 ]
             )
-        corrupted, num_examples = self._corrupted_clients(inputs)
+        clients, configs = self._clients(inputs), self._configs
         runs, record = self._group.runs, self._config.record
-        rounds = round_rows(self._configs, runs, completed, metrics, records, corrupted, success, validation)
+        rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
         num_rounds = 0
         if records is None and alpha is not None and record.clients != "none":
-            tables["clients"] = initial_client_rows(runs, metrics, alpha, num_examples, corrupted)
+            tables["clients"] = initial_client_rows(configs, runs, metrics, alpha, clients)
         if records is not None:
             num_rounds = records.client_ids.shape[1] * self._num_runs
             if record.clients != "none":
                 last_only = record.clients == "evaluated"
-                rows = client_rows(runs, completed, records, metrics, alpha, num_examples, corrupted, last_only)
+                rows = client_rows(configs, runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
@@ -161,13 +161,14 @@ class GroupRun:
     def _join_on_host(self, batches: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
-    def _corrupted_clients(self, inputs: DeviceInputs) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each client is corrupted, and its number of examples, both [S, N]."""
-        names = {"corrupted", "num_examples"} & set(inputs.batches[0].changes)
+    def _clients(self, inputs: DeviceInputs) -> RunClients:
+        names = set(RunClients._fields) & set(inputs.batches[0].changes)
         changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
         corrupted = changes["corrupted"]
         num_examples = changes.get("num_examples", self._dataset.train.num_examples)
-        return corrupted, np.broadcast_to(num_examples, corrupted.shape)
+        return RunClients(
+            np.broadcast_to(num_examples, corrupted.shape), corrupted, changes.get("malicious", corrupted)
+        )
 
     def _check_labels(self, inputs: DeviceInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
@@ -186,7 +187,7 @@ class GroupRun:
 
     def _record_data(self, inputs: DeviceInputs) -> None:
         """Passes the training data of each run to the observers."""
-        clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items()}
+        clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
         changes = self._join([runs.changes for runs in inputs.batches])
         for slot, run in enumerate(self._group.runs):
             self._observe(RunData(run, clean | {name: a[slot] for name, a in changes.items()}))

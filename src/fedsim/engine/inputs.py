@@ -1,6 +1,6 @@
 """What a group's runs read: data that they share, and what differs between them."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.components import settings_under
-from fedsim.config.schema import Config, num_corrupted
+from fedsim.config.schema import AttackConfig, Config, num_corrupted, num_malicious
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
+from fedsim.core.reports import malicious_clients
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
 from fedsim.engine import build
 
@@ -72,12 +73,13 @@ class EvaluationData(NamedTuple):
 
 
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
-    """The fields of the clients' data that the corruptions of the runs change."""
-    return _all_changed_fields({_corruption_config(config) for config in configs})
+    """The fields of the clients' data that the corruptions of the runs change, and "malicious" if a run has such."""
+    return frozenset().union(*map(_fields_of, {_corruption_config(config) for config in configs}))
 
 
-def _all_changed_fields(corruptions: Iterable[Config]) -> frozenset[str]:
-    return frozenset({"corrupted"}).union(*(build.corruption(config).changed_fields for config in corruptions))
+def _fields_of(corruption: Config) -> frozenset[str]:
+    marks = {"corrupted", "malicious"} if corruption.has_malicious_set else {"corrupted"}
+    return build.corruption(corruption).changed_fields | marks
 
 
 def make_run_inputs(
@@ -93,10 +95,11 @@ def make_run_inputs(
     """
     keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
     slots_of = _by_corruption(configs)
-    changed = _all_changed_fields(slots_of) & fields
+    changed, num_clients = frozenset().union(*map(_fields_of, slots_of)) & fields, data.num_examples.shape[0]
     parts = []
     for config, slots in slots_of.items():
-        numbers = np.asarray([num_corrupted(configs[slot], data.num_examples.shape[0]) for slot in slots])
+        runs = [configs[slot] for slot in slots]
+        numbers = np.asarray([[count(run, num_clients) for count in (num_corrupted, num_malicious)] for run in runs])
         factory = build.corruption_factory(config)
         parts.append(_corrupt_runs(factory, config, spec, changed, keys[np.asarray(slots), 0], numbers, data))
     changes = _in_order(parts, slots_of)
@@ -116,7 +119,7 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
         if (run := (corruption, config.seed, number)) not in labels:
             keys = _make_keys(np.asarray([config.seed], np.int32))[:, 0]
             factory, changed = build.corruption_factory(corruption), frozenset({"y"})
-            changes = _corrupt_runs(factory, corruption, spec, changed, keys, np.asarray([number]), data)
+            changes = _corrupt_runs(factory, corruption, spec, changed, keys, np.asarray([[number, 0]]), data)
             labels[run] = np.asarray(changes["y"])[0]
         return labels[run]
 
@@ -180,9 +183,11 @@ def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]])
 
 
 def _corruption_config(config: Config) -> Config:
-    """The part of a configuration that determines the corruption, except keys and numbers."""
+    """The part of a configuration that determines corrupted data and malicious clients, except keys and numbers."""
     corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start_round=0)
-    return replace(Config(), corruption=corruption, settings=settings_under(config, "corruption.kind"))
+    attack = AttackConfig(fraction=None if config.attack.fraction is None else 0.0, clients=config.attack.clients)
+    settings = settings_under(config, "corruption.kind")
+    return replace(Config(), corruption=corruption, attack=attack, settings=settings)
 
 
 @jax.jit
@@ -202,14 +207,19 @@ def _corrupt_runs(
     numbers: Array,
     data: ClientData,
 ) -> dict[str, Array]:
-    """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed."""
+    """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed.
+
+    `numbers` [S, 2] are those of corrupted and of malicious clients.
+    """
     del factory  # of the corruption: another factory is another program
     corruption = build.corruption(config)
-    declared = corruption.changed_fields | {"corrupted"}
+    declared = _fields_of(config)
 
     def corrupt_run(args: tuple[Array, Array]) -> dict[str, Array]:
-        key, number = args
-        result = corrupt(corruption, key, data, spec, number, config.corruption.clients)
-        return {name: getattr(result if name in declared else data, name) for name in changed}
+        key, (number, num_malicious) = args
+        malicious = (num_malicious if config.has_malicious_set else None, config.attack.clients)
+        result = corrupt(corruption, key, data, spec, number, config.corruption.clients, *malicious)
+        given = {name: getattr(result if name in declared else data, name) for name in changed}
+        return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 
     return jax.lax.map(corrupt_run, (keys, numbers))

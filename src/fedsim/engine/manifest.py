@@ -57,7 +57,7 @@ def dataset_digest(dataset: FederatedDataset) -> str:
     """A digest that changes with any example."""
     digest = hashlib.blake2b(digest_size=8)
     held_out = jax.tree.leaves((dataset.root, dataset.validation))
-    for array in map(np.asarray, (*dataset.train, dataset.x_test, dataset.y_test, *held_out)):
+    for array in map(np.asarray, (*jax.tree.leaves(dataset.train), dataset.x_test, dataset.y_test, *held_out)):
         digest.update(f"{array.dtype}{array.shape}".encode())
         for portion in portions(array):
             digest.update(np.ascontiguousarray(array[portion]).data)

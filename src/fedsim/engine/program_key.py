@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedsim.config.components import settings_under, traced_settings
-from fedsim.config.schema import Config, CorruptionConfig, Settings
+from fedsim.config.schema import AttackConfig, Config, CorruptionConfig, Settings
 from fedsim.engine import build
 
-SERVER_KEYS = ("server.pre_aggregators", "server.aggregator")
+SERVER_KEYS = ("server.weighting", "server.pre_aggregators", "server.aggregator")
 ATTACK_KEYS = ("attack.kind",)
 
 
@@ -36,6 +36,7 @@ def program_key(config: Config) -> ProgramKey:
         name="fedsim",
         seed=0,
         corruption=CorruptionConfig(),
+        attack=AttackConfig(config.attack.kind),
         client=replace(config.client, learning_rate=0.1, momentum=momentum, weight_decay=weight_decay),
         server=replace(config.server, learning_rate=1.0),
         settings=tuple((key, "data" if key in traced else value) for key, value in settings),
@@ -61,8 +62,10 @@ class Component(NamedTuple):
 
 
 def server_component(config: Config) -> Component:
-    """The pre-aggregators and the rule of a run."""
-    return _component(config, (*config.server.pre_aggregators, config.server.aggregator), SERVER_KEYS)
+    """The weighting, the pre-aggregators and the rule of a run."""
+    weighting = [] if config.server.weighting is None else [f"weights of {config.server.weighting}"]
+    names = (*weighting, *config.server.pre_aggregators, config.server.aggregator)
+    return _component(config, names, SERVER_KEYS)
 
 
 def attack_component(config: Config) -> Component:

@@ -46,7 +46,7 @@ def with_labels(runs: Sequence[Run]) -> list[Run]:
     if all(name == label for name, label in shown.items()):
         return list(runs)
     label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
-    return [run | {key: label(run[key]) for key in KINDS} for run in runs]
+    return [run | {key: label(run[key]) for key in KINDS if run[key] is not None} for run in runs]
 
 
 def data_set(run: Run) -> str:
@@ -107,5 +107,6 @@ def format_values(values: SweptValues) -> str:
 
 def format_value(key: str, value: Any) -> str:
     """How the value of a key is shown."""
-    is_list_of_names = key in KINDS and not isinstance(value, str)
-    return (" + ".join(value) or "none") if is_list_of_names else f"{value}"
+    if key in KINDS and not isinstance(value, str):
+        return " + ".join(value or ()) or "none"
+    return f"{value}"

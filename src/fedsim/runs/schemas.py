@@ -18,8 +18,9 @@ ROUNDS = pa.schema(
         ("validation_accuracy", pa.float64()),  # the same on the validation data; null: no validation data
         ("validation_loss", pa.float64()),
         ("corrupted_weight", pa.float64()),  # share of the weight, since the row before, of corrupted clients; or null
+        ("malicious_weight", pa.float64()),  # the same of malicious clients; null: there is no attack
         ("byzantine_excess", pa.float64()),  # share of the rounds since the row before in which more of the cohort's
-        # valid clients were corrupted than the rule's f; null: it has no f
+        # valid clients were Byzantine (`fedsim.runs.tables.byzantine`) than the rule's f; null: it has no f
         ("backdoor_success", pa.float64()),  # share of triggered test examples with the target label; null: none
         ("accuracy_p10", pa.float64()),  # percentiles of the test accuracy over clients, each on its own test examples;
         ("accuracy_p50", pa.float64()),  # null: test examples do not belong to clients
@@ -37,6 +38,7 @@ CLIENTS = pa.schema(
         ("alpha", pa.float32()),  # weight among all clients after the round; null: not kept, or round not evaluated
         ("weight", pa.float32()),  # share in the round; null: not in the cohort, or no valid report
         ("corrupted", pa.bool_()),
+        ("malicious", pa.bool_()),  # whether it forges reports
         ("test_accuracy", pa.float32()),  # on the client's test examples; null: has none, or round not evaluated
     ]
 )

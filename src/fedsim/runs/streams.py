@@ -20,6 +20,7 @@ TRACKED = (
     "validation_accuracy",
     "validation_loss",
     "corrupted_weight",
+    "malicious_weight",
     "backdoor_success",
 )
 

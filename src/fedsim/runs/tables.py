@@ -1,16 +1,27 @@
 """Rows of a run folder's tables from the arrays of a chunk of rounds. NaN stands for null."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from fedsim.config.byzantine_count import assumed_f
+from fedsim.config.byzantine_count import assumed_f, corrupted_share
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles
 from fedsim.core.types import Metrics, RoundRecord
 from fedsim.runs.schemas import Columns
+
+
+class RunClients(NamedTuple):
+    """What is known of the clients of each run."""
+
+    num_examples: np.ndarray
+    """[S, N] training examples."""
+    corrupted: np.ndarray
+    """[S, N] bool, whether their data are corrupted."""
+    malicious: np.ndarray
+    """[S, N] bool, whether they forge reports."""
 
 
 def round_rows(
@@ -19,24 +30,22 @@ def round_rows(
     round_: int,
     metrics: Metrics,
     records: RoundRecord | None,
-    corrupted: np.ndarray,
+    clients: RunClients,
     success: Metrics | None = None,
     validation: Metrics | None = None,
 ) -> Columns:
     """One row a run [S], after `round_` rounds.
 
-    `metrics` [S], or client by client [S, C]; `records` [S, rounds, K] are those since the evaluation before;
-    `corrupted` [S, N]; `success` [S] are the metrics on triggered test examples, without examples for a run without a
-    backdoor; `validation` [S] those on the validation data.
+    `metrics` [S], or client by client [S, C]; `records` [S, rounds, K] are those since the evaluation before; `success`
+    [S] are the metrics on triggered test examples, without examples for a run without a backdoor; `validation` [S]
+    those on the validation data.
     """
-    num_runs = len(configs)
-    weight, excess = np.full((2, num_runs), np.nan)
+    num_runs, num_clients = len(configs), clients.corrupted.shape[1]
+    corrupted_weight, malicious_weight, excess = np.full((3, num_runs), np.nan)
     if records is not None:
-        is_corrupted = np.take_along_axis(corrupted[:, None], np.asarray(records.client_ids), axis=2)
-        total = records.weights.sum(axis=(1, 2), dtype=np.float64)
-        corrupted_total = (records.weights * is_corrupted).sum(axis=(1, 2), dtype=np.float64)
-        weight = np.divide(corrupted_total, total, out=weight, where=total > 0)
-        excess = _byzantine_excess(configs, np.asarray(records.valid), is_corrupted)
+        corrupted_weight = _share_of_weight(records, clients.corrupted)
+        malicious_weight = np.where(_has_attack(configs), _share_of_weight(records, clients.malicious), np.nan)
+        excess = _byzantine_excess(configs, records, byzantine(configs, clients))
     percentiles = np.full((num_runs, 3), np.nan)
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
@@ -47,7 +56,7 @@ def round_rows(
         "run": runs,
         "aggregator": [c.server.aggregator for c in configs],
         "corruption": [c.corruption.kind for c in configs],
-        "fraction": [corrupted_share(c, corrupted.shape[1]) for c in configs],
+        "fraction": [corrupted_share(c, num_clients) for c in configs],
         "lam": [lam(c) for c in configs],
         "seed": [c.seed for c in configs],
         "round": [round_] * num_runs,
@@ -55,13 +64,14 @@ def round_rows(
         "test_loss": test_loss,
         "validation_accuracy": missing if validation is None else validation.num_correct / validation.num_examples,
         "validation_loss": missing if validation is None else validation.loss_sum / validation.num_examples,
-        "corrupted_weight": weight,
+        "corrupted_weight": corrupted_weight,
+        "malicious_weight": malicious_weight,
         "byzantine_excess": excess,
         "backdoor_success": _rate(success, num_runs),
         "accuracy_p10": percentiles[:, 0],
         "accuracy_p50": percentiles[:, 1],
         "accuracy_p90": percentiles[:, 2],
-        "diverged": ~np.isfinite(test_loss) | (np.isnan(weight) if records is not None else False),
+        "diverged": ~np.isfinite(test_loss) | (np.isnan(corrupted_weight) if records is not None else False),
     }
 
 
@@ -74,17 +84,41 @@ def _rate(metrics: Metrics | None, num_runs: int) -> np.ndarray:
     return rate
 
 
-def _byzantine_excess(configs: Sequence[Config], valid: np.ndarray, corrupted: np.ndarray) -> np.ndarray:
-    """The share [S] of rounds with more corrupted clients among the `valid` than f; both [S, rounds, K]."""
-    num_valid, num_corrupted = valid.sum(axis=2), (valid & corrupted).sum(axis=2)
+def byzantine(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
+    """The clients [S, N] that a rule's f counts: corrupted and malicious ones.
+
+    With `server.weighting`, which is to deal with corrupted data, or `server.num_byzantine = "malicious"`, only the
+    malicious ones.
+    """
+    servers = [config.server for config in configs]
+    only_malicious = np.asarray([s.weighting is not None or s.num_byzantine == "malicious" for s in servers])
+    return (clients.malicious & _has_attack(configs)[:, None]) | (clients.corrupted & ~only_malicious[:, None])
+
+
+def _has_attack(configs: Sequence[Config]) -> np.ndarray:
+    """Whether there is an attack in each run [S]."""
+    return np.asarray([config.attack.kind != "none" for config in configs])
+
+
+def _in_cohorts(records: RoundRecord, clients: np.ndarray) -> np.ndarray:
+    """The marks [S, N] of clients, of those in the cohorts [S, rounds, K]."""
+    return np.take_along_axis(clients[:, None], np.asarray(records.client_ids), axis=2)
+
+
+def _share_of_weight(records: RoundRecord, clients: np.ndarray) -> np.ndarray:
+    """The share [S] of the weight of all rounds that `clients` [S, N] had; NaN if there was none."""
+    total = records.weights.sum(axis=(1, 2), dtype=np.float64)
+    part = (records.weights * _in_cohorts(records, clients)).sum(axis=(1, 2), dtype=np.float64)
+    return np.divide(part, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def _byzantine_excess(configs: Sequence[Config], records: RoundRecord, clients: np.ndarray) -> np.ndarray:
+    """The share [S] of rounds with more of `clients` [S, N] among the valid ones of the cohort than f."""
+    valid = np.asarray(records.valid)
+    num_valid, num_byzantine = valid.sum(axis=2), (valid & _in_cohorts(records, clients)).sum(axis=2)
     f = [assumed_f(config, number) for config, number in zip(configs, num_valid, strict=True)]
-    pairs = zip(num_corrupted, f, strict=True)
+    pairs = zip(num_byzantine, f, strict=True)
     return np.asarray([np.nan if limit is None else np.mean(number > limit) for number, limit in pairs])
-
-
-def corrupted_share(config: Config, num_clients: int) -> float:
-    """The share of the clients that is corrupted, as configured."""
-    return len(config.corruption.clients) / num_clients or config.corruption.fraction
 
 
 def lam(config: Config) -> float | None:
@@ -94,19 +128,19 @@ def lam(config: Config) -> float | None:
 
 
 def client_rows(
+    configs: Sequence[Config],
     runs: Sequence[int],
     last_round: int,
     records: RoundRecord,
     metrics: Metrics,
     alpha: np.ndarray | None,
-    num_examples: np.ndarray,
-    corrupted: np.ndarray,
+    clients: RunClients,
     last_only: bool,
 ) -> Columns:
     """One row a run [S], round and client of the cohort; in `last_round`, if there is `alpha` [S, N], all clients.
 
-    `records` [S, rounds, K] end with `last_round`; `metrics` are those after it, [S] or client by client [S, C];
-    `num_examples` and `corrupted` [S, N]. With `last_only` the rounds before it are left out.
+    `records` [S, rounds, K] end with `last_round`; `metrics` are those after it, [S] or client by client [S, C]. With
+    `last_only` the rounds before it are left out.
     """
     rows = _cohort_rows(last_round, records, alpha)
     if last_only:
@@ -115,34 +149,35 @@ def client_rows(
     if alpha is not None:
         other_rows = _other_rows(last_round, np.asarray(records.client_ids)[:, -1], alpha)
         rows = {name: np.concatenate([column, other_rows[name]]) for name, column in rows.items()}
-    return _with_clients(rows, runs, last_round, metrics, num_examples, corrupted)
+    return _with_clients(rows, configs, runs, last_round, metrics, clients)
 
 
 def initial_client_rows(
-    runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, num_examples: np.ndarray, corrupted: np.ndarray
+    configs: Sequence[Config], runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, clients: RunClients
 ) -> Columns:
     """One row a run [S] and client before the first round, with `alpha` [S, N]; the rest as in `client_rows`."""
     empty_cohort = np.empty((len(alpha), 0), int)
-    return _with_clients(_other_rows(0, empty_cohort, alpha), runs, 0, metrics, num_examples, corrupted)
+    return _with_clients(_other_rows(0, empty_cohort, alpha), configs, runs, 0, metrics, clients)
 
 
 def _with_clients(
     rows: Columns,
+    configs: Sequence[Config],
     runs: Sequence[int],
     last_round: int,
     metrics: Metrics,
-    num_examples: np.ndarray,
-    corrupted: np.ndarray,
+    clients: RunClients,
 ) -> Columns:
     """The `rows` of clients with their runs instead of slots, and with data of each client."""
-    run, client_id = rows["slot"], rows["client_id"]
+    slot, client_id = rows["slot"], rows["client_id"]
     after_last = rows["round"] == last_round
-    accuracy = np.where(after_last, _client_accuracy(metrics, corrupted.shape)[run, client_id], np.nan)
+    accuracy = np.where(after_last, _client_accuracy(metrics, clients.corrupted.shape)[slot, client_id], np.nan)
     return {
-        "run": np.asarray(runs)[run],
+        "run": np.asarray(runs)[slot],
         **{name: column for name, column in rows.items() if name != "slot"},
-        "num_examples": num_examples[run, client_id],
-        "corrupted": corrupted[run, client_id],
+        "num_examples": clients.num_examples[slot, client_id],
+        "corrupted": clients.corrupted[slot, client_id],
+        "malicious": clients.malicious[slot, client_id] & _has_attack(configs)[slot],
         "test_accuracy": accuracy,
     }
 

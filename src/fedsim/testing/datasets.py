@@ -12,6 +12,7 @@ from fedsim.testing.clauses import by_name, check
 
 def _arrays(dataset: FederatedDataset) -> None:
     arrays = dataset.train._asdict() | {"x_test": dataset.x_test, "y_test": dataset.y_test}
+    del arrays["malicious"]  # of runs
     for name, array in arrays.items():
         require.true(isinstance(array, np.ndarray), f"{name} must be a NumPy array, got {type(array).__name__}")
 
@@ -97,6 +98,7 @@ def _test_clients(dataset: FederatedDataset) -> None:
 
 def _clean(dataset: FederatedDataset) -> None:
     require.true(not dataset.train.corrupted.any(), "corrupted must be False for all clients")
+    require.true(dataset.train.malicious is None, "malicious must be None")
 
 
 CLAUSES = by_name(_arrays, _dtypes, _shapes, _offsets, _labels, _finite, _test_examples, _inputs, _test_clients, _clean)

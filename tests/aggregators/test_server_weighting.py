@@ -1,0 +1,141 @@
+"""Rules that aggregate with the weights of another rule, against float64 NumPy."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsim import aggregators
+from fedsim.aggregators import apply
+
+K, D = 7, 11
+
+
+def given_weights(weights):
+    """A rule that gives the clients these weights."""
+    return aggregators.from_weights(lambda state, report, key: (jnp.where(report.valid, weights, 0.0), state))
+
+
+def draw(seed, k=K):
+    """Updates [K, D], and weights [K] of which one is 0."""
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(k)).astype(np.float32)
+    weights[rng.integers(k)] = 0
+    return rng.normal(size=(k, D)).astype(np.float32), weights / weights.sum()
+
+
+def trimmed_mean_of_column(values, weights, trimmed):
+    """The mean of the quantile function from `trimmed` to 1 - `trimmed`; at 1/2 the middle of both medians."""
+    order = np.argsort(values, kind="stable")
+    values, weights = values[order].astype(float), weights[order] / weights.sum(dtype=float)
+    edges = np.concatenate([[0], np.cumsum(weights)])
+    if trimmed >= 0.499:
+        middle = (edges[:-1] < 0.5 + 1e-6) & (edges[1:] > 0.5 - 1e-6) & (weights > 0)
+        return values[middle].mean()
+    kept = [max(0.0, min(high, 1 - trimmed) - max(low, trimmed)) for low, high in pairwise(edges)]
+    return np.dot(kept, values) / (1 - 2 * trimmed)
+
+
+@pytest.fixture(scope="module")
+def trim():
+    def run(updates, weights, f):
+        return apply(aggregators.trimmed_mean(num_byzantine=f), updates, weighting=given_weights(weights))
+
+    return jax.jit(run)
+
+
+@given(seed=st.integers(0, 2**32 - 1), f=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_trimmed_mean_trims_the_f_largest_weights_at_each_end(trim, seed, f):
+    updates, weights = draw(seed)
+    result = trim(updates, weights, f)
+    num_valid = int((weights > 0).sum())
+    share = np.sort(weights / weights.sum())[::-1][: min(f, (num_valid - 1) // 2)].sum(dtype=float)
+    expected = [trimmed_mean_of_column(updates[:, d], weights, min(share, 0.5)) for d in range(D)]
+    np.testing.assert_allclose(result.update, expected, atol=2e-5)
+    assert float(result.weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert result.weights[np.argmin(weights)] == 0
+
+
+@given(seed=st.integers(0, 2**32 - 1), f=st.integers(0, 3))
+@settings(max_examples=20, deadline=None)
+def test_any_f_clients_cannot_leave_the_range_of_the_others(trim, seed, f):
+    updates, weights = draw(seed)
+    updates = updates.copy()
+    f = min(f, (int((weights > 0).sum()) - 1) // 2)
+    while weights[np.argsort(weights)[::-1][:f]].sum() >= 0.5:  # they would be the majority
+        f -= 1
+    heaviest = np.argsort(weights)[::-1][:f]
+    updates[heaviest] = 1e9 * np.sign(updates[heaviest])
+    benign = np.delete(updates, heaviest, axis=0)[np.delete(weights, heaviest) > 0]
+    update = np.asarray(trim(updates, weights, f).update)
+    assert (update >= benign.min(axis=0) - 1e-3).all()
+    assert (update <= benign.max(axis=0) + 1e-3).all()
+
+
+@pytest.mark.parametrize("k", [6, 7])
+@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
+def test_equal_weights_give_the_rule_itself(name, k):
+    updates, _ = draw(3, k)
+    rule = {"median": aggregators.median(), "trimmed_mean": aggregators.trimmed_mean(num_byzantine=2)}[name]
+    weighted = apply(rule, updates, weighting=given_weights(np.full(k, 1 / k, np.float32)))
+    np.testing.assert_allclose(weighted.update, apply(rule, updates).update, atol=1e-6)
+
+
+def test_weighted_median():
+    updates = np.asarray([[1.0], [2.0], [3.0], [10.0]])
+    median = lambda *weights: float(
+        apply(aggregators.median(), updates, weighting=given_weights(np.asarray(weights, np.float32))).update[0]
+    )
+    assert median(0.1, 0.2, 0.1, 0.6) == 10
+    assert median(0.4, 0.2, 0.2, 0.2) == 2
+    assert median(0.25, 0.25, 0.25, 0.25) == 2.5
+    assert median(0.5, 0.0, 0.3, 0.2) == 2  # between 1 and 3: the client without weight does not count
+
+
+def test_weights_take_the_place_of_examples():
+    updates, weights = draw(5)
+    num_examples = np.round(1e6 * weights).astype(int)
+    for rule in (aggregators.fedavg(), aggregators.rfa(), aggregators.multi_krum(num_byzantine=1)):
+        weighted = apply(rule, updates, weighting=given_weights(weights), num_examples=np.arange(1, K + 1))
+        by_examples = apply(rule, updates, num_examples=num_examples, valid=num_examples > 0)
+        np.testing.assert_allclose(weighted.weights, by_examples.weights, atol=2e-6)
+        np.testing.assert_allclose(weighted.update, by_examples.update, atol=2e-5)
+
+
+def test_fedavg_with_the_weights_of_arfl_is_arfl():
+    updates, losses = draw(8)[0], np.asarray([0.5, 0.6, 0.7, 0.9, 3.0, 0.4, 2.0])
+    arfl = aggregators.arfl(lam=0.3)
+    alone = apply(arfl, updates, losses=losses)
+    weighted = apply(aggregators.fedavg(), updates, weighting=arfl, losses=losses)
+    assert (np.asarray(alone.weights) == 0).any()
+    np.testing.assert_allclose(weighted.weights, alone.weights, atol=1e-6)
+    np.testing.assert_allclose(weighted.update, alone.update, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["trimmed_mean", "median", "rfa", "multi_krum", "krum", "signguard", "meamed"])
+def test_clients_without_weight_are_left_out_and_no_weight_skips_the_round(name):
+    updates, weights = draw(11)
+    rule = getattr(aggregators, name)()
+    outlier = int(np.argmin(weights))
+    changed = updates.copy()
+    changed[outlier] = 1e5
+    before, after = (apply(rule, u, weighting=given_weights(weights)) for u in (updates, changed))
+    np.testing.assert_array_equal(before.update, after.update)
+    assert after.weights[outlier] == 0
+    skipped = apply(rule, updates, weighting=given_weights(np.zeros(K, np.float32)))
+    assert not skipped.weights.any()
+
+
+def test_buckets_have_the_sum_of_the_weights():
+    updates, weights = draw(13)
+    result = apply(
+        aggregators.fedavg(), updates, weighting=given_weights(weights), pre_aggregators=[aggregators.bucketing(size=K)]
+    )
+    valid = weights > 0
+    np.testing.assert_allclose(result.update, updates[valid].mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(result.weights, valid / valid.sum(), atol=1e-6)

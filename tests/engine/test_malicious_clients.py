@@ -1,0 +1,96 @@
+"""Malicious clients that are a set of their own, apart from those with corrupted data."""
+
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.core.corrupt import choose_clients, choose_malicious
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import ConfigError
+
+TABLES = {
+    "data": {"num_clients": 10, "num_train": 100, "num_test": 50},
+    "mlp": {"hidden_sizes": [4]},
+    "client": {"batch_size": 10},
+    "server": {"cohort_size": 10, "num_rounds": 4, "eval_every": 2, "aggregator": "fedavg"},
+    "corruption": {"kind": "exclude", "fraction": 0.3},
+    "attack": {"kind": "inf", "fraction": 0.2},
+    "engine": {"client_width": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Three runs: a fraction of malicious clients, an attack that starts later, and malicious clients by id."""
+    path = tmp_path_factory.mktemp("malicious")
+    changes = [{}, {"corruption__start_round": 3}, {"attack__fraction": None, "attack__clients": [1, 7]}]
+    runs = []
+    for number, change in enumerate(changes):
+        folder = run_plan(make_plan(fedsim.load(TABLES, **change)), path / str(number))
+        runs.append({kind: folder.read(kind).to_pandas() for kind in ("rounds", "clients")})
+    return runs
+
+
+def test_sets_are_apart_and_only_malicious_clients_attack(tables):
+    clients = tables[0]["clients"]
+    for _, cohort in clients.groupby("round"):
+        assert cohort["corrupted"].sum() == 3
+        assert cohort["malicious"].sum() == 2
+        assert not (cohort["corrupted"] & cohort["malicious"]).any()
+    took_part = clients["weight"].notna()
+    np.testing.assert_array_equal(took_part, ~(clients["corrupted"] | clients["malicious"]))  # excluded, or inf
+
+
+def test_their_share_of_the_weight_is_recorded_apart(tables):
+    later = tables[1]["rounds"].set_index("round")
+    assert later.loc[2, ["corrupted_weight", "malicious_weight"]].tolist() == pytest.approx([0.3, 0.2])
+    assert later.loc[4, ["corrupted_weight", "malicious_weight"]].tolist() == [0, 0]
+    clients = tables[1]["clients"].set_index("round")
+    assert clients.loc[2, "weight"].notna().all()
+    assert (clients.loc[3, "weight"].isna() == (clients.loc[3, "corrupted"] | clients.loc[3, "malicious"])).all()
+
+
+def test_clients_by_id(tables):
+    clients = tables[2]["clients"]
+    assert set(clients["client_id"][clients["malicious"]]) == {1, 7}
+
+
+def test_more_malicious_clients_include_the_fewer_and_are_not_corrupted():
+    key = jax.random.key(3)
+    sets = [np.asarray(choose_malicious(key, 20, number)) for number in range(15)]
+    for fewer, more in pairwise(sets):
+        assert (more >= fewer).all()
+        assert more.sum() == fewer.sum() + 1
+    assert not (sets[14] & np.asarray(choose_clients(key, 20, 6))).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("attack.fraction = 0.01", "attack.fraction: 0.01 rounds to 0 of 20 clients; use at least 0.05"),
+        ("attack.clients = [20]", "attack.clients: must be ids from 0 to 19, got 20"),
+        ("server.weighting = 'afrl'", "server.weighting.*arfl"),
+        ("server.weighting = 'zeno'", "data.root_examples: must be at least 1 for zeno"),
+    ],
+)
+def test_refuses(text, match):
+    with pytest.raises(ConfigError, match=match):
+        make_plan(
+            parse(
+                f"attack.kind = 'ipm'\nattack.fraction = 0.5\n{text}".replace(
+                    "attack.fraction = 0.5\nattack.fraction", "attack.fraction"
+                )
+            )
+        )
+
+
+def test_keys_without_effect_are_at_their_defaults():
+    plain = parse("corruption.kind = 'shuffling'\ncorruption.fraction = 0.3\n").runs()
+    assert parse("corruption.kind = 'shuffling'\ncorruption.fraction = 0.3\nattack.fraction = 0.1\n").runs() == plain
+    alone = parse("attack.kind = 'ipm'\nattack.fraction = 0.2\ncorruption.fraction = 0.3\n").runs()
+    assert alone == parse("attack.kind = 'ipm'\nattack.fraction = 0.2\n").runs()
+    assert alone[0].corruption.fraction == 0
