@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim.aggregators import geometry, multi_krum, rfa
-from fedsim.aggregators.geometry import direct_distances
+from fedsim.aggregators.geometry import direct_distances, pairwise_distances
+from fedsim.core.types import CohortReport
 from tests.aggregators.test_aggregators import KEY, krum, report_of, weiszfeld
 
 K = 20
@@ -93,3 +94,20 @@ def test_gradient_of_direct_distances():
     by_hand = lambda u: jnp.sum(jnp.where(pairs, jnp.sum(jnp.square(u[:, None] - u[None]), axis=-1), 0.0))
     actual = jax.grad(lambda u: jnp.sum(direct_distances({"a": u}, pairs)))(updates)
     np.testing.assert_allclose(actual, jax.grad(by_hand)(updates), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_identical_updates_are_equally_far_from_all_others(seed):
+    rng = np.random.default_rng(seed)
+    originals = rng.integers(0, 6, 12)
+    updates = rng.integers(-9, 10, (6, 40)).astype(np.float32)[originals]
+    ids = jnp.arange(12)
+    report = CohortReport(ids, ids + 1, jnp.zeros(12), {"w": jnp.asarray(updates)}, ids >= 0)
+    distances = np.asarray(jax.jit(pairwise_distances)(report))
+    np.testing.assert_array_equal(distances, distances.T)
+    exact = np.square(updates[:, None].astype(float) - updates[None]).sum(axis=2)
+    np.testing.assert_allclose(distances, exact, rtol=1e-5, atol=1e-4)
+    for i, j in zip(*np.nonzero(originals[:, None] == originals[None, :]), strict=True):
+        others = originals != originals[i]
+        np.testing.assert_array_equal(distances[i, others], distances[j, others])
+        assert distances[i, j] == 0

@@ -32,6 +32,18 @@ def yogi(state, delta, t):
     return (m, v), SERVER_RATE * correct_bias(m, B1, t) / (np.sqrt(correct_bias(v, B2, t)) + TAU)
 
 
+def adam_without_correction(state, delta, t):
+    m, v = state or (0.0, TAU**2)
+    m, v = B1 * m + (1 - B1) * delta, B2 * v + (1 - B2) * delta**2
+    return (m, v), SERVER_RATE * m / (np.sqrt(v) + TAU)
+
+
+def yogi_without_correction(state, delta, t):
+    m, v = state or (0.0, TAU**2)
+    m, v = B1 * m + (1 - B1) * delta, v - (1 - B2) * delta**2 * np.sign(v - delta**2)
+    return (m, v), SERVER_RATE * m / (np.sqrt(v) + TAU)
+
+
 def adagrad(state, delta, t):
     v = (state or (TAU**2,))[0] + delta**2
     return (v,), SERVER_RATE * delta / (np.sqrt(v) + TAU)
@@ -49,6 +61,14 @@ def plain(state, delta, t):
 CASES = {
     "adam": (lambda rate: server_optimizers.adam(rate, b1=B1, b2=B2, eps=TAU), adam),
     "yogi": (lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU), yogi),
+    "adam without correction": (
+        lambda rate: server_optimizers.adam(rate, b1=B1, b2=B2, eps=TAU, bias_correction=False),
+        adam_without_correction,
+    ),
+    "yogi without correction": (
+        lambda rate: server_optimizers.yogi(rate, b1=B1, b2=B2, eps=TAU, bias_correction=False),
+        yogi_without_correction,
+    ),
     "adagrad": (lambda rate: server_optimizers.adagrad(rate, eps=TAU), adagrad),
     "momentum": (lambda rate: server_optimizers.sgd(rate, momentum=B1), momentum),
     "plain": (lambda rate: server_optimizers.sgd(rate), plain),

@@ -30,6 +30,19 @@ def test_alie(sign, direction, deviation):
     np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), atol=1e-6)
 
 
+def test_alie_may_know_the_malicious_clients_updates_only():
+    context = make_context()
+    own = rows(context.report.updates)[CORRUPTED & VALID]
+    forged = forge(alie(z=1.5, knowledge="own"), context)
+    np.testing.assert_allclose(forged, np.broadcast_to(own.mean(0) + 1.5 * own.std(0), forged.shape), atol=1e-6)
+    others = jax.tree.map(lambda u: u.at[0].set(99.0), context.report.updates)  # client 0 is honest
+    changed = context._replace(report=context.report._replace(updates=others))
+    np.testing.assert_array_equal(forge(alie(z=1.5, knowledge="own"), changed), forged)
+    default_z = forge(alie(), context)[0] - honest_rows(context).mean(0)
+    z = default_z / honest_rows(context).std(0)  # of n and m, whatever is known
+    np.testing.assert_allclose(forge(alie(knowledge="own"), context)[0], own.mean(0) + z * own.std(0), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("num_valid", "num_malicious"), [(50, 12), (51, 12), (20, 4), (100, 1), (10, 0), (3, 1), (9, 8)]
 )

@@ -38,7 +38,8 @@ def bulyan(
     are averaged at each parameter.
 
     f = `num_byzantine`, K is the number of valid clients. The paper requires K >= 4 f + 3, to which f is clipped; f = 0
-    gives the mean. Equal scores: the lower client id wins. Clients count equally; the weights are a diagnostic
+    gives the mean. Equal scores: the lower client id wins; equal means after rounding (`geometry.pairwise_distances`).
+    Clients count equally; the weights are a diagnostic
     (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 4 f + 3 > K for the whole cohort.
     """
 

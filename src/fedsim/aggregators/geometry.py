@@ -37,7 +37,11 @@ def center(updates: PyTree, weights: Array) -> PyTree:
 
 
 def pairwise_distances(report: CohortReport) -> Array:
-    """Squared distances [K, K] of the updates, exactly symmetric, so that ties are exact."""
+    """Squared distances [K, K] of the updates, exactly symmetric.
+
+    Distances to identical updates are equal. Others that are equal in exact arithmetic, as between updates of small
+    integers, may differ in the last bits: inner products are centered at a rounded mean.
+    """
     distances = centered_distances(report, equal_weights(report.valid))
     return (distances + distances.T) / 2
 

@@ -17,9 +17,10 @@ from fedsim.core.types import Array, CohortReport
 def nnm(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggregator:
     """Each update becomes the mean of the K - f updates that are nearest to it, including itself.
 
-    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and with f = 0 all become the mean.
-    Equal distances: the lower client id is nearer. A row keeps its client's id, examples and loss. Raises `ValueError`
-    if 2 f >= K for the whole cohort.
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and with f = 0 all become the
+    mean. Equal distances: the lower client id is nearer; equal means after rounding
+    (`geometry.pairwise_distances`). A row keeps its client's id, examples and loss. Raises `ValueError` if 2 f >= K
+    for the whole cohort.
     """
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:

@@ -4,6 +4,7 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: "Adaptive Federa
 https://arxiv.org/abs/2003.00295
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 import jax
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.types import PyTree
+from fedsim.core.types import Array, PyTree
+
+BiasCorrection = Annotated[bool, "divide the moments by 1 - decay^t, as optax does; false: the paper's Algorithm 2"]
 
 
 def sgd(
@@ -29,9 +32,12 @@ def adam(
     b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
     b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
     eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    bias_correction: BiasCorrection = True,
 ) -> optax.GradientTransformation:
-    """FedAdam, with the paper's defaults, and with bias correction, as in optax."""
-    return optax.adam(learning_rate, b1, b2, eps)
+    """FedAdam, with the paper's defaults."""
+    if bias_correction:
+        return optax.adam(learning_rate, b1, b2, eps)
+    return _adaptive(learning_rate, b1, eps, lambda v, square: b2 * v + (1 - b2) * square)
 
 
 def yogi(
@@ -40,9 +46,12 @@ def yogi(
     b1: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the first moment"] = 0.9,
     b2: Annotated[Scalar, Traced(ge=0, lt=1), "decay of the second moment"] = 0.99,
     eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    bias_correction: BiasCorrection = True,
 ) -> optax.GradientTransformation:
     """FedYogi, with the paper's defaults."""
-    return optax.yogi(learning_rate, b1, b2, eps)
+    if bias_correction:
+        return optax.yogi(learning_rate, b1, b2, eps)
+    return _adaptive(learning_rate, b1, eps, lambda v, square: v - (1 - b2) * square * jnp.sign(v - square))
 
 
 def adagrad(
@@ -61,5 +70,24 @@ def adagrad(
         squares = jax.tree.map(lambda v, g: v + g**2, squares, gradient)
         step = lambda g, v: -learning_rate * g / (jnp.sqrt(v) + eps)
         return jax.tree.map(step, gradient, squares), squares
+
+    return optax.GradientTransformation(init, update)
+
+
+def _adaptive(
+    learning_rate: Scalar, b1: Scalar, tau: Scalar, next_second: Callable[[Array, Array], Array]
+) -> optax.GradientTransformation:
+    """The paper's Algorithm 2: steps of learning rate x m / (sqrt(v) + tau), from m = 0 and v = tau^2."""
+
+    def init(params: PyTree) -> tuple[PyTree, PyTree]:
+        return jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda p: jnp.full_like(p, tau**2), params)
+
+    def update(
+        gradient: PyTree, moments: tuple[PyTree, PyTree], params: PyTree = None
+    ) -> tuple[PyTree, tuple[PyTree, PyTree]]:
+        del params
+        first = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, moments[0], gradient)
+        second = jax.tree.map(lambda v, g: next_second(v, g**2), moments[1], gradient)
+        return jax.tree.map(lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), first, second), (first, second)
 
     return optax.GradientTransformation(init, update)

@@ -17,6 +17,7 @@ from fedsim.core.types import Array, PyTree
 
 Sign = Literal["plus", "minus"]
 Deviation = Literal["population", "sample"]
+Knowledge = Literal["all", "own"]
 
 
 def alie(
@@ -30,8 +31,14 @@ def alie(
     deviation: Annotated[
         Deviation, "std with the number of honest clients h (the authors' code), or with h - 1"
     ] = "population",
+    knowledge: Annotated[
+        Knowledge, "mean and std of all honest updates, or of what the malicious clients would send (the authors' code)"
+    ] = "all",
 ) -> Attack:
     """All malicious clients send mean + z std of the honest updates, coordinate-wise.
+
+    With `knowledge` "own" it is the mean and std of the updates that the malicious clients have trained themselves, so
+    they need not see those of others.
 
     Default z: m of the n valid clients are malicious, so they need s = floor(n / 2 + 1) - m honest clients for a
     majority, and z = Phi^-1((n - m - s) / (n - m)): as many honest clients are expected beyond it. z is 0, and they
@@ -51,7 +58,8 @@ def alie(
 
     def forge(context: AttackContext) -> PyTree:
         strength = undetected_z(context) if z is None else z
-        return shift_mean(honest_mean(context), honest_std(context, deviation == "sample"), strength, sign)
+        known = context if knowledge == "all" else context._replace(corrupted=~context.corrupted)
+        return shift_mean(honest_mean(known), honest_std(known, deviation == "sample"), strength, sign)
 
     return identical_updates(forge)
 

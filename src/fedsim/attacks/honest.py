@@ -1,6 +1,6 @@
 """Statistics of a cohort's honest clients, for attackers that see everything.
 
-Honest clients are valid and not corrupted. All of them weigh the same, whatever their number of examples, as in the
+Honest clients are valid and not malicious. All of them weigh the same, whatever their number of examples, as in the
 papers. Without honest clients, mean and standard deviation are zero.
 """
 
@@ -20,7 +20,7 @@ def honest_mask(context: AttackContext) -> Array:
 
 
 def malicious_mask(context: AttackContext) -> Array:
-    """Which clients are valid and corrupted, [K] bool: those whose forged updates reach the server."""
+    """Which clients are valid and malicious, [K] bool: those whose forged updates reach the server."""
     return context.report.valid & context.corrupted
 
 
