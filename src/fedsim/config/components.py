@@ -27,7 +27,8 @@ def flatten(config: Config) -> dict[str, Any]:
 def factories(config: Config) -> Sequence[Factory]:
     """The factories of all components of a run."""
     values = _COMPONENTS(config)
-    is_built_in = not any(":" in name for _, name in component_names(dict(zip(KINDS, values, strict=True))))
+    names = [name for value in values for name in ([value] if isinstance(value, str) else value or ())]
+    is_built_in = not any(":" in name for name in names)
     return _find_built_in(values) if is_built_in else _find(values)  # a plug-in's file may change
 
 
