@@ -84,7 +84,9 @@ def test_config_is_a_configuration_with_every_default(capsys):
         (["report", "nowhere"], "error: nowhere: "),
         (["paper", "lamda"], "got lamda; did you mean lambda?"),
         (["data", "shwo"], "invalid choice: 'shwo'"),
-        (["config", "more"], "unrecognized arguments: more"),
+        (["config", "sever"], "SECTION: must be a section of the configuration, got sever; did you mean server?"),
+        (["run", "quickstart", "--server.rounds", "3"], "on the command line: unknown key server.rounds; did you mean"),
+        (["run", "quickstart", "--name", "a/b"], "name: must be text of up to 100 letters"),
     ],
 )
 def test_wrong_usage(arguments, message, config, capsys):
@@ -103,7 +105,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--client.epochs 0", "client.epochs: must be an integer >= 1, got 0"),
         ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
-        ("--lam -1", "on the command line: arfl.lam: must be a number >= 1e-30"),
+        ("--lam -1", "on the command line: arfl.lam: must be a number > 0"),
         ("--server.num-rounds -5", "server.num_rounds: must be an integer >= 0, got -5"),
         ("--arfl.lam=-1e3", "got -1000.0"),
         ("--sweep.arfl.lam 1 nan", "got nan"),

@@ -3,8 +3,11 @@
 import pytest
 
 import fedsim
-from fedsim.cli.overrides import SHORT, no_option, split_overrides
+from fedsim.cli.overrides import no_option, split_overrides
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import find
 from fedsim.config.resolve import schema
+from fedsim.config.synonyms import KEYS, NAMES
 from fedsim.errors import ConfigError
 
 
@@ -57,8 +60,28 @@ def test_mistakes(arguments, message):
         split_overrides(arguments.split())
 
 
-def test_short_names_are_keys():
-    assert set(SHORT.values()) <= set(schema().fields)
+def test_synonyms_stand_for_keys_and_components():
+    assert set(KEYS.values()) <= set(schema().fields)
+    assert schema().nearest("client.lr") == "client.learning_rate"
+    components = {name for kind in KINDS.values() for name in kind.built_in}
+    assert set(NAMES.values()) <= components
+    assert not set(NAMES) & components
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "suggestion"),
+    [
+        ("server.aggregator", "geometric_median", "rfa"),
+        ("server.aggregator", "coordinate-wise median", "median"),
+        ("data.partition", "non-iid", "dirichlet"),
+        ("attack.kind", "LIE", "alie"),
+        ("attack.kind", "geometric_median", None),  # of another kind
+    ],
+)
+def test_components_are_suggested_under_other_names(key, name, suggestion):
+    with pytest.raises(ConfigError) as error:
+        find(key, name)
+    assert str(error.value).endswith(f"did you mean {suggestion}?") == (suggestion is not None)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,7 @@ def test_short_names_are_keys():
         ("--learning-rte=3", "--learning-rte; did you mean --learning-rate?"),
         ("--num-byzantine", "--num-byzantine; did you mean --server.num-byzantine?"),
         ("--tau", "--tau; did you mean --"),
+        ("--resume", "--resume: no such option; an unfinished run resumes"),
         ("--zzzz", "--zzzz; see `fedsim run --help`"),
         ("other.toml", "CONFIG: must be one configuration, got other.toml"),
     ],

@@ -38,12 +38,13 @@ def call(options: argparse.Namespace, parser: Callable[[], argparse.ArgumentPars
 
 def add_keys(parser: argparse.ArgumentParser) -> None:
     """Adds all keys of a configuration to the options of `fedsim run`."""
-    from fedsim.cli.overrides import SHORT, option_of
+    from fedsim.cli.overrides import option_of
     from fedsim.config.resolve import schema
+    from fedsim.config.synonyms import KEYS
 
     fields = schema().fields
     meanings = {key: field.meaning for key, field in fields.items()} | {
-        short: f"short for {key}" for short, key in SHORT.items()
+        short: f"short for {key}" for short, key in KEYS.items()
     }
     for key, meaning in meanings.items():
         for name in (key, f"sweep.{key}"):

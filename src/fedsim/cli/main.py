@@ -112,11 +112,12 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
     if with_keys:
         cli_completion.add_keys(run)
     cli_init.add_parser(commands)
-    commands.add_parser(
+    config = commands.add_parser(
         "config",
-        help="print every key of a configuration with its default and meaning",
-        description="Prints every key with its default and meaning, as a TOML file to start from.",
+        help="print every key of a configuration with its default, meaning and allowed values",
+        description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
     )
+    config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
     for command in (cli_report, cli_show, cli_diff, cli_paper, cli_data, cli_doctor, cli_completion):
         command.add_parser(commands)
     return parser
@@ -125,6 +126,5 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
 def _config(options: argparse.Namespace) -> int:
     from fedsim.config.resolve import schema
 
-    del options
-    print(schema().reference(), end="")
+    print(schema().reference(options.section), end="")
     return 0

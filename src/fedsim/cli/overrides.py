@@ -3,36 +3,21 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedsim.config.synonyms import KEYS
 from fedsim.config.values import Sweep, Word
 from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
-SHORT = {
-    "aggregator": "server.aggregator",
-    "attack": "attack.kind",
-    "batch_size": "client.batch_size",
-    "cohort_size": "server.cohort_size",
-    "corruption": "corruption.kind",
-    "data": "data.name",
-    "epochs": "client.epochs",
-    "fraction": "corruption.fraction",
-    "lam": "arfl.lam",
-    "learning_rate": "client.learning_rate",
-    "lr": "client.learning_rate",
-    "model": "model.name",
-    "num_clients": "data.num_clients",
-    "num_rounds": "server.num_rounds",
-    "rounds": "server.num_rounds",
-}
+HINTS = {"--resume": "an unfinished run resumes when the same command is run again"}  # of options that do not exist
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Splits arguments into options and overrides {key: value}: a word, a list of words, or a `Sweep` of words.
 
-    An option is a key if it has a dot, is `name` or `seed`, or is in `SHORT`; `-` stands for `_`. Unknown keys are
-    found later, since plug-ins define keys, too. If no configuration is given otherwise, the last of several values at
-    the end is the configuration.
+    An option is a key if it has a dot, is `name` or `seed`, or is in `synonyms.KEYS`; `-` stands for `_`. Unknown
+    keys are found later, since plug-ins define keys, too. If no configuration is given otherwise, the last of
+    several values at the end is the configuration.
     """
     rest: list[str] = []
     overrides: dict[str, Any] = {}
@@ -71,10 +56,10 @@ def full_key(option: str) -> str | None:
     """The key that an option sets, after "sweep." if it sweeps it; None if the option is not a key."""
     name = option.removeprefix("--").replace("-", "_")
     target = name.removeprefix("sweep.")
-    if not option.startswith("--") or ("." not in name and name not in (*PLAIN_KEYS, *SHORT)):
+    if not option.startswith("--") or ("." not in name and name not in (*PLAIN_KEYS, *KEYS)):
         return None
     prefix = name.removesuffix(target) if not target.startswith(SLURM) else ""
-    return prefix + SHORT.get(target, target)
+    return prefix + KEYS.get(target, target)
 
 
 def values_end(argument: str) -> bool:
@@ -97,10 +82,12 @@ def no_option(argument: str, known: Iterable[str]) -> ConfigError:
         return ConfigError(
             f"CONFIG: must be one configuration, got {argument}, too; to run several values, use --sweep.KEY"
         )
+    if option in HINTS:
+        return ConfigError(f"{option}: no such option; {HINTS[option]}")
     name = option.removeprefix("--").replace("-", "_")
     keys = [key for key in schema().fields if key.rpartition(".")[2] == name]
     key = keys[0] if keys else schema().nearest(name)
-    match = nearest(option, [*known, *map(option_of, SHORT)]) or (key and option_of(key))
+    match = nearest(option, [*known, *map(option_of, KEYS)]) or (key and option_of(key))
     return ConfigError(
         f"unknown option {option}{did_you_mean(match) or '; see `fedsim run --help` and `fedsim config`'}"
     )

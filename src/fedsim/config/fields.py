@@ -16,6 +16,7 @@ from fedsim.core.settings import Bounds, Limit, Traced
 from fedsim.errors import ConfigError
 
 NOUNS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+MIN_FLOAT = 1e-30  # stands for more than 0
 SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
@@ -98,9 +99,10 @@ def describe_type(kind: Any) -> str:
     if get_origin(kind) is Annotated:
         metas = [note for note in arguments[1:] if isinstance(note, msgspec.Meta)]
         limits = [(SIGNS[name], getattr(meta, name)) for meta in metas for name in SIGNS]
-        bounds = [f"{sign} {limit:g}" for sign, limit in limits if limit not in (None, MAX_INT, -MAX_INT - 1)]
-        patterns = [f"matching {meta.pattern}" for meta in metas if meta.pattern]
-        return " ".join(filter(None, [describe_type(arguments[0]), " and ".join(bounds), *patterns]))
+        limits = [(sign, limit) for sign, limit in limits if limit not in (None, MAX_INT, -MAX_INT - 1)]
+        bounds = ["> 0" if limit == MIN_FLOAT else f"{sign} {limit:g}" for sign, limit in limits]
+        descriptions = [meta.description for meta in metas if meta.description]
+        return " ".join(filter(None, [describe_type(arguments[0]), " and ".join(bounds), *descriptions]))
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(describe_type(member) for member in arguments if member is not type(None))
     if get_origin(kind) is Literal:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from fedsim.config.kinds import KINDS
+from fedsim.config.synonyms import NAMES
 from fedsim.errors import ConfigError, FedsimError
 
 _imported: dict[Path, str] = {}  # digests of plug-in modules that were imported by their dotted names
@@ -125,7 +126,8 @@ def lookup(key: str, name: str, table: Mapping[str, Any]) -> Any:
     """`table[name]`. Raises `ConfigError` with the nearest name, or all names, if there is none."""
     if name in table:
         return table[name]
-    match = nearest(name, table)
+    synonym = NAMES.get(name.lower().replace("-", "_").replace(" ", "_"))
+    match = synonym if synonym in table else nearest(name, table)
     names = f"one of {', '.join(table)}" if table else "left out, since this configuration defines none"
     expected = "a known name" if match else f'{names} or a plug-in "file.py:function"' if key in KINDS else names
     raise ConfigError(f'{key}: must be {expected}, got "{name}"{did_you_mean(match)}')

@@ -14,6 +14,7 @@ from fedsim.config.fields import FIXED, Field, describe_type, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
 from fedsim.config.schema import Config, Settings, check_clients
+from fedsim.config.synonyms import KEYS
 from fedsim.config.values import format_toml, list_element
 from fedsim.errors import ConfigError
 
@@ -42,7 +43,9 @@ class Schema:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
 
     def nearest(self, name: str) -> str | None:
-        """The most similar key, by its whole name or else by its last part; None if none is similar."""
+        """The key of which this is a synonym, or the most similar one, by its whole name or else by its last part."""
+        if (synonym := KEYS.get(name.rpartition(".")[2])) is not None:
+            return synonym
         last_parts = {key.rpartition(".")[2]: key for key in reversed(list(self.fields))}  # the first of several
         match = nearest(name, self.fields)
         if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
@@ -95,17 +98,27 @@ class Schema:
             remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
             raise ConfigError(f"{name}: must be {describe_type(kind)}, got {value!r}{remedy}") from None
 
-    def reference(self) -> str:
-        """Every key with its default and meaning, as TOML that runs; keys without a default are commented out."""
+    def reference(self, only: str | None = None) -> str:
+        """Every key, or those of one section, with default, meaning and allowed values, as TOML that runs.
+
+        Keys without a default are commented out. Raises `ConfigError` if there is no section `only`.
+        """
+        if only is not None and only not in self.headings:
+            match = did_you_mean(nearest(only, self.headings))
+            raise ConfigError(f"SECTION: must be a section of the configuration, got {only}{match}")
         lines, section = [], ""
         for field in self.fields.values():
+            if only is not None and field.section != only:
+                continue
             if field.section != section:
                 section = field.section
                 lines += ["", f"# {self.headings[section]}", f"[{section}]"]
             last = field.name.rpartition(".")[2]
             setting = f"# {last} = ..." if field.default is None else f"{last} = {format_toml(field.default)}"
-            lines.append(f"{setting:<24}  # {field.meaning}")
-        return "\n".join([*lines, "", *SWEEP_HELP]) + "\n"
+            values = "" if field.name in KINDS else f" ({describe_type(field.type)})"
+            lines.append(f"{setting:<24}  # {field.meaning}{values}")
+        lines = lines[1:] if lines[0] == "" else lines
+        return "\n".join([*lines, *(() if only else ("", *SWEEP_HELP))]) + "\n"
 
 
 @cache

@@ -207,7 +207,14 @@ class Config:
     """One run."""
 
     name: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")], "name, from which the run folder is named"
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$",
+                description="of up to 100 letters, digits, _, . and -, not starting with . or -",
+            ),
+        ],
+        "name, from which the run folder is named",
     ] = "fedsim"
     seed: Annotated[NonNegativeInt, "seed of the run: corrupted clients, initial model, cohorts, batches"] = 0
     data: DataConfig = field(default_factory=DataConfig)

@@ -41,7 +41,8 @@ def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | N
     try:
         return parse(text, overrides, name or "fedsim", budget, path.parent)
     except ConfigError as error:
-        is_override = str(error).partition(": ")[0] in (overrides or {})
+        subject = re.split("[:;] ", str(error).removeprefix("unknown key "))[0]
+        is_override = subject in (overrides or {})
         raise (OverrideError(str(error)) if is_override else ConfigError(f"{path}: {error}")) from None
 
 
