@@ -1,12 +1,17 @@
 """`fedsim.load` and `fedsim.run`: accepted values, and the same results as the command line."""
 
+import base64
+import io
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 
 import fedsim
-from fedsim import report
+from fedsim import report, terminal
 from fedsim.cli.main import main
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs.events import Evaluated, GroupFinished, Started
@@ -133,7 +138,26 @@ def test_results_are_those_of_the_command_line(config, result, tmp_path, capsys)
     assert set(result.figures()) == plotted
     assert "Shuffling 50 %" in printed
     assert "Shuffling 50 %" in repr(result)
-    assert repr(result) == result._repr_markdown_()
+
+
+def test_notebooks_show_the_plan_table_and_curves(config, result):
+    swept = fedsim.load(config, arfl__lam=fedsim.sweep([1, 3]))
+    assert "| `arfl.lam` | 1, 3 |" in swept._repr_markdown_()
+    assert "4 runs" in swept._repr_markdown_()
+    shown = result._repr_markdown_()
+    assert shown.startswith(repr(result))
+    png = base64.b64decode(shown.partition("![accuracy](data:image/png;base64,")[2].rpartition(")")[0])
+    height, width, channels = plt.imread(io.BytesIO(png)).shape
+    assert min(height, width) > 100
+    assert channels >= 3
+
+
+def test_a_notebook_has_a_progress_bar(monkeypatch, tmp_path):
+    monkeypatch.setattr(terminal, "make_console", lambda stderr: Console(force_jupyter=True))
+    monkeypatch.setattr(terminal, "find_spec", lambda name: None)
+    assert isinstance(terminal.show_progress(tmp_path), terminal.Lines)  # without ipywidgets
+    monkeypatch.setattr(terminal, "find_spec", lambda name: "a module")
+    assert isinstance(terminal.show_progress(tmp_path), terminal.Bar)
 
 
 def test_tables(result):

@@ -159,4 +159,13 @@ class Result:
 
         return f"{report.markdown(report.accuracy_tables(self._results))}\n{self.path}"
 
-    _repr_markdown_ = __repr__
+    def _repr_markdown_(self) -> str:
+        """The table, and the curves of the test metric, for notebooks."""
+        import base64
+        import io
+
+        image = io.BytesIO()
+        figures = self.figures()
+        name = next(iter(figures))  # the accuracy, or the loss of a regression
+        figures[name].savefig(image, format="png", bbox_inches="tight")
+        return f"{self!r}\n\n![{name}](data:image/png;base64,{base64.b64encode(image.getvalue()).decode()})\n"

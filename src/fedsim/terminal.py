@@ -2,6 +2,7 @@
 
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,7 +30,8 @@ def make_console(stderr: bool = False, min_width: int = 0) -> Console:
 def show_progress(path: Path) -> "Bar | Lines":
     """An observer that shows the progress of runs into the folder `path` on stderr; a context manager."""
     console = make_console(stderr=True)
-    return Bar(console) if console.is_terminal else Lines(console, path)
+    is_notebook = console.is_jupyter and find_spec("ipywidgets") is not None
+    return Bar(console) if console.is_terminal or is_notebook else Lines(console, path)
 
 
 class Bar:

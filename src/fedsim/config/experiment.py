@@ -51,6 +51,14 @@ class Experiment:
         """
         return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
 
+    def _repr_markdown_(self) -> str:
+        """The number of runs and what is swept, for notebooks."""
+        lines = [f"Experiment {self.name}: {len(self.runs())} runs"]
+        for block in self.sweep:
+            rows = [f"| `{key}` | {', '.join(map(format_toml, values))} |" for key, values in block.items()]
+            lines.append("\n".join(["| swept key | values |", "| --- | --- |", *rows]))
+        return "\n\n".join(lines) + "\n"
+
     def dump(self) -> str:
         """The experiment as TOML with every key resolved; `parse` of it gives the same experiment."""
         kinds = tuple({key: values for key, values in block.items() if key in KINDS} for block in self.sweep)
