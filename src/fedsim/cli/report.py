@@ -22,6 +22,8 @@ examples:
   fedsim report runs/grid --final mean:5           use the mean of the last five evaluations
   fedsim report runs/grid --choose client.learning_rate arfl.lam centered_clipping.tau --out chosen
                                                    each rule with its best values for the worst attack (as in ByzFL)
+  fedsim report runs/grid --confirm data.seed=5..9 --out confirmed
+                                                   the worst attacks of the other splits, on these splits
   fedsim report runs/grid --format html            an interactive page for a sweep: runs/grid/report.html
 
 A run that several folders contain is read from the first of them. --choose selects the best of the swept values by the
@@ -39,7 +41,7 @@ def add_parser(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
-        "[--choose KEY [KEY ...] [--by DATA] [--select-per WHAT]] [--format FORMAT]",
+        "[--choose KEY [KEY ...] [--by DATA] [--select-per WHAT]] [--confirm KEY=VALUES] [--format FORMAT]",
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
@@ -61,6 +63,12 @@ def add_parser(commands: Any) -> None:
         "(default: worst)",
     )
     parser.add_argument(
+        "--confirm",
+        metavar="KEY=VALUES",
+        help="show the runs of these splits or seeds only, such as data.seed=5..9, and choose the worst attack and the "
+        "values of --choose on the others",
+    )
+    parser.add_argument(
         "--format",
         choices=("terminal", "markdown", "latex", "html"),
         default="terminal",
@@ -73,11 +81,16 @@ def call(options: argparse.Namespace) -> int:
     from fedsim import report
     from fedsim.cli import console
     from fedsim.report import final
+    from fedsim.report.confirm import parse as parse_confirm
     from fedsim.report.paired import BASELINE
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
     results = plain = report.read(*folders, final=final.parse(options.final))
+    if options.confirm:
+        if options.out is None:
+            raise ConfigError("--confirm: must be used with --out DIR, as the files show some of the runs only")
+        results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
         results = report.choose(results, options.choose, options.by or "validation", options.select_per or "worst")
     elif options.by or options.select_per:

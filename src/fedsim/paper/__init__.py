@@ -3,7 +3,7 @@
 from rich.console import Group
 
 from fedsim.paper import page
-from fedsim.paper.analyses import ANALYSES
+from fedsim.paper.analyses import ANALYSES, check_claims, with_split_means
 from fedsim.paper.catalog import parse_name
 from fedsim.report import style
 from fedsim.report.reading import read
@@ -23,7 +23,7 @@ def write_page(folder: RunFolder, results: Results | None = None, out: RunFolder
         return None
     out.write_text("paper.md", page.markdown(result_page))
     with style.context():
-        for name, figure in ANALYSES[result_page.result.id].figures(result_page.results).items():
+        for name, figure in ANALYSES[result_page.result.id].figures(with_split_means(result_page.results)).items():
             out.write_figure(f"paper-{name}", figure)
     return page.terminal(result_page)
 
@@ -35,4 +35,6 @@ def make_page(folder: RunFolder, results: Results | None = None) -> page.Page | 
         return None
     results = results or read(folder)
     analysis = ANALYSES[parsed.result.id]
-    return page.Page(parsed.result, parsed.budget, results, analysis.claims(results), analysis.tables(results))
+    shown = with_split_means(results)
+    claims, tables = check_claims(analysis, results), analysis.tables(shown)
+    return page.Page(parsed.result, parsed.budget, results, claims, tables)

@@ -1,6 +1,7 @@
 """The functions that compute the claims, figures and tables of each result."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedsim.paper import (
@@ -52,3 +53,24 @@ ANALYSES = {
     "fairness": Analysis(fairness.claims, fairness.figures),
     "bound": Analysis(bound.claims, bound.figures),
 }
+
+
+def check_claims(analysis: Analysis, results: Results) -> list[Claim]:
+    """The claims of a result; of several splits, margins are over these."""
+    shown = with_split_means(results)
+    claims = analysis.claims(shown)
+    if shown is results:
+        return claims
+    over_splits = lambda margin: margin and replace(margin, over="split")
+    return [replace(claim, margin=over_splits(claim.margin)) for claim in claims]
+
+
+def with_split_means(results: Results) -> Results:
+    """The results with means over the seeds of each split, which then stands for a seed; as they are with one split.
+
+    Histories of clients are those of the first seed of each split.
+    """
+    if all(len(set(setting.splits)) == 1 for setting in results.settings):
+        return results
+    means = [setting.mean_by_split() for setting in results.settings]
+    return replace(results, settings=[replace(setting, seeds=setting.splits) for setting in means])

@@ -1,6 +1,6 @@
 """Statements of the paper: the published value, the measured one, and whether the runs support the statement."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -87,12 +87,13 @@ def summarize(claims: Iterable[Claim]) -> str:
     return ", ".join(parts)
 
 
-def _format_seeds(decided: Iterable[Claim]) -> str:
+def _format_seeds(decided: Sequence[Claim]) -> str:
     """For example "5 seeds", "1 to 5 seeds", or "2 seeds: preliminary"."""
     numbers = sorted({claim.margin.num_seeds for claim in decided if claim.margin is not None})
     text = " to ".join(f"{number}" for number in sorted({numbers[0], numbers[-1]}))
     preliminary = ": preliminary" if numbers[-1] < MIN_SEEDS else ""
-    return f"{text} {'seed' if numbers[-1] == 1 else 'seeds'}{preliminary}"
+    over = next(claim.margin.over for claim in decided if claim.margin is not None)
+    return f"{text} {over}{'' if numbers[-1] == 1 else 's'}{preliminary}"
 
 
 def first_margin(claims: Iterable[Claim]) -> str:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from fedsim.paper.catalog import PaperResult
 from fedsim.paper.claims import Claim
+from fedsim.report.accuracy import draws_text
 from fedsim.report.names import duration
 from fedsim.report.render import markdown as as_markdown
 from fedsim.report.render import terminal as as_terminal
@@ -33,11 +34,11 @@ class Page(NamedTuple):
 
     @property
     def protocol(self) -> str:
-        """What was run, for example "Measured: 60 rounds, 5 seeds"; options may have changed the configuration."""
+        """What was run, such as "Measured: 60 rounds, 5 splits x 3 seeds"; options may change a configuration."""
         settings = self.results.settings
-        rounds, seeds = {int(setting.rounds[-1]) for setting in settings}, {len(setting.runs) for setting in settings}
-        span = lambda numbers: " to ".join(f"{n:,}" for n in sorted({min(numbers), max(numbers)}))
-        return f"Measured: {span(rounds)} rounds, {span(seeds)} {'seeds' if max(seeds) > 1 else 'seed'}"
+        rounds = sorted({int(setting.rounds[-1]) for setting in settings})
+        ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
+        return f"Measured: {ends} rounds, {draws_text(setting.draws for setting in settings)}"
 
     @property
     def machine(self) -> str:
@@ -54,7 +55,7 @@ class Page(NamedTuple):
         """All tables, the claims first."""
         margin = lambda claim: claim.margin.text if claim.margin else ""
         rows = tuple((c.text, c.published, c.measured, margin(c), c.verdict) for c in self.claims)
-        header = ("Claim", "Published", "Measured", "Margin (mean over seeds, 95 % interval)", "")
+        header = ("Claim", "Published", "Measured", "Margin (mean, 95 % interval)", "")
         return [text_table("", header, rows, num_text=5), *self.tables]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedsim.errors import FedsimError
-from fedsim.paper.analyses import ANALYSES
+from fedsim.paper.analyses import ANALYSES, check_claims
 from fedsim.paper.catalog import PaperResult, parse_name, rank
 from fedsim.paper.claims import first_margin, summarize
 from fedsim.report.reading import read
@@ -56,7 +56,7 @@ def _read_result_folder(folder: RunFolder, id_: str | None) -> ResultFolder | No
         num_finished = sum(folder.read_finished(group) is not None for group in range(len(manifest["plan"])))
         return result_folder._replace(state=f"{num_finished} of {len(manifest['plan'])} groups")
     try:
-        claims = ANALYSES[parsed.result.id].claims(read(folder))
+        claims = check_claims(ANALYSES[parsed.result.id], read(folder))
         return result_folder._replace(claims=summarize(claims), margin=first_margin(claims))
     except FedsimError as error:
         return result_folder._replace(state=str(error).removeprefix(f"{folder.path}: "))

@@ -1,4 +1,4 @@
-"""The margin by which a statement holds, over seeds."""
+"""The margin by which a statement holds, over the seeds of one split, or over splits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ class Margin:
     values: tuple[float, ...]
     """[S] numbers or bools; infinite if the run compared with has diverged."""
     unit: str = ""
+    over: str = "seed"
+    """What the values are of: "seed", or "split", each with the mean of its seeds."""
 
     @classmethod
     def from_values(cls, values: Any, unit: str = "") -> "Margin":
@@ -64,7 +66,7 @@ class Margin:
     def text(self) -> str:
         """For example "+22.66 ± 3.10 points"; of two seeds "+22.66 (+20.10, +25.22) points"; or "4 of 5 seeds"."""
         if self.is_boolean:
-            return f"{sum(self.values):g} of {self.num_seeds} {'seed' if self.num_seeds == 1 else 'seeds'}"
+            return f"{sum(self.values):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}"
         digits = ".1e" if 0 < abs(self.mean) < 0.01 else ".2f"
         number, spread = f"{self.mean:+{digits}}", "" if self.half_width is None else f" ± {self.half_width:{digits}}"
         if self.num_seeds == 2:

@@ -155,7 +155,7 @@ def _distances(measured: dict[Scenario, ComparisonByRule]) -> Measurement | None
 def tables(results: Results) -> list[Table]:
     """Published and measured accuracy and their difference; for other data sets the measured accuracy only."""
     measured = compare_scenarios(results)
-    rows, num_seeds = [], set()
+    rows, num_measured = [], set()
     for scenario, rules in measured.items():
         heading = scenario_name(scenario)
         for rule, comparison in rules.items():
@@ -163,12 +163,12 @@ def tables(results: Results) -> list[Table]:
                 published = _format_number(comparison.published.mean, comparison.published.std)
                 accuracy = _format_number(comparison.mean, comparison.std)
                 rows.append((heading, aggregator_name(rule), published, accuracy, f"{comparison.difference:+.2f}"))
-                num_seeds.add(len(comparison.setting.runs))
+                num_measured.add(len(comparison.setting.runs))
                 heading = ""
     if not rows:
         return [_measured_table(measured)] if measured else []
-    seeds = " to ".join(f"{number}" for number in sorted({min(num_seeds), max(num_seeds)}))
-    title = f"Test accuracy (%) after the last round; ± standard deviation over five seeds (measured: {seeds})"
+    measured_over = " to ".join(f"{number}" for number in sorted({min(num_measured), max(num_measured)}))
+    title = f"Test accuracy (%) after the last round; ± standard deviation over five seeds (measured: {measured_over})"
     return [text_table(title, ("Scenario", "Aggregator", "Table 2", "Measured", "Difference"), rows, num_text=2)]
 
 

@@ -3,6 +3,7 @@
 from fedsim.report import style
 from fedsim.report.accuracy import accuracy_tables
 from fedsim.report.choose import choice_rows, choose
+from fedsim.report.confirm import confirm
 from fedsim.report.cube import as_xarray
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
@@ -20,6 +21,7 @@ __all__ = [
     "accuracy_tables",
     "as_xarray",
     "choose",
+    "confirm",
     "differences",
     "figures",
     "latex",

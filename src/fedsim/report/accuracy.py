@@ -1,6 +1,7 @@
 """Tables of the final accuracy (or loss): a row a rule, a column a scenario."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,7 +24,7 @@ class TableEntry(NamedTuple):
 
 
 def accuracy_tables(results: Results) -> list[Table]:
-    """Final test accuracy in percent, a table a data set: mean and deviation over seeds, best in bold.
+    """Final test accuracy in percent, a table a data set: mean and deviation over splits or seeds, best in bold.
 
     The final test loss for a data set without any accuracy; for one with backdoors a second table, of their success.
     """
@@ -37,11 +38,11 @@ def _data_set_table(results: Results, data: str, metric: Metric, settings: Seque
     """The table of those of `settings` that are of the data set."""
     names = row_names(results.settings)
     shown = [setting for setting in settings if setting.data == data]
-    over = f"mean ± standard deviation over {seeds_text(len(setting.runs) for setting in shown)}"
+    over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
     table = tabulate(
         f"{metric.label} {final_text(shown)}",
-        f"{over if has_spread else 'one seed'}; best in bold",
+        f"{over if has_spread else 'one split, one seed'}; best in bold",
         [TableEntry(names[setting], setting, final_number(setting, metric)) for setting in shown],
     )
     repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]
@@ -69,13 +70,23 @@ def _excess_notes(names: dict[Setting, str], settings: Sequence[Setting]) -> lis
 def closing_notes(results: Results, data: str, metric: Metric) -> tuple[str, ...]:
     """What was chosen, and which runs are not complete."""
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
-    return (*chosen, *results.incomplete)
+    confirmed = (f"What was chosen: {results.choice_remark}.",) if results.selection and results.confirmed else ()
+    return (*chosen, *confirmed, *results.incomplete)
 
 
-def seeds_text(numbers: Iterable[int]) -> str:
-    """For example "5 seeds", or "up to 5 seeds" if some settings have fewer."""
-    different = set(numbers)
-    return f"{max(different)} seeds" if len(different) == 1 else f"up to {max(different)} seeds"
+def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
+    """For example "5 splits x 3 seeds", "5 splits", or "5 seeds of one split"; "up to" if some settings have fewer.
+
+    `draws` has the (split, seed) of the runs of each setting. With several splits, what follows "over" is over these:
+    each is the mean of its seeds.
+    """
+    counts = [Counter(split for split, _ in of_setting) for of_setting in draws]
+    num_splits, num_seeds = max(map(len, counts)), max(max(count.values()) for count in counts)
+    is_equal = all(len(count) == num_splits and set(count.values()) == {num_seeds} for count in counts)
+    up_to = "" if is_equal else "up to "
+    if num_splits == 1:
+        return f"{up_to}{num_seeds} seed{'s' * (num_seeds > 1)} of one split"
+    return f"{up_to}{num_splits} splits{f' x {num_seeds} seeds' if num_seeds > 1 else ''}"
 
 
 def final_text(settings: Iterable[Setting]) -> str:
@@ -90,12 +101,13 @@ def final_text(settings: Iterable[Setting]) -> str:
 
 
 def final_number(setting: Setting, metric: Metric) -> Number | None:
-    """Its mean and deviation over seeds; None if nothing was measured."""
-    final = metric.final(setting)
+    """Its mean and deviation over splits or seeds; None if nothing was measured."""
+    final = metric.final_by_split(setting)
     center = mean(final)
     if center is None and not setting.num_diverged:
         return None
-    return Number(math.nan if center is None else center, std(final), False, len(setting.runs), setting.num_diverged)
+    counts = len(setting.runs), setting.num_diverged, setting.num_skipped
+    return Number(math.nan if center is None else center, std(final), False, *counts)
 
 
 def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]:
@@ -108,7 +120,7 @@ def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]
 
 
 def tabulate(title: str, subtitle: str, entries: Sequence[TableEntry]) -> Table:
-    """A table of one data set: a column a scenario; a note says which runs diverged."""
+    """A table of one data set: a column a scenario; notes say which runs diverged or had skipped rounds."""
     settings = [entry.setting for entry in entries]
     shown = scenarios(settings)
     numbers = {(entry.row, entry.setting.scenario): entry.number for entry in entries}
@@ -118,11 +130,13 @@ def tabulate(title: str, subtitle: str, entries: Sequence[TableEntry]) -> Table:
         Row(name, tuple(numbers.get((name, scenario)) for scenario in shown), rules[name])
         for name in ordered_rows((entry.setting, entry.row) for entry in entries)
     )
-    diverged = [
-        f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}"
-        for row in rows
-        for column, number in zip(columns, row.entries, strict=True)
-        if isinstance(number, Number) and number.num_diverged
-    ]
-    notes = (f"† diverged runs: {'; '.join(diverged)}.",) if diverged else ()
-    return Table(title, columns, rows, data=data_name(settings[0].data), subtitle=subtitle, notes=notes)
+    diverged, skipped = [], []
+    for row in rows:
+        for column, number in zip(columns, row.entries, strict=True):
+            if isinstance(number, Number) and number.num_diverged:
+                diverged.append(f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}")
+            if isinstance(number, Number) and number.num_skipped:
+                skipped.append(f"{row.name}, {column.label}: {number.num_skipped} of {number.num_runs}")
+    notes = [f"† diverged runs: {'; '.join(diverged)}."] if diverged else []
+    notes += [f"‡ runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
+    return Table(title, columns, rows, data=data_name(settings[0].data), subtitle=subtitle, notes=tuple(notes))

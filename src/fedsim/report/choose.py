@@ -7,6 +7,7 @@ F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, http
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -56,26 +57,36 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         group = ChoiceKey(setting.data, setting.aggregator, kept, lam, where)
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
+    explored: dict[Setting, Setting] = {}
     for group, candidates in groups.items():
         candidates = _run_in_all_scenarios(group, candidates, keys)
         metric = metric_of[group.data]
         on_test = {
-            values: _worst(value_settings, metric, metric.final) for values, value_settings in candidates.items()
+            values: _worst(_basis(results, value_settings), metric, metric.final)
+            for values, value_settings in candidates.items()
         }
         scores = on_test
         if by == "validation":
             scores = {
-                v: _worst(value_settings, metric, metric.final_validation) for v, value_settings in candidates.items()
+                values: _worst(_basis(results, value_settings), metric, metric.final_validation)
+                for values, value_settings in candidates.items()
             }
         values = max(candidates, key=lambda values: scores[values])
         test, best_test = on_test[values], max(on_test.values())
-        shown = [replace(setting, swept_values=group.swept_values, chosen=values) for setting in candidates[values]]
+        rename = partial(replace, swept_values=group.swept_values, chosen=values)
+        shown = [rename(setting) for setting in candidates[values]]
+        explored |= {rename(setting): rename(results.basis(setting)) for setting in candidates[values]}
         settings += shown
         tests = metric.sign * test, metric.sign * best_test
         choices.append(Choice(shown[0], group.where, values, len(candidates), *tests, best_test - test))
     order = {setting.runs: position for position, setting in enumerate(results.settings)}
     settings.sort(key=lambda setting: order[setting.runs])
-    return replace(results, settings=settings, selection=Selection(tuple(keys), by, per, tuple(choices)))
+    selection = Selection(tuple(keys), by, per, tuple(choices))
+    return replace(results, settings=settings, explored=explored if results.explored else {}, selection=selection)
+
+
+def _basis(results: Results, settings: Sequence[Setting]) -> list[Setting]:
+    return [results.basis(setting) for setting in settings]
 
 
 def _worst(settings: Sequence[Setting], metric: Metric, final: Callable[[Setting], np.ndarray]) -> float:

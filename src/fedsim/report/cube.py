@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 Coordinates = list[Any]  # the values along a dimension
+SPLIT = "data.seed"
 
 
 def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
     """Complete run folders as an `xarray.Dataset`; of a run that several folders have, the first one's is used.
 
-    Dimensions: aggregator, corruption, fraction, lam, a dimension for each other swept key ("." becomes "_"), seed and
-    round; `data` first if there are several data sets. Variables: test_accuracy, test_loss, validation_accuracy,
-    validation_loss, corrupted_weight, byzantine_excess, backdoor_success, accuracy_p10, accuracy_p50, accuracy_p90 and
-    diverged (1 or 0), NaN where there is no such run or round.
+    Dimensions: aggregator, corruption, fraction, lam, a dimension for each other swept key ("." becomes "_"),
+    data_seed if there are several splits, seed and round; `data` first if there are several data sets. Variables:
+    test_accuracy, test_loss, validation_accuracy, validation_loss, corrupted_weight, byzantine_excess,
+    backdoor_success, accuracy_p10, accuracy_p50, accuracy_p90 and diverged (1 or 0), NaN where there is no such run
+    or round.
 
     Clean data are corruption "none", fraction 0. A rule without lambda has the same values for every lam of its
     scenario (for all if no rule there has one; without any lambda, lam is NaN), and likewise a run for every value of a
@@ -43,10 +45,12 @@ def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
     names = {metric.name: metric.column for metric in METRICS} | {"diverged": "diverged"}
     arrays = {name: np.full(tuple(map(len, axes.values())), np.nan) for name in names.values()}
     for setting in results.settings:
-        coordinates = _coordinates(setting, results, keys, axes)
-        where = np.ix_(*(_positions(axes[name], values) for name, values in coordinates.items()))
-        for field, name in names.items():
-            arrays[name][where] = getattr(setting, field)  # [S, T]: the last two dimensions
+        for split in dict.fromkeys(setting.splits):
+            members = np.asarray(setting.splits) == split
+            coordinates = _coordinates(setting, split, results, keys, axes)
+            where = np.ix_(*(_positions(axes[name], values) for name, values in coordinates.items()))
+            for field, name in names.items():
+                arrays[name][where] = getattr(setting, field)[members]  # [seeds, T]: the last two dimensions
     dims = [name.replace(".", "_") for name in axes]
     variables = {name: (dims, array) for name, array in arrays.items()}
     return xr.Dataset(variables, dict(zip(dims, axes.values(), strict=True)), attributes(results))
@@ -57,6 +61,7 @@ def _axes(results: Results, keys: Sequence[str]) -> dict[str, Coordinates]:
     configs = [results.runs[setting.runs[0]] for setting in settings]
     data = data_sets(settings)
     attacks = list(dict.fromkeys(setting.attack for setting in settings))
+    splits = sorted({split for setting in settings for split in setting.splits})
     return {
         **({"data": data} if len(data) > 1 else {}),
         "aggregator": ordered_rows((setting, setting.aggregator) for setting in settings),
@@ -65,6 +70,7 @@ def _axes(results: Results, keys: Sequence[str]) -> dict[str, Coordinates]:
         **({"attack": attacks} if len(attacks) > 1 else {}),
         "lam": sorted({setting.lam for setting in settings if setting.lam is not None}) or [np.nan],
         **{key: _ordered({config[key] for config in configs if applies(key, config)}) for key in keys},
+        **({SPLIT: splits} if len(splits) > 1 else {}),
         "seed": sorted({seed for setting in settings for seed in setting.seeds}),
         "round": sorted({int(round_) for setting in settings for round_ in setting.rounds}),
     }
@@ -77,9 +83,9 @@ def _ordered(values: set[Any]) -> Coordinates:
 
 
 def _coordinates(
-    setting: Setting, results: Results, keys: Sequence[str], axes: dict[str, Coordinates]
+    setting: Setting, split: int, results: Results, keys: Sequence[str], axes: dict[str, Coordinates]
 ) -> dict[str, Coordinates]:
-    """The values that a setting has along each dimension, in the dimensions' order."""
+    """The values that a setting's runs of a split have along each dimension, in the dimensions' order."""
     config = results.runs[setting.runs[0]]
     scenario_lams = (other.lam for other in results.settings if other.data_scenario == setting.data_scenario)
     lams = sorted({lam for lam in scenario_lams if lam is not None}) or axes["lam"]
@@ -91,7 +97,8 @@ def _coordinates(
         "attack": [setting.attack],
         "lam": lams if setting.lam is None else [setting.lam],
         **{key: [config[key]] if applies(key, config) else axes[key] for key in keys},
-        "seed": list(setting.seeds),
+        SPLIT: [split],
+        "seed": [seed for of_split, seed in setting.draws if of_split == split],
         "round": setting.rounds.tolist(),
     }
     return {name: values[name] for name in axes}

@@ -38,7 +38,8 @@ def plot_over_rounds(
 
     def draw(panel: "Axes", row_settings: list[Setting], _: Sequence[Setting], look: dict[str, Any]) -> Any:
         for setting in row_settings:
-            handle = style.with_band(panel, setting.rounds, metric.scale * metric.recorded(setting).T, look)
+            by_split = metric.scale * metric.recorded(setting.mean_by_split())
+            handle = style.with_band(panel, setting.rounds, by_split.T, look)
         return handle
 
     panels = by_panel_title(settings, all_settings)

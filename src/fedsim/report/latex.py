@@ -19,6 +19,7 @@ ESCAPES = {
     "λ": r"$\lambda$",
     "α": r"$\alpha$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "–": "--",
 }
 
@@ -82,7 +83,8 @@ def _format(entry: Entry, table: Table) -> str:
         return escape(entry or "")
     text = table.format_number(entry, r"\pm")
     text = f"\\mathbf{{{text}}}" if entry.bold else text
-    return f"${text}^{{\\dagger}}$" if entry.num_diverged else f"${text}$"
+    marks = (r"\dagger" if entry.num_diverged else "") + (r"\ddagger" if entry.num_skipped else "")
+    return f"${text}^{{{marks}}}$" if marks else f"${text}$"
 
 
 def _is_arfl(row: Row) -> bool:

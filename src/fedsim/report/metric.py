@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsim.report.results import PERCENTILES, Setting, data_sets
-from fedsim.report.statistics import mean
+from fedsim.report.statistics import mean, split_means
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,24 @@ class Metric:
         """The same evaluations, [S], on validation data."""
         return _final(self.scale * self.validation(setting), setting)
 
+    def final_by_split(self, setting: Setting) -> np.ndarray:
+        """`final` by split [P], or by seed with one split: the units of means, deviations and intervals."""
+        return split_means(self.final(setting), setting.splits)
+
     def final_mean(self, setting: Setting) -> float:
-        """Mean over seeds of `final`; NaN if all runs have diverged."""
-        value = mean(self.final(setting))
+        """Mean of `final_by_split`; NaN if all runs have diverged."""
+        value = mean(self.final_by_split(setting))
         return math.nan if value is None else value
 
     def score(self, setting: Setting) -> float:
-        """`final_mean` with the sign that makes higher better; -inf if all runs have diverged."""
+        """`final_mean` with the sign that makes higher better; -inf if a run has diverged, so that this never wins."""
         value = self.final_mean(setting)
-        return -math.inf if math.isnan(value) else self.sign * value
+        return -math.inf if math.isnan(value) or setting.num_diverged else self.sign * value
+
+    def badness(self, setting: Setting) -> tuple[int, float]:
+        """Higher is worse, under an attack: the number of runs that have diverged, then the mean."""
+        value = self.final_mean(setting)
+        return setting.num_diverged, math.inf if math.isnan(value) else -self.sign * value
 
     @property
     def sign(self) -> int:

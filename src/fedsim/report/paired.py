@@ -1,8 +1,8 @@
-"""Differences of each rule to a baseline, seed by seed.
+"""Differences of each rule to a baseline, run by run.
 
-Runs with the same seed share the initial model, the corrupted clients, the cohorts and the batches, whatever the rule.
-So the difference of two rules varies far less over the seeds than either of them, and rules are compared by its
-interval (Student's t on the differences).
+Runs with the same split and seed share the data, the initial model, the corrupted clients, the cohorts and the batches,
+whatever the rule. So the difference of two rules varies far less than either of them, and rules are compared by its
+interval (Student's t on the differences, over splits or over the seeds of one split).
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.accuracy import TableEntry, final_text, seeds_text, tabulate
+from fedsim.report.accuracy import TableEntry, draws_text, final_text, tabulate
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name, short
 from fedsim.report.results import Results, Setting, data_sets
 from fedsim.report.rows import row_names
-from fedsim.report.statistics import CONFIDENCE, half_width
+from fedsim.report.statistics import CONFIDENCE, half_width, holm, split_means
 from fedsim.report.swept_values import format_values, section
 from fedsim.report.table import Number, Table
 from fedsim.runs.sweep import section_name
@@ -27,32 +27,43 @@ BASELINE = "arfl"
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting minus its baseline, over the seeds that both have."""
+    """A setting minus its baseline, over the splits and seeds that both have."""
 
     setting: Setting
     baseline: Setting
     metric: Metric
-    seeds: tuple[int, ...]
-    """[S]"""
+    draws: tuple[tuple[int, int], ...]
+    """[S] split and seed of each pair of runs."""
     values: np.ndarray
-    """[S] in the unit that is shown: percentage points of the accuracy, or units of the loss."""
+    """[P] by split, or by seed with one split, in percentage points of the accuracy, or units of the loss."""
     num_diverged: int
     """Pairs with a run that has diverged."""
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
+        """Over splits or seeds."""
         return float(self.values.mean())
 
     @property
     def half_width(self) -> float | None:
-        """Half of the confidence interval of the mean; None with one seed."""
+        """Half of the confidence interval of the mean; None with one value."""
         return half_width(self.values)
 
     @property
     def is_significant(self) -> bool:
         """Whether the confidence interval excludes 0."""
         return self.half_width is not None and abs(self.mean) > self.half_width
+
+    @property
+    def p_value(self) -> float:
+        """Of the t-test that the mean is 0; 1 with one value, which shows nothing."""
+        if len(self.values) < 2:
+            return 1.0
+        if np.ptp(self.values) == 0:
+            return float(self.mean == 0)
+        from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
+
+        return float(ttest_1samp(self.values, 0.0).pvalue)
 
 
 def find_rule(results: Results, rule: str) -> str | None:
@@ -61,7 +72,7 @@ def find_rule(results: Results, rule: str) -> str | None:
 
 
 def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
-    """Each setting of another rule minus the settings of the rule `baseline` in its scenario, with a common seed.
+    """Each setting of another rule minus the settings of the rule `baseline` in its scenario, with a common draw.
 
     Swept values must agree, except those in a rule's own section. Raises `ConfigError` if there is no run of
     `baseline`.
@@ -82,18 +93,22 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
 
 
 def difference(setting: Setting, baseline: Setting, metric: Metric) -> Difference | None:
-    """A setting minus another, seed by seed; None if no seed has both numbers."""
+    """A setting minus another, run by run; None if no split and seed has both numbers."""
     values, common, num_diverged = [], [], 0
     finals, baseline_finals = metric.final_recorded(setting), metric.final_recorded(baseline)
-    for position, seed in enumerate(setting.seeds):
-        if seed in baseline.seeds:
-            other = baseline.seeds.index(seed)
+    others = {draw: other for other, draw in enumerate(baseline.draws)}
+    for position, draw in enumerate(setting.draws):
+        if draw in others:
+            other = others[draw]
             value = metric.scale * (finals[position] - baseline_finals[other])
             if np.isfinite(value):
                 values.append(value)
-                common.append(seed)
+                common.append(draw)
                 num_diverged += bool(setting.diverged[position, -1] or baseline.diverged[other, -1])
-    return Difference(setting, baseline, metric, tuple(common), np.asarray(values), num_diverged) if common else None
+    if not common:
+        return None
+    by_split = split_means(np.asarray(values), [split for split, _ in common])
+    return Difference(setting, baseline, metric, tuple(common), by_split, num_diverged)
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
@@ -113,25 +128,32 @@ def _table(results: Results, differences: Sequence[Difference]) -> Table:
     row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
     shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
     title = f"Difference to {shown} in {metric.title.lower()}{unit} {final_text(d.setting for d in differences)}"
-    spread = "one seed"
-    if max(len(d.seeds) for d in differences) > 1:
-        over = f"over {seeds_text(len(d.seeds) for d in differences)}, in bold if it excludes 0"
-        spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}"
-    entries = [TableEntry(row(d), d.setting, _number(d)) for d in differences]
-    table = tabulate(title, f"rule − {shown}, seed by seed: {spread}", entries)
+    spread = "one split, one seed"
+    if max(len(d.values) for d in differences) > 1:
+        over = f"over {draws_text(d.draws for d in differences)}"
+        corrected = f" after Holm's correction for {len(differences)} comparisons" if len(differences) > 1 else ""
+        bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
+        spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}, {bold}"
+    corrected_p = holm([d.p_value for d in differences])
+    entries = [TableEntry(row(d), d.setting, _number(d, p)) for d, p in zip(differences, corrected_p, strict=True)]
+    table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
     return replace(table, signed=True, digits=metric.digits, notes=(*table.notes, *results.incomplete))
 
 
-def _number(d: Difference) -> Number:
-    return Number(d.mean, d.half_width, d.is_significant, len(d.seeds), d.num_diverged)
+def _number(d: Difference, corrected_p: float) -> Number:
+    return Number(d.mean, d.half_width, corrected_p < 1 - CONFIDENCE, len(d.draws), d.num_diverged)
 
 
 def paired_rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:
-    """One row a difference, for paired.csv; None without an interval."""
-    return [_row(d) for d in differences]
+    """One row a difference, for paired.csv; None without an interval. p-values are corrected in each data set."""
+    rows = []
+    for data in data_sets(d.setting for d in differences):
+        of_data = [d for d in differences if d.setting.data == data]
+        rows += [_row(d, p) for d, p in zip(of_data, holm([d.p_value for d in of_data]), strict=True)]
+    return rows
 
 
-def _row(d: Difference) -> dict[str, Any]:
+def _row(d: Difference, corrected_p: float) -> dict[str, Any]:
     half = d.half_width
     return {
         "data": d.setting.data,
@@ -144,8 +166,11 @@ def _row(d: Difference) -> dict[str, Any]:
         "reference_lam": d.baseline.lam,
         "settings": format_values(d.setting.swept_values),
         "reference_settings": format_values(d.baseline.swept_values),
-        "num_seeds": len(d.seeds),
+        "num_splits": len({split for split, _ in d.draws}),
+        "num_runs": len(d.draws),
         "difference_mean": d.mean,
         "difference_low": None if half is None else d.mean - half,
         "difference_high": None if half is None else d.mean + half,
+        "p": None if half is None else d.p_value,
+        "p_holm": None if half is None else float(corrected_p),
     }

@@ -28,9 +28,9 @@ class Ranks:
     rows: tuple[str, ...]
     """Names [R] of the rules."""
     scenario_ranks: np.ndarray
-    """[C, R] by the mean over seeds."""
+    """[C, R] by the mean over splits or seeds; a setting with diverged runs is worse than any without."""
     seed_ranks: np.ndarray
-    """[B, R] of each seed and scenario that all rules have."""
+    """[B, R] of each split, seed and scenario that all rules have."""
     num_left_out: int
     """Scenarios in which not all rules were run."""
 
@@ -75,9 +75,9 @@ def ranks(results: Results) -> Ranks | None:
     scores_by_seed = []
     for settings in complete:
         metric = metric_of[settings[0].data]
-        by_seed = [dict(zip(s.seeds, metric.sign * metric.final(s), strict=True)) for s in settings]
-        common = [seed for seed in settings[0].seeds if all(seed in rule_scores for rule_scores in by_seed)]
-        scores_by_seed += [[rule_scores[seed] for rule_scores in by_seed] for seed in common]
+        by_draw = [dict(zip(s.draws, metric.sign * metric.final(s), strict=True)) for s in settings]
+        common = [draw for draw in settings[0].draws if all(draw in rule_scores for rule_scores in by_draw)]
+        scores_by_seed += [[rule_scores[draw] for rule_scores in by_draw] for draw in common]
     return Ranks(tuple(rows), _rank(scores), _rank(scores_by_seed), len(table) - len(complete))
 
 

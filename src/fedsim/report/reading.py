@@ -118,16 +118,21 @@ def _make_settings(runs: Sequence[Run], rows: Rows) -> list[Setting]:
         threat = config["corruption.kind"], float(rows["fraction"][first]), config["attack.kind"]
         key = SettingKey(data_set(config), config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)
-    return [_make_setting(key, setting_runs, rows, edges) for key, setting_runs in members.items()]
+    splits = [config["data.seed"] for config in runs]
+    return [
+        _make_setting(key, setting_runs, tuple(splits[run] for run in setting_runs), rows, edges)
+        for key, setting_runs in members.items()
+    ]
 
 
-def _make_setting(key: SettingKey, runs: list[int], rows: Rows, edges: np.ndarray) -> Setting:
+def _make_setting(key: SettingKey, runs: list[int], splits: tuple[int, ...], rows: Rows, edges: np.ndarray) -> Setting:
     first = edges[runs]
     number = (edges[np.asarray(runs) + 1] - first).min()  # the same for all if they are complete
     positions = first[:, None] + np.arange(number)
     measurements: dict[str, Any] = {metric.name: rows[metric.column][positions] for metric in METRICS}
     return Setting(
         **vars(key),
+        splits=splits,
         seeds=tuple(rows["seed"][first].tolist()),
         runs=tuple(runs),
         rounds=rows["round"][positions[0]],

@@ -1,7 +1,7 @@
-"""What is read from run folders: settings, which are runs that differ only in their seed."""
+"""What is read from run folders: settings, which are runs that differ only in their split and their seed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from fedsim.report.final import LAST, Final
 from fedsim.report.names import scenario_name
+from fedsim.report.statistics import split_means
 from fedsim.report.swept_values import Run, SweptValues, section
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.sweep import section_name
@@ -68,11 +69,13 @@ class SettingKey:
 
 @dataclass(frozen=True)
 class Setting(SettingKey):
-    """Runs that differ only in their seed. Two settings are equal if their configurations are.
+    """Runs that differ only in their split and their seed. Two settings are equal if their configurations are.
 
     Shapes: S runs, T evaluations. Measurements are NaN where rows have null.
     """
 
+    splits: tuple[int, ...] = field(compare=False)
+    """[S] `data.seed`, which draws the test split and the partition."""
     seeds: tuple[int, ...] = field(compare=False)
     """[S]"""
     runs: tuple[int, ...] = field(compare=False)
@@ -121,9 +124,34 @@ class Setting(SettingKey):
         return tuple((key, value) for key, value in self.swept_values if section(key) != rule_section)
 
     @property
+    def draws(self) -> tuple[tuple[int, int], ...]:
+        """Split and seed [S] of each run: runs of other settings with the same ones can be compared with it."""
+        return tuple(zip(self.splits, self.seeds, strict=True))
+
+    @property
     def num_diverged(self) -> int:
-        """Runs that have diverged at the end."""
-        return int(self.diverged[:, -1].sum())
+        """Runs whose test loss is not finite at the end."""
+        return int((self.diverged & ~np.isfinite(self.loss))[:, -1].sum())
+
+    @property
+    def num_skipped(self) -> int:
+        """Other runs in which no client had a weight since the evaluation before the last, so that nothing changed."""
+        return int((self.diverged & np.isfinite(self.loss))[:, -1].sum())
+
+    def mean_by_split(self) -> "Setting":
+        """The setting with the mean over the seeds of each split in place of its runs; itself with one split."""
+        if len(set(self.splits)) == 1:
+            return self
+        first = [self.splits.index(split) for split in dict.fromkeys(self.splits)]
+        measured: dict[str, Any] = {
+            name: split_means(values, self.splits)
+            for name, values in vars(self).items()
+            if isinstance(values, np.ndarray) and name not in ("rounds", "diverged")
+        }
+        diverged = [self.diverged[np.asarray(self.splits) == self.splits[run]].any(axis=0) for run in first]
+        select = lambda values: tuple(values[run] for run in first)
+        identity: dict[str, Any] = {name: select(getattr(self, name)) for name in ("splits", "seeds", "runs")}
+        return replace(self, **identity, **measured, diverged=np.asarray(diverged))
 
     @property
     def final_evaluations(self) -> np.ndarray:
@@ -205,6 +233,23 @@ class Results:
     """None: nothing was chosen, so that `settings` has all."""
     incomplete: tuple[str, ...] = ()
     """A sentence for each folder that is not complete."""
+    explored: dict[Setting, Setting] = field(default_factory=dict)
+    """With `--confirm`: each setting with the runs that are not shown, on which is chosen."""
+    confirmed: str = ""
+    """With `--confirm`: the runs that are shown, for example "data.seed 5 to 9"."""
+
+    def basis(self, setting: Setting) -> Setting:
+        """The setting with the runs on which is chosen: those that are shown, or the others."""
+        return self.explored.get(setting, setting)
+
+    @property
+    def choice_remark(self) -> str:
+        """How what was chosen by its numbers is to be read."""
+        return (
+            f"chosen on the other runs, shown for {self.confirmed}"
+            if self.confirmed
+            else "chosen by these numbers (exploratory)"
+        )
 
     @property
     def manifest(self) -> dict[str, Any]:

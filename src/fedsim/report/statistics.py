@@ -1,24 +1,62 @@
-"""Means over seeds and their intervals."""
+"""Means over splits or seeds, and their intervals.
+
+The unit of chance is the split: a test split with its partition (`data.seed`). Runs of several splits are first
+averaged over the seeds of each split; deviations and intervals are over these means. With one split the seeds are the
+units.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 CONFIDENCE = 0.95
 
 
+def split_means(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
+    """The means [P, ...] over the runs of each split, of the finite numbers among `values` [S, ...]; NaN of none.
+
+    `splits` [S] has the split of each run. With one split, `values` themselves.
+
+    >>> split_means(np.asarray([0.2, 0.4, 0.9]), [0, 0, 7]).tolist()
+    [0.30000000000000004, 0.9]
+    """
+    if len(set(splits)) == 1:
+        return values
+    means = []
+    for split in dict.fromkeys(splits):
+        of_split = values[np.asarray(splits) == split]
+        finite = np.isfinite(of_split)
+        total, number = np.where(finite, of_split, 0.0).sum(axis=0), finite.sum(axis=0)
+        means.append(np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0))
+    return np.asarray(means)
+
+
 def mean(values: np.ndarray) -> float | None:
-    """Mean of the finite numbers among `values` [S]; None if there are none."""
+    """Mean of the finite numbers among `values` [P]; None if there are none."""
     numbers = values[np.isfinite(values)]
     return float(numbers.mean()) if len(numbers) else None
 
 
 def std(values: np.ndarray) -> float | None:
-    """Standard deviation (ddof 1) of the finite numbers among `values` [S]; None of fewer than two."""
+    """Standard deviation (ddof 1) of the finite numbers among `values` [P]; None of fewer than two."""
     numbers = values[np.isfinite(values)]
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
 
 
+def holm(p_values: Sequence[float]) -> np.ndarray:
+    """The p-values [C], corrected for their number by Holm's step-down method.
+
+    S. Holm: "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979.
+    """
+    p = np.asarray(p_values, float)
+    order = np.argsort(p)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return corrected
+
+
 def half_width(values: np.ndarray) -> float | None:
-    """Half the width of Student's t-interval of the mean of `values` [S]; None of fewer than two."""
+    """Half the width of Student's t-interval of the mean of `values` [P]; None of fewer than two."""
     from scipy.stats import sem, t  # type: ignore[import-untyped]
 
     return float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * sem(values)) if len(values) > 1 else None

@@ -55,8 +55,11 @@ def line(position: int) -> dict[str, Any]:
 
 
 def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:
-    """The line of the mean over seeds at each `x` [X], with a band from the least to the greatest; X `values` [S]."""
-    finite = [of_seeds[np.isfinite(of_seeds)] for of_seeds in values]
+    """The line of the mean at each `x` [X] over splits or seeds, with a band from the least to the greatest.
+
+    X `values` [P], by split or by seed.
+    """
+    finite = [of_x[np.isfinite(of_x)] for of_x in values]
     mean, low, high = np.asarray([(v.mean(), v.min(), v.max()) if len(v) else [np.nan] * 3 for v in finite]).T
     panel.fill_between(x, low, high, color=look["color"], **BAND)
     return panel.plot(x, mean, **look)[0]

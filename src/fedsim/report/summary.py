@@ -11,7 +11,7 @@ import pyarrow as pa
 from fedsim.report.auc import by_run, weight_auc
 from fedsim.report.metric import BACKDOOR, Metric, metrics_by_data, with_backdoor
 from fedsim.report.results import PERCENTILES, Results, Setting
-from fedsim.report.statistics import mean, std
+from fedsim.report.statistics import mean, split_means, std
 from fedsim.report.swept_values import format_values
 
 NUM_LAST = 5  # evaluations
@@ -19,7 +19,7 @@ REACHED = 0.9  # of the final accuracy
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """One row a setting; None if there is no number. Standard deviations over the seeds, ddof 1."""
+    """One row a setting; None if there is no number. Means and deviations (ddof 1) are over splits, or seeds of one."""
     clients = by_run(results.clients, len(results.runs))
     metric_of = metrics_by_data(results.settings)
     backdoor = [BACKDOOR] if with_backdoor(results.settings) else []
@@ -52,8 +52,10 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
         "settings": format_values(setting.swept_values),
         "chosen": format_values(setting.chosen),
         "final": str(setting.final),
+        "num_splits": len(set(setting.splits)),
         "num_runs": len(setting.runs),
         "num_diverged": setting.num_diverged,
+        "num_skipped": setting.num_skipped,
         **numbers,
         "rounds_to_90_mean": np.mean(reached) if reached else None,
         "weight_auc_mean": np.mean(aucs) if aucs else None,
@@ -64,7 +66,8 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
 
 def _numbers(setting: Setting, metric: Metric) -> dict[str, float | None]:
     """The evaluations that are shown, and the last ones."""
-    final, last = metric.final_recorded(setting), metric.recorded(setting)[:, -NUM_LAST:].mean(axis=1)
+    runs = metric.final_recorded(setting), metric.recorded(setting)[:, -NUM_LAST:].mean(axis=1)
+    final, last = (split_means(values, setting.splits) for values in runs)
     return {
         f"final_{metric.name}_mean": mean(final),
         f"final_{metric.name}_std": std(final),

@@ -1,4 +1,4 @@
-"""The final test accuracy (or loss) over a swept number: a line a rule, bands from the least to the greatest seed."""
+"""The final test accuracy (or loss) over a swept number: a line a rule, with bands over splits or seeds."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -80,10 +80,10 @@ def _draw_line(
     look: dict[str, Any],
 ) -> Any:
     """A rule's line; for a rule to which `key` does not apply, the same value everywhere."""
-    by_number = {number_of(setting, key): metric.final(setting) for setting in row_settings}
+    by_number = {number_of(setting, key): metric.final_by_split(setting) for setting in row_settings}
     finals = {number: final for number, final in by_number.items() if number is not None}
     look = look | ({"marker": "o"} if finals else {})
-    finals = finals or dict.fromkeys(numbers(settings, key), metric.final(row_settings[0]))
+    finals = finals or dict.fromkeys(numbers(settings, key), metric.final_by_split(row_settings[0]))
     ascending = sorted(finals)
     return style.with_band(panel, np.asarray(ascending), [finals[x] for x in ascending], look)
 

@@ -14,7 +14,7 @@ Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys
 SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
 
 # Keys with fields of their own in `Setting`, as has `lam_key`.
-SETTING_KEYS = ("server.aggregator", "corruption.kind", "corruption.fraction", "attack.kind", "seed")
+SETTING_KEYS = ("server.aggregator", "corruption.kind", "corruption.fraction", "attack.kind", "data.seed", "seed")
 # Keys that change nothing that a table or figure shows.
 IGNORED = ("name", "record.clients", "record.models", "record.final_states", "record.data")
 SHARED_F = "server.num_byzantine"  # applies to everything that has an f

@@ -27,16 +27,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over seeds, in the unit that the table's title names."""
+    """A mean over splits or seeds, in the unit that the table's title names."""
 
     mean: float
     """NaN: all runs have diverged."""
     spread: float | None = None
-    """What stands after ±; None: one seed."""
+    """What stands after ±; None: one split with one seed."""
     bold: bool = False
     num_runs: int = 1
     num_diverged: int = 0
-    """Runs that have diverged at the end; if there are any, the number is marked with a dagger."""
+    """Runs that have diverged at the end; if there are any, the number is marked with a dagger, and never the best."""
+    num_skipped: int = 0
+    """Runs in which no client had a weight at the end; if there are any, the number is marked with a double dagger."""
 
 
 Entry: TypeAlias = Number | str | None  # None: empty
@@ -96,14 +98,16 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
     best = [metric.best(_shown_means(table, column)) for column in columns]
 
     def mark(entry: Entry, value: float) -> Entry:
-        return replace(entry, bold=round(entry.mean, table.digits) == value) if isinstance(entry, Number) else entry
+        if not isinstance(entry, Number):
+            return entry
+        return replace(entry, bold=not entry.num_diverged and round(entry.mean, table.digits) == value)
 
     rows = (replace(row, entries=tuple(map(mark, row.entries, best))) for row in table.rows)
     return replace(table, rows=tuple(rows))
 
 
 def _shown_means(table: Table, entries: Sequence[Entry]) -> list[float]:
-    numbers = [entry for entry in entries if isinstance(entry, Number)]
+    numbers = [entry for entry in entries if isinstance(entry, Number) and not entry.num_diverged]
     return [round(number.mean, table.digits) for number in numbers if math.isfinite(number.mean)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedsim.report.accuracy import closing_notes, final_number, final_text
+from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import data_name, percent, threat_name
 from fedsim.report.results import Results, Setting, Threat, data_sets
@@ -30,13 +30,13 @@ class ThreatGrid(NamedTuple):
     """By row."""
 
     def final(self, setting: Setting | None) -> float:
-        """The mean over seeds; NaN: no such runs, or all have diverged."""
+        """The mean over splits or seeds; NaN: no such runs, or all have diverged."""
         return math.nan if setting is None else self.metric.final_mean(setting)
 
     def worst(self, row: str, fraction: float) -> Setting | None:
-        """The setting of the worst mean at this share; one whose runs have all diverged is worse than any."""
+        """The setting of the worst mean at this share; one with runs that have diverged is worse than any without."""
         settings = [self.settings[key] for threat in self.threats if (key := (row, threat, fraction)) in self.settings]
-        return min(settings, key=self.metric.score, default=None)
+        return max(settings, key=lambda setting: self.metric.badness(self.results.basis(setting)), default=None)
 
     def worst_by_fraction(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
@@ -82,7 +82,8 @@ def _table(grid: ThreatGrid) -> Table:
         tuple(columns),
         tuple(rows),
         data=data_name(grid.data),
-        subtitle="the worst mean over seeds, and its deviation; best in bold",
+        subtitle=f"the worst mean, and its deviation, over {draws_text(s.draws for s in grid.settings.values())}; "
+        f"{grid.results.choice_remark}; best in bold",
         notes=(f"Worst of: {kinds}.", *closing_notes(grid.results, grid.data, grid.metric)),
         digits=grid.metric.digits,
     )

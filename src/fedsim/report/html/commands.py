@@ -24,15 +24,19 @@ def commands(results: Results) -> list[str]:
         words = ["fedsim", "run", str(results.folders[folder].path / "config.toml")]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
-        words += ["--sweep.seed", *map(str, setting.seeds)]
+        words += ["--sweep.data.seed", *map(str, dict.fromkeys(setting.splits))] if len(set(setting.splits)) > 1 else []
+        words += ["--sweep.seed", *map(str, dict.fromkeys(setting.seeds))]
         lines.append("" if any(config[key] is None for key in keys) else shlex.join(words))
     return lines
 
 
 def _swept_keys(manifest: Table) -> set[str]:
-    """The keys of the folder's sweep, and those that vary among its runs, except the seed."""
+    """The keys of the folder's sweep, and those that vary among its runs, except the seeds."""
     blocks = tomllib.loads(manifest["config"]).get("sweep", [])
-    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in _dotted(block))} - {"seed"}
+    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in _dotted(block))} - {
+        "seed",
+        "data.seed",
+    }
 
 
 def _dotted(table: Table, prefix: str = "") -> list[str]:
@@ -54,9 +58,13 @@ def _source(results: Results, setting: Setting) -> tuple[int, Run]:
 
 
 def _toml(config: Run, setting: Setting) -> str:
-    keys = sorted((key for key, value in config.items() if value is not None and key != "seed"), key=section)
+    splits, seeds = list(dict.fromkeys(setting.splits)), list(dict.fromkeys(setting.seeds))
+    swept = {"data.seed": splits, "seed": seeds} if len(splits) > 1 else {"seed": seeds}
+    keys = sorted((key for key, value in config.items() if value is not None and key not in swept), key=section)
     lines = []
     for name, group in groupby(keys, key=section):
         lines += [f"\n[{name}]"] if name else []
         lines += [f"{key.rpartition('.')[2]} = {format_toml(config[key])}" for key in group]
-    return "\n".join([*lines, "\n[[sweep]]", f"seed = {format_toml(setting.seeds)}"]) + "\n"
+    return (
+        "\n".join([*lines, "\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in swept.items())]) + "\n"
+    )

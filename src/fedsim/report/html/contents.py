@@ -22,8 +22,11 @@ SHARES = ("corrupted_weight", "byzantine_excess", *PERCENTILES)  # metrics that 
 
 
 def contents(results: Results) -> dict[str, Any]:
-    """A document for `packing.pack`: axes, metrics over rounds, weights of clients, commands, and summary.csv."""
-    settings = results.settings
+    """A document for `packing.pack`: axes, metrics over rounds, weights of clients, commands, and summary.csv.
+
+    Of several splits, metrics are means over the seeds of each split.
+    """
+    settings = [setting.mean_by_split() for setting in results.settings]
     table = list(csv.reader(io.StringIO(as_csv(summary(results)))))
     recorded = [m for m in METRICS if any(np.isfinite(m.recorded(setting)).any() for setting in settings)]
     return {
@@ -77,7 +80,8 @@ def _settings(results: Results) -> list[dict[str, Any]]:
             "row": row,
             "scenario": titles[setting.data_scenario],
             "is_clean": setting.scenario.is_clean,
-            "seeds": setting.seeds,
+            "over": "seed" if len(set(setting.splits)) == 1 else "split",
+            "seeds": setting.seeds if len(set(setting.splits)) == 1 else list(dict.fromkeys(setting.splits)),
             "num_diverged": setting.num_diverged,
             "rounds": lengths[tuple(setting.rounds.tolist())],  # a position in "rounds"
             "command": command,

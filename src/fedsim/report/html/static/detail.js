@@ -44,13 +44,13 @@ function numberLine(results, state, setting, metric) {
   const { mean, deviation, count } = numbers(results, state)[setting.number];
   const spread = Number.isFinite(deviation) ? ` ± ${fixed(deviation, metric.digits)}` : "";
   const diverged = setting.num_diverged ? `; ${setting.num_diverged} diverged` : "";
-  const seeds = `${count} of ${setting.seeds.length} ${setting.seeds.length === 1 ? "seed" : "seeds"}`;
+  const seeds = `${count} of ${setting.seeds.length} ${setting.over}${setting.seeds.length === 1 ? "" : "s"}`;
   return element("p", {}, element("b", {}, `${fixed(mean, metric.digits)}${spread}`), ` ${metric.title}${metric.unit}, mean ± standard deviation of ${seeds}${diverged}`);
 }
 
 function note(shown, settings) {
   const cut = shown.length < settings.length ? ` ${shown.length} of ${settings.length} settings are shown.` : "";
-  return `Line: mean over seeds; band: from the least to the greatest seed.${cut}`;
+  return `Line: mean over splits, or over the seeds of one; band: from the least to the greatest.${cut}`;
 }
 
 function clientSection(results, setting) {

@@ -26,7 +26,7 @@ export function describeCell(cell, metric) {
   if (!cell.setting) return "No runs";
   const { setting } = cell;
   const spread = Number.isFinite(cell.deviation) ? ` ± ${fixed(cell.deviation, metric.digits)}` : "";
-  const seeds = `${setting.seeds.length} ${setting.seeds.length === 1 ? "seed" : "seeds"}`;
+  const seeds = `${setting.seeds.length} ${setting.over}${setting.seeds.length === 1 ? "" : "s"}`;
   const diverged = setting.num_diverged ? `, ${setting.num_diverged} diverged` : "";
   const among = cell.among > 1 || cell.isPartial ? `; the worst of ${cell.among}` : "";
   const partial = cell.isPartial ? ", fewer than in other rows" : "";

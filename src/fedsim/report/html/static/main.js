@@ -108,6 +108,6 @@ function describe() {
   document.title = `${name}: fedsim report`;
   at("title").textContent = name;
   const repeated = num_repeated ? `; ${num_repeated} runs are in several folders, the first folder's are used` : "";
-  at("about").textContent = `${num_runs} runs, ${results.settings.length} settings (averaged over seeds)${repeated}. ${chosen} ${incomplete}`;
+  at("about").textContent = `${num_runs} runs, ${results.settings.length} settings (averaged over splits and seeds)${repeated}. ${chosen} ${incomplete}`;
   at("origin").textContent = [folders.join(", "), versions, device].filter(Boolean).join(" · ");
 }

@@ -1,0 +1,64 @@
+"""What was chosen after looking, on runs that were not looked at.
+
+Choosing among noisy numbers favors those that were lucky, so that the chosen one is worse on other splits. Here the
+worst attack and the values of `--choose` are chosen on some runs, and the numbers of others are shown.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedsim.errors import ConfigError
+from fedsim.report.results import Results, Setting
+
+SPLIT, SEED = "data.seed", "seed"
+RUN_FIELDS = ("splits", "seeds", "runs")
+
+
+def parse(text: str) -> tuple[str, tuple[int, ...]]:
+    """Key and values of "data.seed=5..9" or "seed=5,6,7". Raises `ConfigError`."""
+    match = re.fullmatch(r"(data\.seed|seed)=(?:(\d+)\.\.(\d+)|(\d+(?:,\d+)*))", text)
+    if match is None:
+        raise ConfigError(
+            f"--confirm: must be data.seed=FIRST..LAST, seed=FIRST..LAST, or values as in seed=5,6, got {text}"
+        )
+    key, first, last, several = match.groups()
+    return key, tuple(map(int, several.split(","))) if several else tuple(range(int(first), int(last) + 1))
+
+
+def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
+    """The runs in which `key`, "data.seed" or "seed", has one of `values`; the others are for choosing.
+
+    Raises `ConfigError` if there are no runs of either kind.
+    """
+    shown, explored = [], {}
+    for setting in results.settings:
+        is_shown = np.isin(setting.splits if key == SPLIT else setting.seeds, values)
+        if is_shown.any():
+            shown.append(_select(setting, is_shown))
+        if not is_shown.all():
+            explored[setting] = _select(setting, ~is_shown)
+    if not shown or not explored:
+        which = "no such runs" if not shown else "no other runs to choose on"
+        raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
+    return replace(results, settings=shown, explored=explored, confirmed=f"{key} {_format(values)}")
+
+
+def _select(setting: Setting, runs: np.ndarray) -> Setting:
+    """The setting with the `runs` [S] bool only."""
+    measured: dict[str, Any] = {
+        name: values[runs]
+        for name, values in vars(setting).items()
+        if isinstance(values, np.ndarray) and name != "rounds"
+    }
+    positions = np.flatnonzero(runs)
+    identity: dict[str, Any] = {name: tuple(getattr(setting, name)[i] for i in positions) for name in RUN_FIELDS}
+    return replace(setting, **identity, **measured)
+
+
+def _format(values: Sequence[int]) -> str:
+    is_range = len(values) > 1 and list(values) == list(range(values[0], values[-1] + 1))
+    return f"{values[0]} to {values[-1]}" if is_range else ", ".join(map(str, values))

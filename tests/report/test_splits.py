@@ -1,0 +1,217 @@
+"""Two levels of chance: splits, and seeds within a split; what was chosen is shown on runs that were not looked at."""
+
+import csv
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fedsim import report
+from fedsim.errors import ConfigError
+from fedsim.report.accuracy import draws_text
+from fedsim.report.confirm import parse
+from fedsim.report.statistics import holm, split_means
+from tests.report.synthetic import make_folder, run
+
+SPLITS, SEEDS = (3, 5, 8), (0, 1)
+
+
+def accuracy(config, t):
+    """Differs by rule, split and seed; the spread over splits is larger than that over seeds."""
+    rule = {"arfl": 0.8, "fedavg": 0.7, "median": 0.75}[config["server.aggregator"]]
+    attack = {"none": 0.0, "ipm": 0.1, "alie": 0.12, "min_max": 0.05}[config["attack.kind"]]
+    split, seed = config["data.seed"], config["seed"]
+    harm = attack * (1 + 0.5 * np.sin(7 * split + len(config["attack.kind"])))
+    return (rule - harm + 0.03 * np.cos(split * len(config["server.aggregator"])) + 0.01 * seed) * t / 20
+
+
+def runs_of(rules=("arfl", "fedavg"), attacks=("none",), splits=SPLITS, seeds=SEEDS, **keys):
+    fraction = lambda attack: 0.0 if attack == "none" else 0.3
+    return [
+        run(rule, fraction(attack), seed, "none", **{"attack.kind": attack, "data.seed": split} | keys)
+        for rule in rules
+        for attack in attacks
+        for split in splits
+        for seed in seeds
+    ]
+
+
+def values(rule, attack="none", splits=SPLITS):
+    """Final accuracies [splits, seeds] in percent."""
+    grid = runs_of((rule,), (attack,), splits)
+    return 100 * np.asarray([accuracy(config, 20) for config in grid]).reshape(len(splits), len(SEEDS))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("splits"), runs_of(), accuracy)
+
+
+def test_deviations_are_over_splits(folder):
+    results = report.read(folder)
+    assert len(results.settings) == 2
+    (table,) = report.accuracy_tables(results)
+    for row in table.rows:
+        means = values(row.aggregator).mean(axis=1)
+        (number,) = row.entries
+        assert number.mean == pytest.approx(means.mean())
+        assert number.spread == pytest.approx(means.std(ddof=1))
+        assert number.num_runs == 6
+    assert "over 3 splits x 2 seeds" in table.subtitle
+    (row, _) = report.summary(results)
+    assert (row["num_splits"], row["num_runs"]) == (3, 6)
+    assert row["final_accuracy_std"] == pytest.approx(values("arfl").mean(axis=1).std(ddof=1) / 100)
+
+
+def test_intervals_of_differences_are_over_splits(folder):
+    (difference,) = report.differences(report.read(folder))
+    by_split = (values("fedavg") - values("arfl")).mean(axis=1)
+    test = scipy.stats.ttest_1samp(by_split, 0)
+    np.testing.assert_allclose(difference.values, by_split)
+    low, high = test.confidence_interval(0.95)
+    assert difference.half_width == pytest.approx((high - low) / 2)
+    assert difference.p_value == pytest.approx(test.pvalue)
+    assert len(difference.draws) == 6
+
+
+def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
+    config = runs_of()
+    del config[1]  # ARFL, the first split, the second seed
+    results = report.read(make_folder(tmp_path / "a", config, accuracy))
+    (table,) = report.accuracy_tables(results)
+    means = [values("arfl")[0, 0], *values("arfl")[1:].mean(axis=1)]
+    arfl = next(row for row in table.rows if row.aggregator == "arfl")
+    assert arfl.entries[0].mean == pytest.approx(np.mean(means))
+    assert "over up to 3 splits x 2 seeds" in table.subtitle
+    (difference,) = report.differences(results)  # of the runs that both have
+    pairs = values("fedavg") - values("arfl")
+    assert difference.mean == pytest.approx(np.mean([pairs[0, 0], *pairs[1:].mean(axis=1)]))
+
+
+def test_one_split_is_named_as_such(tmp_path):
+    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", runs_of(splits=(3,)), accuracy)))
+    assert "over 2 seeds of one split" in table.subtitle
+    assert table.rows[0].entries[0].spread == pytest.approx(values("fedavg", splits=(3,))[0].std(ddof=1))
+
+
+@pytest.mark.parametrize(
+    ("draws", "text"),
+    [
+        ([[(0, 0)]], "1 seed of one split"),
+        ([[(0, 0), (1, 0)], [(0, 0), (1, 0)]], "2 splits"),
+        ([[(0, 0), (0, 1), (1, 0), (1, 1)]], "2 splits x 2 seeds"),
+        ([[(0, 0), (0, 1)], [(0, 0)]], "up to 2 seeds of one split"),
+        ([[(0, 0), (1, 0)], [(0, 0)]], "up to 2 splits"),
+    ],
+)
+def test_captions(draws, text):
+    assert draws_text(draws) == text
+
+
+def test_xarray_has_a_dimension_of_splits(folder):
+    array = report.as_xarray(folder).test_accuracy.sel(aggregator="arfl", round=20).squeeze()
+    assert array.dims == ("data_seed", "seed")
+    np.testing.assert_allclose(100 * array, values("arfl"))
+
+
+def test_means_of_splits_skip_missing_numbers():
+    means = split_means(np.asarray([1.0, np.nan, 5.0, np.nan]), [0, 0, 1, 2])
+    np.testing.assert_array_equal(means, [1, 5, np.nan])
+    both = split_means(np.asarray([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), [4, 4, 9])
+    np.testing.assert_array_equal(both, [[2, 2], [5, 6]])
+
+
+def test_holm_is_the_step_down_procedure():
+    p = np.asarray([0.01, 0.04, 0.03, 0.005])
+    for level in np.linspace(0.001, 0.2, 60):
+        rejected = set()
+        for position, index in enumerate(np.argsort(p)):  # Holm's own words: stop at the first that is not rejected
+            if p[index] > level / (len(p) - position):
+                break
+            rejected.add(index)
+        assert set(np.flatnonzero(holm(p) <= level + 1e-12)) == rejected
+    assert holm([0.9, 0.8]).tolist() == [1, 1]
+
+
+def test_comparisons_are_corrected_for_their_number(tmp_path, no_figures):
+    config = runs_of(("arfl", "fedavg", "median"), splits=range(6))
+    folder = make_folder(tmp_path / "a", config, accuracy)
+    report.make(folder)
+    lines = list(csv.DictReader((folder.path / "paired.csv").open()))
+    p = [
+        scipy.stats.ttest_1samp(
+            (values(line["aggregator"], splits=range(6)) - values("arfl", splits=range(6))).mean(axis=1), 0
+        ).pvalue
+        for line in lines
+    ]
+    assert [float(line["p"]) for line in lines] == pytest.approx(p, rel=1e-4)
+    assert [float(line["p_holm"]) for line in lines] == pytest.approx(
+        np.minimum([2 * min(p) if x == min(p) else max(x, 2 * min(p)) for x in p], 1), rel=1e-4
+    )
+    (table,) = report.paired_tables(report.read(folder))
+    assert "after Holm's correction for 2 comparisons" in table.subtitle
+
+
+def test_the_worst_attack_is_chosen_on_other_splits(tmp_path):
+    attacks = ("ipm", "alie", "min_max")
+    folder = make_folder(tmp_path / "a", runs_of(("fedavg",), attacks, range(6)), accuracy)
+    explored, shown = (0, 1, 2), (3, 4, 5)
+    results = report.confirm(report.read(folder), *parse("data.seed=3..5"))
+    (table,) = report.worst_tables(results)
+    worst = min(attacks, key=lambda attack: values("fedavg", attack, explored).mean())
+    assert worst != min(attacks, key=lambda attack: values("fedavg", attack, shown).mean())  # else this shows nothing
+    assert table.rows[0].entries[-1].mean == pytest.approx(values("fedavg", worst, shown).mean())
+    assert "chosen on the other runs, shown for data.seed 3 to 5" in table.subtitle
+    (plain,) = report.worst_tables(report.read(folder))
+    assert "exploratory" in plain.subtitle
+
+
+def test_values_are_chosen_on_other_splits(tmp_path):
+    lams = (0.1, 1.0, 10.0)
+    config = [
+        c for lam in lams for c in runs_of(("arfl",), splits=range(6), **{"arfl.lam": lam, "corruption.fraction": 0.3})
+    ]
+    noisy = lambda c, t: accuracy(c, t) + 0.05 * np.sin(5 * c["data.seed"] + 3 * c["arfl.lam"]) * t / 20
+    folder = make_folder(tmp_path / "a", config, noisy, validation=noisy)
+    mean = lambda lam, splits: np.mean(
+        [100 * noisy(c, 20) for c in config if c["arfl.lam"] == lam and c["data.seed"] in splits]
+    )
+    results = report.choose(report.confirm(report.read(folder), "data.seed", (3, 4, 5)), ["arfl.lam"])
+    chosen = max(lams, key=lambda lam: mean(lam, (0, 1, 2)))
+    assert chosen != max(lams, key=lambda lam: mean(lam, (3, 4, 5)))
+    (table,) = report.accuracy_tables(results)
+    assert table.rows[0].entries[0].mean == pytest.approx(mean(chosen, (3, 4, 5)))
+    assert any("chosen on the other runs" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data.seed", "--confirm: must be data.seed=FIRST..LAST"),
+        ("lam=1..2", "--confirm: must be data.seed=FIRST..LAST"),
+        ("data.seed=10..12", "no such runs"),
+        ("data.seed=0..9", "no other runs to choose on"),
+    ],
+)
+def test_wrong_confirmations(text, message, folder):
+    with pytest.raises(ConfigError, match=message):
+        report.confirm(report.read(folder), *parse(text))
+
+
+def test_a_setting_with_diverged_runs_never_wins(tmp_path):
+    config = runs_of(("arfl", "fedavg", "median"), ("ipm", "alie", "min_max"))
+    lost = lambda c: (
+        c["server.aggregator"] == "arfl" and c["attack.kind"] == "ipm" and (c["data.seed"], c["seed"]) == (3, 0)
+    )
+    results = report.read(make_folder(tmp_path / "a", config, accuracy, diverged=lost))
+    (table,) = report.accuracy_tables(results)
+    arfl = next(row for row in table.rows if row.aggregator == "arfl")
+    best = [row.aggregator for row in table.rows if row.entries[0].bold]
+    assert arfl.entries[0].num_diverged == 1
+    assert best == ["median"]  # although ARFL's mean is higher
+    assert arfl.entries[0].mean > next(row for row in table.rows if row.aggregator == "median").entries[0].mean
+    ranks = report.ranks(results)
+    assert ranks.scenario_ranks[0][ranks.rows.index("ARFL")] == 3
+    (worst,) = report.worst_tables(results)
+    entry = next(row for row in worst.rows if row.aggregator == "arfl").entries[-1]
+    assert entry.num_diverged == 1  # the attack that made a run diverge, although another one has a lower mean
