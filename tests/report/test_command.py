@@ -46,6 +46,7 @@ def test_command_line_of_several_folders(tmp_path, capsys, no_figures):
         (["a", "b", "nowhere"], "nowhere: must be a run folder"),
         (["a", "--format", "pdf"], "invalid choice"),
         (["a", "b", "--format", "html"], "--format html: must be used with --out DIR"),
+        (["a", "--confirm", "data.seed=0"], "--confirm: must be used with --out DIR"),
         (["a", "--format", "html", "--paired"], "--format html: must be used without --paired"),
     ],
 )
