@@ -8,6 +8,12 @@ class FedsimError(Exception):
         super().__init__(" ".join(message.splitlines()))
 
 
+def describe_os_error(error: OSError) -> str:
+    """The file and what the system says of it, such as "runs/a: Read-only file system", without its number."""
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
 class ConfigError(FedsimError):
     """A configuration that cannot be run."""
 

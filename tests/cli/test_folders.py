@@ -44,11 +44,24 @@ def test_show_lists_broken_folders(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{}")
-    assert main(["show", "."]) == 0
+    assert main(["show", "."]) == 2
     assert "broken: " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "empty: no run folders found; create one with `fedsim run`"),
+        ("nope", "nope: no run folders found; create one with `fedsim run`"),
+        ("file", "DIR: must be a run folder or a folder of run folders, got the file file"),
+    ],
+)
+def test_show_without_a_run_folder(name, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert main(["show", "empty"]) == 2
-    assert "empty: no run folders found" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["show", name]) == 2
+    assert capsys.readouterr().err == f"fedsim: error: {message}\n"
 
 
 def test_diff(folders, monkeypatch, capsys):

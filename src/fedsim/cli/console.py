@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from fedsim.datasets.catalog import DatasetInfo
 
 
+REGRESSION = "regression"
+
+
 class Counter:
     """A status line on stderr that counts; outside a terminal, a line for each new activity."""
 
@@ -90,10 +93,14 @@ def show_plan(plan: Plan, path: Path) -> None:
 
 
 def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
-    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices."""
+    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices.
+
+    Data whose targets are numbers are marked as a regression.
+    """
     group = plan.groups[number]
     config = plan.configs(group)[0]
     aggregator, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
+    data += "" if plan.dataset(group).num_classes else f" ({REGRESSION})"
     vectorized = f"{layout.client_width} x {layout.run_width}"
     devices = layout.run_devices * layout.client_devices
     return list(

@@ -290,11 +290,25 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
         shapes: Variables = jax.eval_shape(task(config, dataset).init, jax.random.key(0))
     except (TypeError, ValueError, ZeroDivisionError) as error:
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
-        reason = f": {error}" if ":" in config.model.name else ""  # of a plug-in, whose author may need it
+        is_for_users = ":" in config.model.name or str(error).startswith("x: ")  # others are of JAX or flax
+        reason = f": {error}" if is_for_users else ""
         raise ConfigError(
             f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
         ) from None
     return shapes
+
+
+@cached_by_model
+def check_targets(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
+    model, model_task = model_shapes(config, dataset), task(config, dataset)
+    x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
+    try:
+        jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+    except ValueError as error:
+        if ":" in config.model.name:
+            raise
+        raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
 
 
 @cached_by_model

@@ -55,14 +55,15 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 
 
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
-    """Raises `ConfigError` if the model has fewer outputs than there are classes, or does not fit into memory."""
+    """Raises `ConfigError` if the model does not fit the inputs, the labels, the classes or the memory."""
+    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
+    build.check_targets(config, dataset)
     num_outputs = build.num_outputs(config, dataset)
     if dataset.num_classes and num_outputs is not None and num_outputs < dataset.num_classes:
         raise ConfigError(
             f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
             f"{dataset.name}, got {num_outputs}; its argument spec has the number of classes"
         )
-    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
     if needed > available:
         raise ConfigError(
             f"model.name: {config.model.name} has {build.num_params(config, dataset):,} parameters, "
