@@ -22,9 +22,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     rng = np.random.default_rng(0)
-    x, y, ids = rng.normal(size=(50, 3)).astype(np.float32), np.arange(50) % 3, np.arange(40) % 4
-    np.savez("mine.npz", x=x[:40], y=y[:40], client_ids=ids, x_test=x[40:], y_test=y[40:])
-    write_leaf(Path("leaf/train/a.json"), {"al": {"x": ["to be", "o be "], "y": [" ", "o"]}})
+    x, y, ids = rng.normal(size=(220, 3)).astype(np.float32), np.arange(220) % 3, np.arange(200) % 4
+    np.savez("mine.npz", x=x[:200], y=y[:200], client_ids=ids, x_test=x[200:], y_test=y[200:])
+    write_leaf(Path("leaf/train/a.json"), {"al": {"x": ["to be", "o be "] * 5, "y": [" ", "o"] * 5}})
     write_leaf(Path("leaf/test/a.json"), {"al": {"x": ["be or"], "y": [" "]}})
     return tmp_path
 
@@ -102,7 +102,7 @@ def test_init_for_a_regression(folder, capsys):
     assert "regression" in capsys.readouterr().out
     assert 'partition = "iid"' in Path("try.toml").read_text()
     assert main(["run", "try.toml", "--dry-run"]) == 0
-    assert "(regression)" in "".join(capsys.readouterr().out.split())
+    assert "numbers: regression, since its labels are numbers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

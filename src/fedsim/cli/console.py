@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from fedsim.datasets.catalog import DatasetInfo
 
 
-REGRESSION = "regression"
-
-
 class Counter:
     """A status line on stderr that counts; outside a terminal, a line for each new activity."""
 
@@ -88,19 +85,23 @@ def show_plan(plan: Plan, path: Path) -> None:
         reason = f"; separate: {family.reason}" if family.reason else ""
         console.print(f"program {program}: {family}{reason}", markup=False)
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
+    for line in regressions(plan):
+        console.print(line, markup=False)
     summary = f"{count(len(plan.runs), 'run')} in {groups}, about {duration(seconds)}"
     console.print(f"{summary}, would be written to {path}", markup=False)
 
 
-def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
-    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices.
+def regressions(plan: Plan) -> list[str]:
+    """A line for each data set whose targets are numbers."""
+    names = dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes)
+    return [f"{name}: regression, since its labels are numbers, not classes" for name in names]
 
-    Data whose targets are numbers are marked as a regression.
-    """
+
+def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
+    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices."""
     group = plan.groups[number]
     config = plan.configs(group)[0]
     aggregator, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
-    data += "" if plan.dataset(group).num_classes else f" ({REGRESSION})"
     vectorized = f"{layout.client_width} x {layout.run_width}"
     devices = layout.run_devices * layout.client_devices
     return list(

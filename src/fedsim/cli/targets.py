@@ -7,7 +7,7 @@ import jax
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.cli.console import REGRESSION, Counter, group_cells
+from fedsim.cli.console import Counter, group_cells, regressions
 from fedsim.engine import targets
 from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
@@ -52,10 +52,10 @@ def show(plan: Plan, target: Target) -> None:
         cells = group_cells(plan, number, cost.layout if cost else group.layout)
         forecast_cells = _cells(cost, number, first) if cost else [UNKNOWN] * len(columns)
         table.add_row(*cells, *forecast_cells[: len(columns)])
-    regression = any(dataset.num_classes == 0 for dataset in plan.datasets.values())
-    extra = (len(RECEIVED) + 6 if target.num_hosts > 1 else 0) + (len(REGRESSION) + 3 if regression else 0)
-    console = make_console(min_width=MIN_WIDTH + extra)
+    console = make_console(min_width=MIN_WIDTH + (len(RECEIVED) + 6 if target.num_hosts > 1 else 0))
     console.print(table)
+    for line in regressions(plan):
+        console.print(line, markup=False)
     known = [cost for cost in forecasts if cost]
     if len(known) == len(forecasts):
         run_seconds = sum(cost.seconds for cost in known)

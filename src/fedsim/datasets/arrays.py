@@ -151,17 +151,16 @@ def _make_raw(
 def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
     """The largest class plus one; 0 if the labels are floats. Raises `DataError` for labels that may be either."""
     parts = [labels for labels in (y, y_test) if labels.size]
+    for labels in filter(_is_one_hot, parts):
+        raise DataError(
+            f"{name}: labels must be class numbers [M], got one-hot labels [M, {labels.shape[1]}]; use "
+            "y.argmax(axis=1), or num_classes = 0 for a regression"
+        )
     is_float = {labels.dtype.kind == "f" for labels in parts}
     if len(is_float) > 1:
         raise DataError(
             f"{name}: training and test labels must both be integers (classes) or both floats (numbers), got {y.dtype} "
             f"and {y_test.dtype}"
-        )
-    if any(map(_is_one_hot, parts)):
-        shape = ", ".join(map(str, y.shape[1:]))
-        raise DataError(
-            f"{name}: labels must be class numbers [M], got one-hot labels [M, {shape}]; use y.argmax(axis=1), or "
-            "num_classes = 0 for a regression"
         )
     if is_float == {True}:
         if all(map(_is_whole, parts)):
