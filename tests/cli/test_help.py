@@ -113,8 +113,14 @@ def test_init_for_a_regression(folder, capsys):
         ("--data digist", "got digist; did you mean digits?"),
         ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
         ("--data digits --clients 9 --suspect typo", "corruption.kind: must be one of"),
-        ("--data digits --clients natural --suspect none", "--clients natural: does not fit digits: data.partition: must"),
-        ("--data digits --clients 900 --suspect none", "--clients 900: does not fit digits: data.num_clients or dirich"),
+        (
+            "--data digits --clients natural --suspect none",
+            "--clients natural: does not fit digits: data.partition: must",
+        ),
+        (
+            "--data digits --clients 900 --suspect none",
+            "--clients 900: does not fit digits: data.num_clients or dirich",
+        ),
         ("--data mine.npz --clients natural --suspect backdoor", "corruption.kind: backdoor: "),
         ("other.txt --data digits", "FILE: must end in .toml, got other.txt"),
     ],

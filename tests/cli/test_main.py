@@ -134,6 +134,26 @@ def test_wrong_usage(arguments, message, config, capsys):
             'client.augmentation: must be "none" for separable_2d',
         ),
         ("--checkpoint-seconds -1", "--checkpoint-seconds: must be a number >= 0, got -1"),
+        ("--checkpoint-seconds nan", "--checkpoint-seconds: must be a number >= 0, got nan"),
+        (
+            "--model cifar10_cnn",
+            "cifar10_cnn does not take uint8 inputs of shape (8, 8, 1): x: must be large enough for",
+        ),
+        ("--corruption.start-round 2", "corruption.start_round: must be less than server.num_rounds = 2, got 2"),
+        (
+            "--corruption targeted --targeted.source 2",
+            "corruption.kind: targeted: source and target must differ, got 2, 2",
+        ),
+        ("--arfl.lam auto --arfl.target 7", "arfl.target: must be at most 6 for 6 clients (target <= N), got 7"),
+        ("--attack fang --fang.range-factor 0.5", "fang.range_factor: must be a number > 1"),
+        (
+            "--attack optimal_ipm --optimal-ipm.min-strength 5 --optimal-ipm.max-strength 2",
+            "attack.kind: optimal_ipm: min_strength: must be at most max_strength = 2, got 5",
+        ),
+        (
+            "--sweep.optimal-alie.min-strength 1 200 --attack optimal_alie",
+            "optimal_alie: min_strength: must be at most max",
+        ),
         ("--strict --server.aggregator fedavg --arfl.lam 3", "arfl.lam: has no effect: no run uses arfl"),
         ("--out small.toml", "small.toml: must be a run folder, got a file"),
         ("--data.name arrays", "arrays.path: must name a folder"),

@@ -91,7 +91,10 @@ def test_a_column_of_labels_trains_like_labels(dataset, data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda y: jax.nn.one_hot(y, 3, dtype=int), r"^labels: each must have the shape \(\) .*got \(3,\); use y\.argmax"),
+        (
+            lambda y: jax.nn.one_hot(y, 3, dtype=int),
+            r"^labels: each must have the shape \(\) .*got \(3,\); use y\.argmax",
+        ),
         (lambda y: jax.nn.one_hot(y, 3), r"^labels: must be integer classes, got float32"),
         (lambda y: y.astype(float), r"^labels: must be integer classes, got float32; use y\.astype\(int\)"),
     ],

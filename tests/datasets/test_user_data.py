@@ -49,6 +49,8 @@ def test_run_on_arrays_with_clients(npz, tmp_path, capsys):
     np.testing.assert_allclose(dataset.train.x[:10], parts["x"][parts["client_ids"] == "a"], rtol=1e-6)
     assert dataset.test_clients.tolist() == [1] * 10 + [6] * 10
     assert dataset.num_test_clients == 7
+    (note,) = dataset.notes
+    assert note.startswith("mine: 10 of 20 test examples belong to clients without training examples; check test_clie")
     for row in run(tmp_path, "--data.name", "arrays", "--arrays.path", str(path)):
         # For two clients of the same size, the median and the average of p10 and p90 equal the mean.
         assert row["accuracy_p50"] == pytest.approx(row["test_accuracy"])
@@ -127,7 +129,10 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
         ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
         ({"y": np.tile([0, 2], (60, 1))}, r"training labels are \(2,\), but test labels are \(\)"),
         ({"y": np.zeros((60, 1, 1), int)}, r"labels \[M\] or \[M, T\]"),
-        ({"y": np.eye(3)[np.arange(60) % 3]}, r"labels must be class numbers \[M\], got one-hot labels \[M, 3\]; .*argmax"),
+        (
+            {"y": np.eye(3)[np.arange(60) % 3]},
+            r"labels must be class numbers \[M\], got one-hot labels \[M, 3\]; .*argmax",
+        ),
         ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
         ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
         ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),

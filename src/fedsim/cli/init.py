@@ -81,9 +81,7 @@ def call(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(
-    options: argparse.Namespace, flag: str, check: Callable[[str], Value], default: str = ""
-) -> tuple[str, Value]:
+def _ask(options: argparse.Namespace, flag: str, check: Callable[[str], Value], default: str = "") -> tuple[str, Value]:
     """The value of the option, or else the user's answer, and what `check` makes of it.
 
     Asks again where `check` raises a `FedsimError` for an answer.

@@ -14,8 +14,8 @@ from fedsim.errors import DataError
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     """`raw` as NumPy arrays, with float32 instead of float64, which copies; nothing else is copied.
 
-    Classes [M, 1], which columns of data frames are, become [M]. Raises `DataError` if arrays do not fit together, or have wrong shapes, types, labels or values that are not finite,
-    or if `needs_test` and there is no test set.
+    Classes [M, 1], which columns of data frames are, become [M]. Raises `DataError` if arrays do not fit together, or
+    have wrong shapes, types, labels or values that are not finite, or if `needs_test` and there is no test set.
     """
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")

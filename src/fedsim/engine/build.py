@@ -27,7 +27,7 @@ from fedsim.core.types import Array, FederatedDataset, HParams, Variables
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import make_federated_dataset, unseen_class_notes
+from fedsim.datasets.federated import make_federated_dataset, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import number_test_clients
 from fedsim.engine.layout import Layout
@@ -111,7 +111,8 @@ def dataset(config: Config) -> FederatedDataset:
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, number_test_clients(raw) if is_natural else None)
-    return replace(dataset, root=root, validation=validation, notes=(*notes, *unseen_class_notes(dataset)))
+    notes += [*unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
 
 def corruption(config: Config) -> Corruption:

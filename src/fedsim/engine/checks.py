@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import limited_settings
+from fedsim.config.components import factories, limited_settings, settings_for
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.errors import ConfigError
+
+SERVER_KEYS = ("attack.kind", "server.aggregator", "server.pre_aggregators")
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
@@ -19,14 +21,21 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     """
     for config in configs:
         check_corruption(config, dataset)
+    check_settings(configs)
     check_inputs(configs[0], dataset)
     check_model(configs[0], dataset, available)
     return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
 
 
 def check_corruption(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set."""
+    """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set or the rounds."""
     check_clients(config, dataset.num_clients)
+    start, num_rounds = config.corruption.start_round, config.server.num_rounds
+    if start >= max(num_rounds, 1):
+        raise ConfigError(
+            f"corruption.start_round: must be less than server.num_rounds = {num_rounds}, got {start}; a run that is "
+            "never corrupted has corruption.fraction = 0"
+        )
     try:
         build.corruption(config).validate(dataset.spec)
     except ValueError as error:
@@ -37,6 +46,17 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
             f"corruption.fraction: {fraction:g} rounds to 0 of {num_clients} clients; "
             f"use at least {1 / num_clients:.3g}"
         )
+
+
+def check_settings(configs: Sequence[Config]) -> None:
+    """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
+    checked = set()
+    for config in configs:
+        for factory in factories(config):
+            settings = tuple(settings_for(config, factory).items())
+            if factory.key in SERVER_KEYS and (factory, settings) not in checked:
+                checked.add((factory, settings))
+                build.build(config, factory.key, factory.name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
@@ -86,8 +106,11 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
         values = dict.fromkeys(setting for config in configs for setting in limited_settings(config, key, name))
         for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
+            limited = (num_rows, "" if num_rows == cohort_size else rows)
+            if limit.of == "clients":
+                limited = (dataset.num_clients, f"{dataset.num_clients} clients")
             try:
-                limit.check(field.name, value, num_rows, "" if num_rows == cohort_size else rows)
+                limit.check(field.name, value, *limited)
             except ValueError as error:
                 if limit.is_required:
                     raise ConfigError(str(error)) from None
