@@ -139,7 +139,7 @@ def test_wrong_usage(arguments, message, config, capsys):
             "--model cifar10_cnn",
             "cifar10_cnn does not take uint8 inputs of shape (8, 8, 1): x: must be large enough for",
         ),
-        ("--corruption.start-round 2", "corruption.start_round: must be less than server.num_rounds = 2, got 2"),
+        ("--corruption.start-round 3", "corruption.start_round: must be at most server.num_rounds = 2, got 3"),
         (
             "--corruption targeted --targeted.source 2",
             "corruption.kind: targeted: source and target must differ, got 2, 2",

@@ -190,7 +190,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         ]
         return np.reshape(folder.read("rounds")["test_loss"].to_pylist(), (-1, 4)), who
 
-    (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 1, 2]\n")
+    (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
     assert compiled == [3]
     assert who == [3, 3, 3]
     assert second[:2].tolist() == third[:2].tolist()

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import factories, limited_settings, settings_for
+from fedsim.config.components import limited_settings, settings_under
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, memory
+from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
-
-SERVER_KEYS = ("attack.kind", "server.aggregator", "server.pre_aggregators")
 
 
 def check_group(configs: Sequence[Config], dataset: FederatedDataset, available: int) -> list[str]:
@@ -24,6 +23,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_settings(configs)
     check_inputs(configs[0], dataset)
     check_model(configs[0], dataset, available)
+    check_plugins(configs, dataset)
     return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
 
 
@@ -31,9 +31,9 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set or the rounds."""
     check_clients(config, dataset.num_clients)
     start, num_rounds = config.corruption.start_round, config.server.num_rounds
-    if start >= max(num_rounds, 1):
+    if start > num_rounds:
         raise ConfigError(
-            f"corruption.start_round: must be less than server.num_rounds = {num_rounds}, got {start}; a run that is "
+            f"corruption.start_round: must be at most server.num_rounds = {num_rounds}, got {start}; a run that is "
             "never corrupted has corruption.fraction = 0"
         )
     try:
@@ -52,11 +52,16 @@ def check_settings(configs: Sequence[Config]) -> None:
     """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
     checked = set()
     for config in configs:
-        for factory in factories(config):
-            settings = tuple(settings_for(config, factory).items())
-            if factory.key in SERVER_KEYS and (factory, settings) not in checked:
-                checked.add((factory, settings))
-                build.build(config, factory.key, factory.name)
+        stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
+        for key, name in [
+            ("attack.kind", config.attack.kind),
+            ("server.aggregator", config.server.aggregator),
+            *stages,
+        ]:
+            component = (key, name, settings_under(config, key))
+            if component not in checked:
+                checked.add(component)
+                build.build(config, key, name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
