@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import submitit  # noqa: F401 - here, since its import closes streams of loggers, such as one that pytest captures
@@ -198,3 +199,26 @@ def test_exit_codes_and_streams_of_a_process(config):
     gone = f"{sys.executable} -m fedsim.cli config | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", gone], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command", [["report", "{}"], ["show", "{}"], ["init", "{}.toml"], ["run", "{}.toml"], ["diff", "{}", "{}"]]
+)
+def test_errors_of_the_system_have_no_number(command, capsys):
+    name = "x" * 300
+    error = run_error([word.format(name) for word in command], capsys)
+    assert f"{name[:100]}" in error
+    assert "File name too long" in error
+    assert "Errno" not in error
+
+
+def test_a_read_only_file_system(config, monkeypatch, capsys):
+    def refuse(path, *arguments, **options):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    data = ["--data", "separable_2d", "--clients", "4", "--suspect", "none"]
+    assert run_error(["init", "new/try.toml", *data], capsys).endswith(
+        "error: new: Read-only file system; use another path\n"
+    )
+    assert "cannot be created: Read-only file system; choose another --out" in run_error(["run", str(config)], capsys)

@@ -1,6 +1,7 @@
 """Rows in Weights & Biases and in MLflow, written offline with their packages."""
 
 import json
+import sys
 
 import pytest
 
@@ -20,15 +21,22 @@ def rows(path):
     return RunFolder(path).read("rounds").to_pylist()
 
 
-def test_mlflow(run, tmp_path, monkeypatch):
-    """Every evaluation of every run, once; the same command again adds nothing."""
+@pytest.mark.parametrize("store", ["mlruns", "elsewhere"])
+def test_mlflow(store, run, tmp_path, monkeypatch):
+    """Every evaluation of every run, once; the same command again adds nothing. The extra has the store mlruns."""
+    uri = f"file://{tmp_path}/{store}"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setitem(sys.modules, "alembic", None)  # as with mlflow-skinny
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    if store == "mlruns":
+        monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+    else:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     from mlflow import MlflowClient
 
     assert main([*run, "--log", "mlflow"]) == 0
     assert main([*run, "--log", "mlflow"]) == 0
-    client = MlflowClient()
+    client = MlflowClient(tracking_uri=uri)
     tracked_runs = client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])
     assert len(tracked_runs) == 2
     for tracked_run in tracked_runs:

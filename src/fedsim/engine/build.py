@@ -154,7 +154,10 @@ def task(config: Config, dataset: FederatedDataset, backend: str | None = None) 
                 raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
         return for_backend(model, backend)
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model.name: {config.model.name} must return a flax module or a Task, got {type(model)}")
+        raise ConfigError(
+            f"model.name: {config.model.name} must return a flax.linen module or a Task, got {type(model).__name__}; "
+            "convert an nnx module with flax.nnx.bridge.to_linen(Class, arguments)"
+        )
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
     return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
