@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import limited_settings, settings_under
+from fedsim.config.components import limited_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, memory
@@ -50,18 +50,11 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
 
 def check_settings(configs: Sequence[Config]) -> None:
     """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
-    checked = set()
-    for config in configs:
-        stages = [("server.pre_aggregators", name) for name in config.server.pre_aggregators]
-        for key, name in [
-            ("attack.kind", config.attack.kind),
-            ("server.aggregator", config.server.aggregator),
-            *stages,
-        ]:
-            component = (key, name, settings_under(config, key))
-            if component not in checked:
-                checked.add(component)
-                build.build(config, key, name)
+    for config in {config.settings: config for config in configs}.values():
+        build.build(config, "attack.kind", config.attack.kind)
+        build.build(config, "server.aggregator", config.server.aggregator)
+        for name in config.server.pre_aggregators:
+            build.build(config, "server.pre_aggregators", name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:

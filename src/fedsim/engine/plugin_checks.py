@@ -29,10 +29,12 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
             _check_changed_fields(config, dataset, build.corruption_factory(config))
-    config, server = configs[0], server_component(configs[0])
-    updates_bytes = config.server.cohort_size * memory.tree_bytes(build.model_shapes(config, dataset))
-    if not _plugins(config) or updates_bytes > MAX_BYTES:
+    config = configs[0]
+    if not _plugins(config):
         return
+    if config.server.cohort_size * memory.tree_bytes(build.model_shapes(config, dataset)) > MAX_BYTES:
+        return
+    server = server_component(config)
     compute_weights = _weights_function(config, dataset, server, config.server.cohort_size, config.client.loss_at)
     keys = [key for key, value in server.settings if value == "data"]
     values_of = lambda traced: tuple(traced[key] for key in keys)
