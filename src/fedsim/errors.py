@@ -8,10 +8,15 @@ class FedsimError(Exception):
         super().__init__(" ".join(message.splitlines()))
 
 
+def reason(error: Exception) -> str:
+    """The first line of an error's message; of one of the system, such as "Permission denied", without its number."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return system or (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def describe_os_error(error: OSError) -> str:
-    """The file and what the system says of it, such as "runs/a: Read-only file system", without its number."""
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason
+    """The file and what the system says of it, such as "runs/a: Read-only file system"."""
+    return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
 
 
 class ConfigError(FedsimError):

@@ -16,7 +16,7 @@ from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import number_clients, number_test_clients
 from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200
@@ -94,7 +94,7 @@ def _map_folder(folder: Path) -> dict[str, np.ndarray]:
         try:
             values[path.stem] = np.load(path, mmap_mode="r")
         except LOAD_ERRORS as error:
-            raise DataError(f"{path}: not an .npy file: {_reason(error)}") from None
+            raise DataError(f"{path}: not an .npy file: {reason(error)[:MAX_REASON_LENGTH]}") from None
     return values
 
 
@@ -111,11 +111,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with loaded as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise DataError(f"{path}: not an .npz file with arrays: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_REASON_LENGTH]
+        raise DataError(f"{path}: not an .npz file with arrays: {reason(error)[:MAX_REASON_LENGTH]}") from None
 
 
 def _make_raw(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedsim.datasets.cache import LOAD_ERRORS
-from fedsim.errors import RunFolderError, describe_os_error
+from fedsim.errors import RunFolderError, describe_os_error, reason
 
 PORTION_BYTES = 2**24
 
@@ -28,7 +28,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         write(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise RunFolderError(f"{path}: cannot be written: {reason(error)}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -72,7 +72,7 @@ def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool =
     except FileNotFoundError:
         raise _missing(path) from None
     except (OSError, pa.ArrowException) as error:
-        raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; {remedy}") from None
+        raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -91,4 +91,4 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
         with np.load(path) as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise RunFolderError(f"{path}: cannot be read: {str(error).partition(chr(10))[0]}; {remedy}") from None
+        raise RunFolderError(f"{path}: cannot be read: {reason(error)}; {remedy}") from None
