@@ -114,7 +114,8 @@ def _check(text: str, folder: Path, section: str, what: str = "") -> str:
     experiment = toml.parse(text, folder=folder)
     experiment.runs()
     if section in (*catalog.DOWNLOADS, *catalog.PREPARED, "emnist") and prepared.find_folder(section) is None:
-        print(f"fedsim: note: {section} is not prepared; run `fedsim data prepare {section}`", file=sys.stderr)
+        if not what:
+            print(f"fedsim: note: {section} is not prepared; run `fedsim data prepare {section}`", file=sys.stderr)
         return text
 
     from fedsim.engine import devices, make_plan

@@ -40,7 +40,7 @@ def _unmet_condition(field: Field, users: Sequence[dict[str, Any]]) -> str:
     if condition is None or all(run[field.name] == field.default for run in users):
         return ""
     other = f"{field.section}.{condition.name}"
-    is_met = any(run[other] == condition.value for run in users)
+    is_met = any(run.get(other) == condition.value for run in users)
     return "" if is_met else f"{other} is not {format_toml(condition.value)}"
 
 

@@ -6,7 +6,7 @@ settings, and the keys of its section in a configuration:
     def my_rule(*, tau: Annotated[Scalar, Traced(gt=0), "clipping radius"] = 1.0) -> Aggregator: ...
 
 A rule's setting that counts clients may have a `Limit`, the largest count that a cohort allows. A setting that another
-one switches on has `OnlyIf`, so that users are warned who set it in vain.
+one switches on has `OnlyIf`, so that users who set it in vain are warned.
 """
 
 from collections.abc import Callable
