@@ -8,6 +8,17 @@ class FedsimError(Exception):
         super().__init__(" ".join(message.splitlines()))
 
 
+def reason(error: Exception) -> str:
+    """The first line of an error's message; of one of the system, such as "Permission denied", without its number."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return system or (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def describe_os_error(error: OSError) -> str:
+    """The file and what the system says of it, such as "runs/a: Read-only file system"."""
+    return f"{error.filename}: {reason(error)}" if error.filename else reason(error)
+
+
 class ConfigError(FedsimError):
     """A configuration that cannot be run."""
 

@@ -2,16 +2,23 @@
 
 import json
 import os
+import shutil
 import time
 
+import pyarrow.parquet as pq
 import pytest
 
 import fedsim
 from fedsim.cli.main import main
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
+from fedsim.errors import RunFolderError
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import CLIENTS
 from tests.cli.test_main import SMALL
 from tests.engine.test_resume import interrupt
+
+LOSS = CLIENTS.names.index("loss")
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +51,56 @@ def test_show_lists_broken_folders(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "manifest.json").write_text("{}")
-    assert main(["show", "."]) == 0
+    assert main(["show", "."]) == 2
     assert "broken: " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("kind", ["rounds", "clients", "info"])
+def test_a_flipped_bit_is_reported(kind, folders, tmp_path, capsys):
+    """Parquet alone notices about half of them."""
+    shutil.copytree(folders / "first", tmp_path / "run")
+    folder, path = RunFolder(tmp_path / "run"), tmp_path / "run" / f"{kind}.parquet"
+    expected, data = folder.read(kind), path.read_bytes()
+    for position in range(0, len(data), max(1, len(data) // 200)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
+        with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: its bytes have changed"):
+            folder.read(kind)
+    message = "its bytes have changed since it was written; delete it and run its config.toml again"
+    assert main(["report", str(folder.path)]) == 2
+    assert f"{kind}.parquet: broken: {message}" in capsys.readouterr().err
+    assert main(["show", str(folder.path)]) == 2
+    assert "broken: its bytes" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    path.unlink()
+    run_plan(make_plan(parse(SMALL)), folder.path)
+    assert folder.read(kind).equals(expected)
+
+
+def test_a_flipped_bit_of_a_page_of_parts_is_reported(folders, tmp_path):
+    shutil.copytree(folders / "cut", tmp_path / "run")
+    (path, *_) = sorted((tmp_path / "run").glob("parts/*/*-clients.parquet"))
+    data, folder = path.read_bytes(), RunFolder(tmp_path / "run")
+    column = pq.read_metadata(path).row_group(0).column(LOSS)
+    end = column.data_page_offset + column.total_compressed_size
+    for position in range(end - 8, end):  # behind the page's header
+        path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
+        with pytest.raises(RunFolderError, match=r"clients\.parquet: broken: .*; delete it and run again"):
+            folder.read_parts("clients")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "empty: no run folders found; create one with `fedsim run`"),
+        ("nope", "nope: no run folders found; create one with `fedsim run`"),
+        ("file", "DIR: must be a run folder or a folder of run folders, got the file file"),
+    ],
+)
+def test_show_without_a_run_folder(name, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    assert main(["show", "empty"]) == 2
-    assert "empty: no run folders found" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["show", name]) == 2
+    assert capsys.readouterr().err == f"fedsim: error: {message}\n"
 
 
 def test_diff(folders, monkeypatch, capsys):

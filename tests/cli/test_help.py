@@ -22,9 +22,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     rng = np.random.default_rng(0)
-    x, y, ids = rng.normal(size=(50, 3)).astype(np.float32), np.arange(50) % 3, np.arange(40) % 4
-    np.savez("mine.npz", x=x[:40], y=y[:40], client_ids=ids, x_test=x[40:], y_test=y[40:])
-    write_leaf(Path("leaf/train/a.json"), {"al": {"x": ["to be", "o be "], "y": [" ", "o"]}})
+    x, y, ids = rng.normal(size=(220, 3)).astype(np.float32), np.arange(220) % 3, np.arange(200) % 4
+    np.savez("mine.npz", x=x[:200], y=y[:200], client_ids=ids, x_test=x[200:], y_test=y[200:])
+    write_leaf(Path("leaf/train/a.json"), {"al": {"x": ["to be", "o be "] * 5, "y": [" ", "o"] * 5}})
     write_leaf(Path("leaf/test/a.json"), {"al": {"x": ["be or"], "y": [" "]}})
     return tmp_path
 
@@ -77,6 +77,34 @@ def test_init_asks(folder, monkeypatch, capsys):
     assert 'corruption.kind = "shuffling"' in text
 
 
+def test_init_asks_again_after_a_wrong_answer(folder, monkeypatch, capsys):
+    answers = iter(["digist", "digits", "natural", "many", "12", "typo", "flipping"])
+    monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    assert main(["init"]) == 0
+    errors = capsys.readouterr().err.splitlines()
+    assert [error.split(": ")[2].partition(" ")[0] for error in errors] == [
+        "--data",
+        "--clients",
+        "--clients",
+        "corruption.kind",
+    ]
+    text = Path("experiment.toml").read_text()
+    assert "num_clients = 12" in text
+    assert 'corruption.kind = "flipping"' in text
+
+
+def test_init_for_a_regression(folder, capsys):
+    """Numbers have no classes by which a Dirichlet distribution could divide them."""
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.savez("numbers.npz", x=x[:40], y=x[:40, :1], x_test=x[40:], y_test=x[40:, :1])
+    assert main(["init", "try.toml", "--data", "numbers.npz", "--clients", "8", "--suspect", "noisy"]) == 0
+    assert "regression" in capsys.readouterr().out
+    assert 'partition = "iid"' in Path("try.toml").read_text()
+    assert main(["run", "try.toml", "--dry-run"]) == 0
+    assert "numbers: regression, since its labels are numbers" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -85,6 +113,15 @@ def test_init_asks(folder, monkeypatch, capsys):
         ("--data digist", "got digist; did you mean digits?"),
         ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
         ("--data digits --clients 9 --suspect typo", "corruption.kind: must be one of"),
+        (
+            "--data digits --clients natural --suspect none",
+            "--clients natural: does not fit digits: data.partition: must",
+        ),
+        (
+            "--data digits --clients 900 --suspect none",
+            "--clients 900: does not fit digits: data.num_clients or dirich",
+        ),
+        ("--data mine.npz --clients natural --suspect backdoor", "corruption.kind: backdoor: "),
         ("other.txt --data digits", "FILE: must end in .toml, got other.txt"),
     ],
 )

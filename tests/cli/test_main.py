@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import submitit  # noqa: F401 - here, since its import closes streams of loggers, such as one that pytest captures
@@ -136,6 +137,26 @@ def test_wrong_usage(arguments, message, config, capsys):
             'client.augmentation: must be "none" for separable_2d',
         ),
         ("--checkpoint-seconds -1", "--checkpoint-seconds: must be a number >= 0, got -1"),
+        ("--checkpoint-seconds nan", "--checkpoint-seconds: must be a number >= 0, got nan"),
+        (
+            "--model cifar10_cnn",
+            "cifar10_cnn does not take uint8 inputs of shape (8, 8, 1): x: must be large enough for",
+        ),
+        ("--corruption.start-round 3", "corruption.start_round: must be at most server.num_rounds = 2, got 3"),
+        (
+            "--corruption targeted --targeted.source 2",
+            "corruption.kind: targeted: source and target must differ, got 2, 2",
+        ),
+        ("--arfl.lam auto --arfl.target 7", "arfl.target: must be at most 6 for 6 clients (target <= N), got 7"),
+        ("--attack fang --fang.range-factor 0.5", "fang.range_factor: must be a number > 1"),
+        (
+            "--attack optimal_ipm --optimal-ipm.min-strength 5 --optimal-ipm.max-strength 2",
+            "attack.kind: optimal_ipm: min_strength: must be at most max_strength = 2, got 5",
+        ),
+        (
+            "--sweep.optimal-alie.min-strength 1 200 --attack optimal_alie",
+            "optimal_alie: min_strength: must be at most max",
+        ),
         ("--strict --server.aggregator fedavg --arfl.lam 3", "arfl.lam: has no effect: no run uses arfl"),
         ("--out small.toml", "small.toml: must be a run folder, got a file"),
         ("--data.name arrays", "arrays.path: must name a folder"),
@@ -180,3 +201,26 @@ def test_exit_codes_and_streams_of_a_process(config):
     gone = f"{sys.executable} -m fedsim.cli config | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", gone], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "command", [["report", "{}"], ["show", "{}"], ["init", "{}.toml"], ["run", "{}.toml"], ["diff", "{}", "{}"]]
+)
+def test_errors_of_the_system_have_no_number(command, capsys):
+    name = "x" * 300
+    error = run_error([word.format(name) for word in command], capsys)
+    assert f"{name[:100]}" in error
+    assert "File name too long" in error
+    assert "Errno" not in error
+
+
+def test_a_read_only_file_system(config, monkeypatch, capsys):
+    def refuse(path, *arguments, **options):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    data = ["--data", "separable_2d", "--clients", "4", "--suspect", "none"]
+    assert run_error(["init", "new/try.toml", *data], capsys).endswith(
+        "error: new: Read-only file system; use another path\n"
+    )
+    assert "cannot be created: Read-only file system; choose another --out" in run_error(["run", str(config)], capsys)

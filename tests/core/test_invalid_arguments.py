@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.core.types import Examples
 from fedsim.models import CharLSTM
 from tests.conftest import Linear, arfl, build_simulation, make_simulation
 
@@ -68,3 +69,44 @@ def test_a_lambda_that_is_not_positive_is_refused(lam):
 def test_a_dropout_rate_above_1_is_refused():
     with pytest.raises(ValueError, match=r"^dropout_rate: .*got 2"):
         CharLSTM(dropout_rate=2).init(jax.random.key(0), np.zeros((1, 4), np.int32))
+
+
+def test_a_column_of_labels_trains_like_labels(dataset, data):
+    """[M, 1], also for test and root data."""
+    column = data._replace(y=data.y[:, None])
+    root = Examples(dataset.x_test[:10], dataset.y_test[:10])
+    states = []
+    for given, server in ((data, root), (column, Examples(root.x, root.y[:, None]))):
+        simulation = make_simulation(dataset, lambda hparams: fedsim.aggregators.zeno(), root=server)
+        state = simulation.init(jax.random.key(0), given, fedsim.HParams(0.1))
+        states.append(jax.jit(simulation.round)(state, given, fedsim.HParams(0.1))[0])
+    jax.tree.map(np.testing.assert_array_equal, *(state.variables for state in states))
+    flat, in_column = (
+        fedsim.evaluate(simulation.task, states[0].variables, dataset.x_test, y)
+        for y in (dataset.y_test, dataset.y_test[:, None])
+    )
+    assert flat == in_column
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda y: jax.nn.one_hot(y, 3, dtype=int),
+            r"^labels: each must have the shape \(\) .*got \(3,\); use y\.argmax",
+        ),
+        (lambda y: jax.nn.one_hot(y, 3), r"^labels: must be integer classes, got float32"),
+        (lambda y: y.astype(float), r"^labels: must be integer classes, got float32; use y\.astype\(int\)"),
+    ],
+)
+def test_labels_that_are_not_classes_are_refused(dataset, data, change, message):
+    simulation = make_simulation(dataset)
+    with pytest.raises(ValueError, match=message):
+        simulation.init(jax.random.key(0), data._replace(y=change(data.y)), fedsim.HParams())
+
+
+def test_targets_that_the_outputs_do_not_fit_are_refused(dataset):
+    task = fedsim.regression(Linear(2), dataset.train.x[0])
+    variables = task.init(jax.random.key(0))
+    with pytest.raises(ValueError, match=r"^targets: must be as many as the outputs \(2,\), got \(3,\)"):
+        fedsim.evaluate(task, variables, dataset.x_test, np.zeros((len(dataset.x_test), 3), np.float32))

@@ -6,6 +6,9 @@ import pytest
 from flax import nnx
 
 import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError
 from tests.conftest import build_simulation
 
 
@@ -40,3 +43,32 @@ def test_an_nnx_class_as_linen_trains(dataset):
 
     metrics = train(jax.random.key(0))
     assert np.asarray(metrics.num_correct) / dataset.y_test.size > 0.8
+
+
+PLUGIN = """
+from flax import nnx
+
+def net(spec):
+    return nnx.Linear(64, spec.num_classes, rngs=nnx.Rngs(0))
+
+class Net(nnx.Module):
+    def __init__(self, num_classes, *, rngs):
+        self.layer = nnx.Linear(64, num_classes, rngs=rngs)
+
+    def __call__(self, x):
+        return self.layer(x.reshape(len(x), -1))
+
+def linen(spec):
+    return nnx.bridge.to_linen(Net, spec.num_classes)
+"""
+
+
+def test_a_plug_in_that_returns_an_nnx_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(PLUGIN)
+    load = lambda name: parse("", {"model.name": f"nets.py:{name}"})
+    with pytest.raises(
+        ConfigError, match=r"^model\.name: nets\.py:net must return a flax\.linen .*got Linear; .*to_linen"
+    ):
+        make_plan(load("net"))
+    assert make_plan(load("linen")).runs

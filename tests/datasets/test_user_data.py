@@ -1,6 +1,7 @@
 """User data in runs from the command line, and percentiles of the accuracy over clients."""
 
 import csv
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -29,10 +30,15 @@ def npz(tmp_path):
     return tmp_path / "mine.npz", parts | ids
 
 
-def run(tmp_path, *data):
+def run(tmp_path, *data, out="out"):
     (tmp_path / "config.toml").write_text("")
-    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), *data, *RUN]) == 0
-    return pq.read_table(tmp_path / "out" / "rounds.parquet").to_pylist()
+    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / out), *data, *RUN]) == 0
+    return pq.read_table(tmp_path / out / "rounds.parquet").to_pylist()
+
+
+def with_labels(parts, change):
+    """The arrays with training and test labels changed."""
+    return parts | {name: change(parts[name]) for name in ("y", "y_test")}
 
 
 def test_run_on_arrays_with_clients(npz, tmp_path, capsys):
@@ -43,6 +49,8 @@ def test_run_on_arrays_with_clients(npz, tmp_path, capsys):
     np.testing.assert_allclose(dataset.train.x[:10], parts["x"][parts["client_ids"] == "a"], rtol=1e-6)
     assert dataset.test_clients.tolist() == [1] * 10 + [6] * 10
     assert dataset.num_test_clients == 7
+    (note,) = dataset.notes
+    assert note.startswith("mine: 10 of 20 test examples belong to clients without training examples; check test_clie")
     for row in run(tmp_path, "--data.name", "arrays", "--arrays.path", str(path)):
         # For two clients of the same size, the median and the average of p10 and p90 equal the mean.
         assert row["accuracy_p50"] == pytest.approx(row["test_accuracy"])
@@ -70,6 +78,47 @@ def test_no_percentiles_without_test_clients(tmp_path):
     assert [row["accuracy_p50"] for row in rows] == [None]
 
 
+def test_a_column_of_labels_is_one_label_per_example(npz, tmp_path):
+    """What a data frame's `df[["y"]].values` gives, also for root and validation data."""
+    path, parts = npz
+    held_out = ("--data.root-examples", "9", "--data.validation-fraction", "0.2", "--data.name", "arrays")
+    rows = []
+    for out, change in (("flat", lambda y: y), ("column", lambda y: y[:, None])):
+        np.savez(path, **with_labels(parts, change))
+        rows.append(run(tmp_path, *held_out, "--arrays.path", str(path), out=out))
+    assert rows[0] == rows[1]
+    assert rows[0][-1]["validation_accuracy"] is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda y: y.astype(float), r"labels must be integers .* use y\.astype\(int\) .* or num_classes = 0"),
+        (lambda y: np.eye(3)[y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
+        (lambda y: np.eye(3, dtype=int)[y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
+        (lambda y: np.stack([y, y], 1), r"model\.name: mlp does not fit mine: labels: each .*\(\).*got \(2,\)"),
+    ],
+)
+def test_labels_that_are_not_classes(npz, tmp_path, change, message, capsys):
+    path, parts = npz
+    np.savez(path, **with_labels(parts, change))
+    (tmp_path / "config.toml").write_text("")
+    data = ("--data.name", "arrays", "--arrays.path", str(path))
+    assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), *data, *RUN]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_regression_is_called_one(npz, tmp_path, capsys):
+    """Whole numbers are one if num_classes = 0 says so."""
+    path, parts = npz
+    np.savez(path, **with_labels(parts, lambda y: y.astype(float)), num_classes=0)
+    data = ("--data.name", "arrays", "--arrays.path", str(path))
+    run(tmp_path, *data)
+    assert "regression; one seed" in capsys.readouterr().out
+    assert main(["run", str(tmp_path / "config.toml"), *data, *RUN, "--dry-run"]) == 0
+    assert "mine: regression, since its labels are numbers" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -78,7 +127,12 @@ def test_no_percentiles_without_test_clients(tmp_path):
         ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
         ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
         ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
-        ({"y": np.zeros((60, 1), int)}, r"training labels are \(1,\), but test labels are \(\)"),
+        ({"y": np.tile([0, 2], (60, 1))}, r"training labels are \(2,\), but test labels are \(\)"),
+        ({"y": np.zeros((60, 1, 1), int)}, r"labels \[M\] or \[M, T\]"),
+        (
+            {"y": np.eye(3)[np.arange(60) % 3]},
+            r"labels must be class numbers \[M\], got one-hot labels \[M, 3\]; .*argmax",
+        ),
         ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
         ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
         ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),

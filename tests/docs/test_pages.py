@@ -111,6 +111,19 @@ def check(command: list[str]) -> None:
         assert toml.read(options.config, keys, options.budget).runs()
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md"])
+def test_pages_say_what_else_to_install(page):
+    """What README installs runs what the pages show, or else they say what is missing before they use it."""
+    text = text_of(page)
+    for package in ("pandas", "polars", "xarray"):
+        uses = [
+            block for block in blocks(page, "python") if re.search(rf"import {package}\b|\.to_{package}\b", block.text)
+        ]
+        if uses:
+            before = text[: text.index(uses[0].text)]
+            assert re.search(rf"pip install [^`]*\b{package}\b", before), f"{page} uses {package}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_sentences(page, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_four_devices_are_one(client_devices, folders):
     assert {layout["run_devices"] for layout in layouts} == {min(3, 4 // client_devices)}
 
 
+DEVICES = "from fedsim.engine import devices; devices.use_one_per_core(); import jax; jax.devices()"
 COUNT = "from fedsim.engine import devices; devices.use_one_per_core(); import jax; print(jax.device_count())"
 
 
@@ -102,3 +104,12 @@ def test_describe():
     cpuinfo = Path("/proc/cpuinfo").read_text()
     assert description["kind"] in cpuinfo or description["kind"] == "cpu"
     assert all(word in cpuinfo for word in description.get("vectors", "").split())
+
+
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="needs the TPU's compiler: pip install 'fedsim[tpu-compile]'")
+def test_a_compiler_for_tpus_is_silent_without_one():
+    """JAX starts libtpu to look for TPUs."""
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS" and "TPU" not in key}
+    command = [sys.executable, "-c", DEVICES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -45,7 +45,7 @@ def test_the_largest_number_is_the_last_that_meets_the_condition(limit):
     program = re.sub(r"(\d) ([a-z])", r"\1 * \2", limit.condition)
     (letter,) = set(re.findall(r"[a-z]\w*", program))
     for k in range(1, 30):
-        meet = [value for value in range(40) if eval(program, {letter: value, "K": k})]
+        meet = [value for value in range(40) if eval(program, {letter: value, "K": k, "N": k})]
         assert max(limit.largest(k), -1) == max(meet, default=-1)
         refused = [value for value in range(40) if is_refused(limit, value, k)]
         assert refused == list(range(max(meet, default=0) + 1, 40))

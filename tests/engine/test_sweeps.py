@@ -180,7 +180,7 @@ data = true
 
 
 def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
-    """From round 0 on it is the run without the key; before its start a run is one that is never corrupted."""
+    """From round 0 on it is the run without the key; before their starts two runs are equal."""
     text = LATE.replace("eval_every = 3", "eval_every = 1")
 
     def losses(name, more=""):
@@ -190,12 +190,12 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         ]
         return np.reshape(folder.read("rounds")["test_loss"].to_pylist(), (-1, 4)), who
 
-    (at_once, second, never), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 4]\n")
+    (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
     assert compiled == [3]
     assert who == [3, 3, 3]
-    assert second[:2].tolist() == never[:2].tolist()
+    assert second[:2].tolist() == third[:2].tolist()
     assert second[1] != at_once[1]
-    assert second[2] != never[2]
+    assert second[2] != third[2]
     np.testing.assert_allclose(losses("plain")[0][0], at_once, rtol=1e-3)
 
 

@@ -1,10 +1,12 @@
 """Rows in Weights & Biases and in MLflow, written offline with their packages."""
 
 import json
+import sys
 
 import pytest
 
 from fedsim.cli.main import main
+from fedsim.runs import trackers
 from fedsim.runs.folder import RunFolder
 from tests.cli.test_main import SMALL
 
@@ -21,14 +23,18 @@ def rows(path):
 
 
 def test_mlflow(run, tmp_path, monkeypatch):
-    """Every evaluation of every run, once; the same command again adds nothing."""
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
+    """Every evaluation of every run, once, in the extra's own store; the same command again adds nothing."""
+    monkeypatch.setitem(sys.modules, "alembic", None)  # as with mlflow-skinny
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:1")
+    assert trackers._default_store() is None
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
+        monkeypatch.setenv(name, "")  # restored at the end, also where the tracker sets it
+        monkeypatch.delenv(name)
     from mlflow import MlflowClient
 
     assert main([*run, "--log", "mlflow"]) == 0
     assert main([*run, "--log", "mlflow"]) == 0
-    client = MlflowClient()
+    client = MlflowClient(tracking_uri=f"file://{tmp_path}/mlruns")
     tracked_runs = client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])
     assert len(tracked_runs) == 2
     for tracked_run in tracked_runs:

@@ -14,7 +14,7 @@ from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.aggregators.weighting import from_weights, normalize
 from fedsim.core.contracts import Aggregator, RootEvaluator
-from fedsim.core.settings import POSITIVE, Scalar, Traced
+from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Scalar, Traced
 from fedsim.core.types import Array, CohortReport, PyTree
 
 
@@ -45,10 +45,15 @@ def arfl(
         "lambda in units of M, the number of training examples of all clients; auto: what reaches the target",
     ] = 1.0,
     target: Annotated[
-        Scalar | None, Traced(ge=1), "for auto: clients with a positive weight; default: more than half"
+        Scalar | None,
+        Traced(ge=1),
+        Limit("target <= N", lambda n: n, of="clients"),
+        OnlyIf("lam", "auto"),
+        "for auto: clients with a positive weight; default: more than half",
     ] = None,
     target_of: Annotated[
         Literal["clients", "effective"],
+        OnlyIf("lam", "auto"),
         "what the target counts: clients with a positive weight, or 1 / sum alpha^2",
     ] = "clients",
     smoothing: Annotated[

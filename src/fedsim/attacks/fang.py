@@ -21,7 +21,7 @@ from fedsim.attacks.honest import (
 )
 from fedsim.attacks.search import aggregate_with
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
+from fedsim.core.settings import Bounds, OnlyIf, Scalar, Traced
 from fedsim.core.trees import expand_like, gram_matrix, squared_distances, squared_norms, sum_of_nearest
 from fedsim.core.types import Array, PyTree
 
@@ -32,9 +32,14 @@ def fang(
         Literal["krum", "trimmed_mean"], "the rule that is attacked; trimmed_mean also stands for the median"
     ] = "trimmed_mean",
     range_factor: Annotated[
-        Scalar, Traced(**POSITIVE), "trimmed_mean: b > 1, values reach up to b times the extreme honest one"
+        Scalar,
+        Traced(gt=1, le=1e30),
+        OnlyIf("against", "trimmed_mean"),
+        "trimmed_mean: b > 1, values reach up to b times the extreme honest one",
     ] = 2.0,
-    num_halvings: Annotated[int, Bounds(ge=1, le=100), "krum: number of lambdas tried, each half of the last"] = 20,
+    num_halvings: Annotated[
+        int, Bounds(ge=1, le=100), OnlyIf("against", "krum"), "krum: number of lambdas tried, each half of the last"
+    ] = 20,
 ) -> Attack:
     """Deviates against s = sign(mean), the direction of the honest update of each parameter, with full knowledge.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import Traced
+from fedsim.core.settings import OnlyIf, Traced
 from fedsim.core.trees import inner_products, squared_norm, weighted_sum
 from fedsim.core.types import Array, PyTree
 
@@ -35,8 +35,10 @@ def mimic(
         Literal["learned", "fixed"],
         "the honest client to copy: the extreme one along the direction of largest variance, or `client_id`",
     ] = "learned",
-    warmup: Annotated[Array | int, Traced(ge=1), "learned: rounds in which the direction is learned"] = 50,
-    client_id: Annotated[Array | int, Traced(ge=0), "fixed: id of the client to copy"] = 0,
+    warmup: Annotated[
+        Array | int, Traced(ge=1), OnlyIf("target", "learned"), "learned: rounds in which the direction is learned"
+    ] = 50,
+    client_id: Annotated[Array | int, Traced(ge=0), OnlyIf("target", "fixed"), "fixed: id of the client to copy"] = 0,
 ) -> Attack:
     """All malicious clients copy the update of one honest client, which then counts too much: none is an outlier.
 

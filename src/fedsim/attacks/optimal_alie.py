@@ -8,7 +8,14 @@ from typing import Annotated
 
 from fedsim.attacks.alie import Deviation, Sign, shift_mean
 from fedsim.attacks.honest import honest_mean, honest_std, identical_updates
-from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, geometric_grid, most_damaging_update
+from fedsim.attacks.search import (
+    MaxStrength,
+    MinStrength,
+    NumStrengths,
+    check_strengths,
+    geometric_grid,
+    most_damaging_update,
+)
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import PyTree
 
@@ -24,8 +31,10 @@ def optimal_alie(
     """All malicious clients send mean + z std of the honest updates, with the most damaging z.
 
     Every z is tried in every round against the server's pre-aggregators and rule; the most damaging one moves the
-    aggregate farthest from the honest mean. Without honest clients they send zeros.
+    aggregate farthest from the honest mean. Without honest clients they send zeros. Raises `ValueError` if
+    `min_strength` exceeds `max_strength`.
     """
+    check_strengths(min_strength, max_strength, num_strengths)
 
     def forge(context: AttackContext) -> PyTree:
         mean, std = honest_mean(context), honest_std(context, deviation == "sample")

@@ -7,7 +7,14 @@ https://arxiv.org/abs/2505.24802; the attack itself is in `fedsim.attacks.ipm`.
 import jax
 
 from fedsim.attacks.honest import honest_mean, identical_updates
-from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, geometric_grid, most_damaging_update
+from fedsim.attacks.search import (
+    MaxStrength,
+    MinStrength,
+    NumStrengths,
+    check_strengths,
+    geometric_grid,
+    most_damaging_update,
+)
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import PyTree
 
@@ -21,8 +28,9 @@ def optimal_ipm(
     """All malicious clients send -tau x the honest mean, with the tau that moves the aggregate farthest from that mean.
 
     Every tau is tried in every round against the server's pre-aggregators and rule. Without honest clients they send
-    zeros.
+    zeros. Raises `ValueError` if `min_strength` exceeds `max_strength`.
     """
+    check_strengths(min_strength, max_strength, num_strengths)
 
     def forge(context: AttackContext) -> PyTree:
         mean = honest_mean(context)

@@ -18,6 +18,13 @@ MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that i
 NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried, evenly spaced on a log scale"]
 
 
+def check_strengths(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> None:
+    """Raises `ValueError` if the smallest strength exceeds the largest; traced numbers pass."""
+    is_traced = any(isinstance(strength, jax.core.Tracer) for strength in (min_strength, max_strength))
+    if num_strengths > 1 and not is_traced and min_strength > max_strength:
+        raise ValueError(f"min_strength: must be at most max_strength = {max_strength:g}, got {min_strength:g}")
+
+
 def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Array:
     """Strengths [num_strengths], evenly spaced on a log scale; a single one is `max_strength`."""
     steps = jnp.linspace(0.0, 1.0, num_strengths) if num_strengths > 1 else jnp.ones(1)

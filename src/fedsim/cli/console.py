@@ -85,8 +85,16 @@ def show_plan(plan: Plan, path: Path) -> None:
         reason = f"; separate: {family.reason}" if family.reason else ""
         console.print(f"program {program}: {family}{reason}", markup=False)
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
+    for line in regressions(plan):
+        console.print(line, markup=False)
     summary = f"{count(len(plan.runs), 'run')} in {groups}, about {duration(seconds)}"
     console.print(f"{summary}, would be written to {path}", markup=False)
+
+
+def regressions(plan: Plan) -> list[str]:
+    """A line for each data set whose targets are numbers."""
+    names = dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes)
+    return [f"{name}: regression, since its labels are numbers, not classes" for name in names]
 
 
 def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:

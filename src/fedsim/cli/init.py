@@ -2,13 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, DataError, FedsimError
 
 if TYPE_CHECKING:
     from fedsim.datasets.raw import RawDataset
+
+Value = TypeVar("Value")
 
 QUESTIONS = {  # by option: the question, and the default answer
     "data": ("Data: an .npz file, a folder of .npy files or in LEAF's format, or the name of a data set", "digits"),
@@ -51,56 +54,96 @@ def add_parser(commands: Any) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Asks the questions and writes the file."""
-    from fedsim.config import toml
+    """Asks the questions, checks that the answers can be run, and writes the file."""
     from fedsim.datasets.preview import describe_size
 
     if options.file.suffix != ".toml":
         raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
-    data = _answer(options, "data")
-    section, raw = _read(data)
+    name, folder = options.file.stem, options.file.parent
+    data, (section, raw) = _ask(options, "data", _read)
     number = len(set(raw.client_ids.tolist())) if raw is not None and raw.client_ids is not None else 0
-    clients = _answer(options, "clients", NATURAL if number else str(NUM_CLIENTS))
-    suspect = _answer(options, "suspect")
-    text = _text(options.file.stem, section, data, clients, number or NUM_CLIENTS, suspect, raw)
-    toml.parse(text, folder=options.file.parent).runs()  # raises if an answer is wrong
-    options.file.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(clients: str, suspect: str) -> str:
+        return _text(name, section, data, clients, number or NUM_CLIENTS, suspect, raw)
+
+    def check_clients(clients: str) -> str:
+        return _check(write(clients, "none"), folder, section, f"--clients {clients}: does not fit {data}")
+
+    clients, _ = _ask(options, "clients", check_clients, NATURAL if number else str(NUM_CLIENTS))
+    _, text = _ask(options, "suspect", lambda suspect: _check(write(clients, suspect), folder, section))
+    folder.mkdir(parents=True, exist_ok=True)
     options.file.write_text(text, encoding="utf-8")
     if raw is not None:
-        print(f"{data}: {describe_size(raw)}, {raw.num_classes} classes")
+        print(f"{data}: {describe_size(raw)}, {f'{raw.num_classes} classes' if raw.num_classes else 'regression'}")
     print(f"{options.file}; `fedsim run {options.file} --dry-run` shows time and memory, without --dry-run it runs")
     return 0
 
 
-def _answer(options: argparse.Namespace, flag: str, default: str = "") -> str:
-    """The value of the option, or else the user's answer."""
+def _ask(options: argparse.Namespace, flag: str, check: Callable[[str], Value], default: str = "") -> tuple[str, Value]:
+    """The value of the option, or else the user's answer, and what `check` makes of it.
+
+    Asks again where `check` raises a `FedsimError` for an answer.
+    """
     value: str | None = getattr(options, flag)
     if value is not None:
-        return value
+        return value, check(value)
     question, usual = QUESTIONS[flag]
     default = default or usual
     if not sys.stdin.isatty():
         raise ConfigError(f"--{flag}: must be given, since there is no terminal to ask at; {question}")
+    while True:
+        try:
+            value = input(f"{question} [{default}] ").strip() or default
+            return value, check(value)
+        except EOFError:
+            raise ConfigError(f"--{flag}: must be answered; no file was written") from None
+        except FedsimError as error:
+            print(f"fedsim: error: {error}", file=sys.stderr)
+
+
+def _check(text: str, folder: Path, section: str, what: str = "") -> str:
+    """The configuration `text`, if it can be run. Raises `FedsimError`; of data, its message starts with `what`.
+
+    The data are not looked at if they are not prepared yet.
+    """
+    from fedsim.config import toml
+    from fedsim.datasets import catalog, prepared
+
+    experiment = toml.parse(text, folder=folder)
+    experiment.runs()
+    if section in (*catalog.DOWNLOADS, *catalog.PREPARED, "emnist") and prepared.find_folder(section) is None:
+        if not what:
+            print(f"fedsim: note: {section} is not prepared; run `fedsim data prepare {section}`", file=sys.stderr)
+        return text
+
+    from fedsim.engine import devices, make_plan
+
+    devices.use_one_per_core()
     try:
-        return input(f"{question} [{default}] ").strip() or default
-    except EOFError:
-        raise ConfigError(f"--{flag}: must be answered; no file was written") from None
+        make_plan(experiment)
+    except DataError as error:
+        raise DataError(f"{what}: {error}" if what else str(error)) from None
+    return text
 
 
 def _read(data: str) -> "tuple[str, RawDataset | None]":
-    """The data set's name in a configuration, and its examples if they are from a file or folder."""
+    """The data set's name in a configuration, and its examples if they are from a file or folder.
+
+    Raises `FedsimError` if there is no such data set, or it is wrong.
+    """
     from fedsim.config.kinds import KINDS
     from fedsim.config.registry import did_you_mean, nearest
     from fedsim.datasets import arrays
+    from fedsim.datasets.canonical import canonicalize
     from fedsim.datasets.leaf import read_folder
 
     path = Path(data).expanduser()
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
-        return "leaf", read_folder(path)
+        return "leaf", canonicalize(read_folder(path), needs_test=False)
     if path.exists() or path.suffix:
-        return "arrays", arrays.read(path)
+        return "arrays", canonicalize(arrays.read(path), needs_test=False)
     names = [name for name in KINDS["data.name"].built_in if name not in ("arrays", "leaf", "tfds")]
     if data not in names:
         remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
@@ -114,6 +157,7 @@ def _text(
     """The configuration; `natural` is the number of the data's natural clients."""
     from fedsim.config.kinds import KINDS
     from fedsim.config.values import format_toml
+    from fedsim.datasets.partition import is_single_label
 
     if clients != NATURAL and not (clients.isdecimal() and int(clients) > 0):
         raise ConfigError(f"--clients: must be an integer >= 1 or natural, got {clients}")
@@ -122,10 +166,9 @@ def _text(
     cohort_size = min(COHORT_SIZE, natural if clients == NATURAL else int(clients))
     partition = ['partition = "natural"  # the clients of the data']
     if clients != NATURAL:
-        partition = [
-            f"num_clients = {clients}",
-            'partition = "dirichlet"  # non-IID: clients differ in their labels; or iid',
-        ]
+        by_labels = raw is None or is_single_label(raw)
+        kind = '"dirichlet"  # non-IID: clients differ in their labels; or iid' if by_labels else '"iid"  # or quantity'
+        partition = [f"num_clients = {clients}", f"partition = {kind}"]
     path = [f"[{section}]", f"path = {format_toml(data)}", ""] if raw is not None else []
     model = ["[model]", 'name = "char_lstm"', ""] if raw is not None and raw.inputs == "text" else []
     lines = [

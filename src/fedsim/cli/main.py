@@ -18,7 +18,7 @@ from fedsim.cli import report as cli_report
 from fedsim.cli import run as cli_run
 from fedsim.cli import show as cli_show
 from fedsim.cli.overrides import no_option, option_of, split_overrides
-from fedsim.errors import ConfigError, FedsimError
+from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
 
 WELCOME = """\
@@ -45,8 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has exited
         sys.stderr.close()
         return 0
-    except (FedsimError, OSError) as error:
+    except FedsimError as error:
         print(f"fedsim: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"fedsim: error: {describe_os_error(error)}; use another path", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(interrupts.message(), file=sys.stderr)

@@ -102,6 +102,8 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     """Runs the configuration with `overrides` (see `cli.overrides`), or shows the plan."""
+    if not options.checkpoint_seconds >= 0:  # nan
+        raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     if options.target is not None:
         return _for_target(options, overrides)
@@ -145,8 +147,6 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
         raise ConfigError("--extend: must be used with --out, the folder to extend")
     if options.extend and options.force:
         raise ConfigError("--extend: must be used without --force, which deletes the results")
-    if options.checkpoint_seconds < 0:
-        raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     plan = make_plan(experiment)
     warnings = unused_keys(experiment, plan.runs)
     if jobs:

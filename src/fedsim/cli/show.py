@@ -32,7 +32,7 @@ def add_parser(commands: Any) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Shows the folders."""
+    """Shows the folders; returns 2 if one is no run folder, or is broken."""
     from rich.table import Table
     from rich.text import Text
 
@@ -44,15 +44,20 @@ def call(options: argparse.Namespace) -> int:
     if not paths:
         raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
     table = Table(*COLUMNS)
+    is_broken = False
     for path in sorted(paths, key=_modified, reverse=True):
-        table.add_row(*map(Text, (str(path), *_cells(RunFolder(path)))))
+        cells, is_whole = _cells(RunFolder(path))
+        is_broken |= not is_whole
+        table.add_row(*map(Text, (str(path), *cells)))
     make_console().print(table)
-    return 0
+    return 2 if is_broken else 0
 
 
 def _run_folders(path: Path) -> list[Path]:
-    if (path / "manifest.json").exists() or not path.is_dir():
+    if (path / "manifest.json").exists():
         return [path]
+    if path.exists() and not path.is_dir():
+        raise FedsimError(f"DIR: must be a run folder or a folder of run folders, got the file {path}")
     return [manifest.parent for manifest in path.glob("*/manifest.json")]
 
 
@@ -61,17 +66,22 @@ def _modified(path: Path) -> float:
     return manifest.stat().st_mtime if manifest.exists() else 0.0
 
 
-def _cells(folder: "RunFolder") -> list[str]:
-    """The cells after the folder's name; a broken folder has the error in place of its status."""
+def _cells(folder: "RunFolder") -> tuple[list[str], bool]:
+    """The cells after the folder's name, and whether the folder is whole.
+
+    A broken folder has the error in place of its status or its best setting.
+    """
     from fedsim.report.names import duration
 
     try:
         manifest = folder.read_manifest()
     except FedsimError as error:
-        return [str(error).removeprefix(f"{folder.path}: "), "", "", ""]
+        return [str(error).removeprefix(f"{folder.path}: "), "", "", ""], False
     age = time.time() - _modified(folder.path)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
-    return [_status(folder, manifest), days, str(len(manifest["runs"])), _best(folder)]
+    best, is_whole = _best(folder)
+    status = _status(folder, manifest)
+    return [status, days, str(len(manifest["runs"])), best], is_whole or manifest["status"] != "complete"
 
 
 def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
@@ -86,8 +96,11 @@ def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
     return f"{100 * completed / max(total, 1):.0f} %, {'running' if running else 'stopped'}"
 
 
-def _best(folder: "RunFolder") -> str:
-    """For example "95.32 ± 0.57 ARFL, Shuffling 30 %": the best setting of its first data set."""
+def _best(folder: "RunFolder") -> tuple[str, bool]:
+    """The best setting of its first data set, such as "95.32 ± 0.57 ARFL, Shuffling 30 %"; and whether there are rows.
+
+    Without rows, the reason instead.
+    """
     from fedsim import report
     from fedsim.report.accuracy import final_numbers
     from fedsim.report.metric import metrics_by_data
@@ -96,7 +109,7 @@ def _best(folder: "RunFolder") -> str:
     try:
         results = report.read(folder)
     except FedsimError as error:
-        return str(error).removeprefix(f"{folder.path}: ")
+        return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
     metric = metrics_by_data(results.settings)[data]
     candidates = {
@@ -108,5 +121,5 @@ def _best(folder: "RunFolder") -> str:
     for name, number in candidates.items():
         if number.mean == best:
             spread = "" if number.spread is None else f" ± {number.spread:.{metric.digits}f}"
-            return f"{best:.{metric.digits}f}{spread} {name}"
-    return "all runs diverged"
+            return f"{best:.{metric.digits}f}{spread} {name}", True
+    return "all runs diverged", True

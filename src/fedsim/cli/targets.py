@@ -7,7 +7,7 @@ import jax
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.cli.console import Counter, group_cells
+from fedsim.cli.console import Counter, group_cells, regressions
 from fedsim.engine import targets
 from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
@@ -54,6 +54,8 @@ def show(plan: Plan, target: Target) -> None:
         table.add_row(*cells, *forecast_cells[: len(columns)])
     console = make_console(min_width=MIN_WIDTH + (len(RECEIVED) + 6 if target.num_hosts > 1 else 0))
     console.print(table)
+    for line in regressions(plan):
+        console.print(line, markup=False)
     known = [cost for cost in forecasts if cost]
     if len(known) == len(forecasts):
         run_seconds = sum(cost.seconds for cost in known)

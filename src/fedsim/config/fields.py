@@ -12,7 +12,7 @@ import msgspec
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory
 from fedsim.config.schema import MAX_INT, Config
-from fedsim.core.settings import Bounds, Limit, Traced
+from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
 from fedsim.errors import ConfigError
 
 NOUNS = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
@@ -36,6 +36,8 @@ class Field:
     """Whether numbers are inputs of a compiled program, so that runs that differ in them share a program."""
     limits: tuple[Limit, ...] = ()
     """Limits of a number of clients, given the size of the cohort."""
+    only_if: OnlyIf | None = None
+    """The value of another setting without which this one has no effect."""
 
     @property
     def section(self) -> str:
@@ -65,7 +67,8 @@ def _make_field(name: str, annotation: Any, default: Any) -> Field:
     limits = tuple(note for note in notes if isinstance(note, Limit))
     meaning += "".join(f"; {limit.condition}" for limit in limits if limit.is_required)
     is_traced = any(isinstance(note, Traced) or note is Traced for note in notes)
-    return Field(name, _to_msgspec(annotation), default, meaning, is_traced, limits)
+    only_if = next((note for note in notes if isinstance(note, OnlyIf)), None)
+    return Field(name, _to_msgspec(annotation), default, meaning, is_traced, limits, only_if)
 
 
 def _to_msgspec(annotation: Any, bounds: Bounds | None = None) -> Any:

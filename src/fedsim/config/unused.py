@@ -5,8 +5,9 @@ from typing import Any
 
 from fedsim.config.components import flatten
 from fedsim.config.experiment import Experiment
-from fedsim.config.fields import FIXED
+from fedsim.config.fields import FIXED, Field
 from fedsim.config.schema import Config
+from fedsim.config.values import format_toml
 
 NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
 NO_ATTACK = "there is no attack: set attack.kind"
@@ -36,6 +37,16 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     return lines
 
 
+def _unmet_condition(field: Field, users: Sequence[dict[str, Any]]) -> str:
+    """Why the setting has no effect on the runs that have it; "" if it has one, or is at its default."""
+    condition = field.only_if
+    if condition is None or all(run[field.name] == field.default for run in users):
+        return ""
+    other = f"{field.section}.{condition.name}"
+    is_met = any(run.get(other) == condition.value for run in users)
+    return "" if is_met else f"{other} is not {format_toml(condition.value)}"
+
+
 def _has_duplicates(values: Sequence[Any]) -> bool:
     return len({repr(value) for value in values}) < len(values)
 
@@ -51,7 +62,8 @@ def _reason(
     if key not in FIXED:
         section = key.rpartition(".")[0]
         is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other budgets
-        return "" if is_named or any(key in run for run in resolved) else f"no run uses {section}"
+        users = [run for run in resolved if key in run]
+        return _unmet_condition(experiment.schema.fields[key], users) if users or is_named else f"no run uses {section}"
     if key == "data.num_clients":
         return "the data set has its own clients" if all(run.data.partition == "natural" for run in runs) else ""
     if key == "engine.micro_batch":

@@ -5,12 +5,13 @@ settings, and the keys of its section in a configuration:
 
     def my_rule(*, tau: Annotated[Scalar, Traced(gt=0), "clipping radius"] = 1.0) -> Aggregator: ...
 
-A rule's setting that counts clients may have a `Limit`, the largest count that a cohort allows.
+A rule's setting that counts clients may have a `Limit`, the largest count that a cohort allows. A setting that another
+one switches on has `OnlyIf`, so that users who set it in vain are warned.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 
@@ -38,6 +39,16 @@ class Traced(Bounds):
 
 
 @dataclass(frozen=True)
+class OnlyIf:
+    """Marks a setting that has an effect only if the factory's setting `name` has this `value`."""
+
+    name: str
+    """The other setting."""
+    value: Any
+    """Its value."""
+
+
+@dataclass(frozen=True)
 class Limit:
     """The largest value of a rule's setting that counts clients, in a cohort of K; 0 is always allowed.
 
@@ -53,6 +64,8 @@ class Limit:
     """`(K) -> largest value`, for an integer or a traced array K; a negative value means 0."""
     is_required: bool = True
     """Whether a larger value is refused; otherwise the rule runs, but its authors guarantee nothing."""
+    of: Literal["cohort", "clients"] = "cohort"
+    """Whether K counts the clients of a cohort, or all clients of the data set."""
 
     def check(self, name: str, value: Scalar | None, num_rows: int, rows: str = "") -> None:
         """Raises `ValueError` if `value` exceeds the limit for K = `num_rows`; None and traced values pass.

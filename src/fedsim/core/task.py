@@ -82,7 +82,8 @@ def classification(
     over clients like parameters. `augmentation` changes the inputs of the training loss. The module computes in
     `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32. fedsim's layers take the form
     for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own). An example with several targets (a text) counts as
-    correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module.
+    correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module; the loss raises
+    `ValueError` if the labels are not integers of the shape of the logits without their last axis ([B, 1] is [B]).
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> task = fedsim.classification(nn.Dense(3), np.zeros(5, np.float32))
@@ -91,10 +92,24 @@ def classification(
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:
+        y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
     task = _from_module(module, example, score, augmentation, dtype, backend)
     return task._replace(num_classes=lambda: _num_outputs(module, example, task))
+
+
+def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
+    """The labels `y` in the `shape` of the model's targets; a last axis of length 1 is dropped."""
+    y = y[..., 0] if y.shape == (*shape, 1) else y
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        raise ValueError(f"labels: must be integer classes, got {y.dtype}; use y.astype(int), or fedsim.regression")
+    if y.shape != shape:
+        raise ValueError(
+            f"labels: each must have the shape {shape[1:]} of the model's outputs without their last axis, got "
+            f"{y.shape[1:]}; use y.argmax(axis=1) for one-hot labels"
+        )
+    return y
 
 
 def _num_outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
@@ -130,11 +145,13 @@ def regression(
 ) -> Task:
     """Regression with half the squared error, averaged over an example's targets; `module` returns [B, num_outputs].
 
-    Targets are [B] or [B, T] with T = num_outputs. There are no correct predictions: the accuracy is NaN. Everything
-    else is as in `classification`.
+    Targets are [B] or [B, T] with T = num_outputs. There are no correct predictions: the accuracy is NaN. The loss
+    raises `ValueError` for other targets. Everything else is as in `classification`.
     """
 
     def score(outputs: Array, y: Array) -> tuple[Array, Array]:
+        if outputs.size != y.size:
+            raise ValueError(f"targets: must be as many as the outputs {outputs.shape[1:]}, got {y.shape[1:]}")
         errors = optax.l2_loss(outputs.reshape(y.shape), y.astype(jnp.float32))
         return _over_targets(errors), jnp.full(y.shape[:1], jnp.nan)
 

@@ -34,6 +34,8 @@ def targeted(
 
     def validate(spec: DataSpec) -> None:
         require_classes(spec)
+        if source == target:
+            raise ValueError(f"source and target must differ, got {source}, {target}")
         if max(source, target) >= spec.num_classes:
             raise ValueError(
                 f"source and target must be classes from 0 to {spec.num_classes - 1}, got {source}, {target}"

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedsim.errors import DataError
+from fedsim.errors import DataError, reason
 
 Files: TypeAlias = Mapping[str, Callable[[], bytes]]
 """Functions that read files, by file name."""
@@ -33,7 +33,7 @@ def list_files(source: Path, archives: str, folders: str) -> Files:
         try:
             files |= dict((_list_zip if archive.suffix == ".zip" else _list_tar)(archive))
         except ERRORS as error:
-            raise DataError(f"{archive}: broken: {error}") from None
+            raise DataError(f"{archive}: broken: {reason(error)}") from None
     return files
 
 
@@ -48,7 +48,7 @@ def read_file(source: Path, files: Files, names: Sequence[str], needed: str) -> 
     try:
         return name, DECOMPRESS.get(Path(name).suffix, bytes)(files[name]())
     except ERRORS as error:
-        raise DataError(f"{source}: {name} is broken: {error}") from None
+        raise DataError(f"{source}: {name} is broken: {reason(error)}") from None
 
 
 def unpickle(source: Path, name: str, content: bytes, md5: str) -> dict[bytes, Any]:

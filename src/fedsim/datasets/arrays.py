@@ -16,7 +16,7 @@ from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import number_clients, number_test_clients
 from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200
@@ -47,7 +47,8 @@ def from_arrays(
     """A federated data set of examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M].
 
     Client ids may be any sortable names. `x` is uint8 (models see it in [0, 1]), another integer or float. `y` holds
-    integer classes, or floats to predict. `num_classes` defaults to the largest class plus one, and is 0 for floats.
+    integer classes, or floats to predict. `num_classes` defaults to the largest class plus one, and is 0 for floats. It
+    must be given as 0 for whole numbers to predict, which may be meant as classes.
     `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector". `test_client_ids` [T] are the
     clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...]. Raises `DataError` if the arrays do
     not fit together.
@@ -93,7 +94,7 @@ def _map_folder(folder: Path) -> dict[str, np.ndarray]:
         try:
             values[path.stem] = np.load(path, mmap_mode="r")
         except LOAD_ERRORS as error:
-            raise DataError(f"{path}: not an .npy file: {_reason(error)}") from None
+            raise DataError(f"{path}: not an .npy file: {reason(error)[:MAX_REASON_LENGTH]}") from None
     return values
 
 
@@ -110,11 +111,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with loaded as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise DataError(f"{path}: not an .npz file with arrays: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:MAX_REASON_LENGTH]
+        raise DataError(f"{path}: not an .npz file with arrays: {reason(error)[:MAX_REASON_LENGTH]}") from None
 
 
 def _make_raw(
@@ -148,8 +145,13 @@ def _make_raw(
 
 
 def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
-    """The largest class plus one; 0 if the labels are floats."""
+    """The largest class plus one; 0 if the labels are floats. Raises `DataError` for labels that may be either."""
     parts = [labels for labels in (y, y_test) if labels.size]
+    for labels in filter(_is_one_hot, parts):
+        raise DataError(
+            f"{name}: labels must be class numbers [M], got one-hot labels [M, {labels.shape[1]}]; use "
+            "y.argmax(axis=1), or num_classes = 0 for a regression"
+        )
     is_float = {labels.dtype.kind == "f" for labels in parts}
     if len(is_float) > 1:
         raise DataError(
@@ -157,6 +159,11 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             f"and {y_test.dtype}"
         )
     if is_float == {True}:
+        if all(map(_is_whole, parts)):
+            raise DataError(
+                f"{name}: labels must be integers for classes, or numbers for a regression, got {y.dtype} numbers that "
+                "are all whole; use y.astype(int) for classes, or num_classes = 0 for a regression"
+            )
         return 0
     integers = [labels for labels in parts if labels.dtype.kind in "biu"]
     num_classes = 1 + max((int(labels.max()) for labels in integers), default=0)
@@ -167,3 +174,14 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             "renumber them, or pass num_classes"
         )
     return num_classes
+
+
+def _is_one_hot(labels: np.ndarray) -> bool:
+    """Whether each row of `labels` [M, C] is the indicator of a class."""
+    is_matrix = labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype.kind in "biuf"
+    return is_matrix and bool(np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1))
+
+
+def _is_whole(labels: np.ndarray) -> bool:
+    """Whether all `labels` are whole numbers >= 0, as classes are."""
+    return bool(np.all((labels >= 0) & (labels == np.floor(labels))))

@@ -14,15 +14,16 @@ from fedsim.errors import DataError
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     """`raw` as NumPy arrays, with float32 instead of float64, which copies; nothing else is copied.
 
-    Raises `DataError` if arrays do not fit together, or have wrong shapes, types, labels or values that are not finite,
-    or if `needs_test` and there is no test set.
+    Classes [M, 1], which columns of data frames are, become [M]. Raises `DataError` if arrays do not fit together, or
+    have wrong shapes, types, labels or values that are not finite, or if `needs_test` and there is no test set.
     """
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
     _require(raw, raw.num_classes >= 0, f"num_classes must be >= 0 (0: the targets are numbers), got {raw.num_classes}")
     x, x_test = (_to_float32(np.asarray(a)) for a in (raw.x, raw.x_test))
-    y, y_test = (np.asarray(a) if raw.num_classes else _to_float32(np.asarray(a)) for a in (raw.y, raw.y_test))
+    y, y_test = (np.asarray(a) for a in (raw.y, raw.y_test))
+    y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
     ids, test_ids = (None if a is None else np.asarray(a) for a in (raw.client_ids, raw.test_client_ids))
     raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=ids, test_client_ids=test_ids)
     _check_part(raw, "training", x, y, ids)
@@ -38,6 +39,11 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
 def _to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # values that become infinite are refused later
         return convert(values, np.float32) if values.dtype == np.float64 else values
+
+
+def _squeeze(labels: np.ndarray) -> np.ndarray:
+    """`labels` [M, 1] as [M]; others as they are."""
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
 def _require(raw: RawDataset, condition: object, message: str) -> None:

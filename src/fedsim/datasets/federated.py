@@ -82,6 +82,15 @@ def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
     return [f"{dataset.name}: {percent:.3g} % of the test labels are classes that no client trains on: {shown}"]
 
 
+def unseen_client_notes(dataset: FederatedDataset) -> list[str]:
+    """A remark if test examples belong to clients without training examples, whose ids may be misspelled."""
+    unseen = 0 if dataset.test_clients is None else int(np.sum(dataset.test_clients >= dataset.num_clients))
+    if not unseen:
+        return []
+    of_all = f"{unseen:,} of {len(dataset.y_test):,} test examples belong to clients without training examples"
+    return [f"{dataset.name}: {of_all}; check test_client_ids if that is not meant"]
+
+
 def _class_sizes(labels: Any, num_classes: int) -> np.ndarray:
     """Number of labels of each class."""
     parts = (np.bincount(np.ravel(labels[portion]), minlength=num_classes) for portion in portions(labels))

@@ -24,7 +24,7 @@ from fedsim.core.types import InputKind
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, reason
 
 
 def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
@@ -98,10 +98,10 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
     except msgspec.ValidationError as error:
         raise DataError(f"{path}: not in LEAF's format: {error}") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
-        raise DataError(f"{path}: broken: {error}") from None
+        raise DataError(f"{path}: broken: {reason(error)}") from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        reason = error if isinstance(error, ValueError) else repr(error)
-        raise DataError(f"{path}: not in LEAF's format: {reason}") from None
+        what = error if isinstance(error, ValueError) else repr(error)
+        raise DataError(f"{path}: not in LEAF's format: {what}") from None
 
 
 def _map(path: Path) -> mmap.mmap | bytes:

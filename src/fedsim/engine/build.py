@@ -27,7 +27,7 @@ from fedsim.core.types import Array, FederatedDataset, HParams, Variables
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import make_federated_dataset, unseen_class_notes
+from fedsim.datasets.federated import make_federated_dataset, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import number_test_clients
 from fedsim.engine.layout import Layout
@@ -111,7 +111,8 @@ def dataset(config: Config) -> FederatedDataset:
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, number_test_clients(raw) if is_natural else None)
-    return replace(dataset, root=root, validation=validation, notes=(*notes, *unseen_class_notes(dataset)))
+    notes += [*unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    return replace(dataset, root=root, validation=validation, notes=tuple(notes))
 
 
 def corruption(config: Config) -> Corruption:
@@ -153,7 +154,10 @@ def task(config: Config, dataset: FederatedDataset, backend: str | None = None) 
                 raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
         return for_backend(model, backend)
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model.name: {config.model.name} must return a flax module or a Task, got {type(model)}")
+        raise ConfigError(
+            f"model.name: {config.model.name} must return a flax.linen module or a Task, got {type(model).__name__}; "
+            "convert an nnx module with flax.nnx.bridge.to_linen(Class, arguments)"
+        )
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
     return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
@@ -299,11 +303,25 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
         shapes: Variables = jax.eval_shape(task(config, dataset).init, jax.random.key(0))
     except (TypeError, ValueError, ZeroDivisionError) as error:
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
-        reason = f": {error}" if ":" in config.model.name else ""  # of a plug-in, whose author may need it
+        is_for_users = ":" in config.model.name or str(error).startswith("x: ")  # others are of JAX or flax
+        reason = f": {error}" if is_for_users else ""
         raise ConfigError(
             f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
         ) from None
     return shapes
+
+
+@cached_by_model
+def check_targets(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
+    model, model_task = model_shapes(config, dataset), task(config, dataset)
+    x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
+    try:
+        jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+    except ValueError as error:
+        if ":" in config.model.name:
+            raise
+        raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
 
 
 @cached_by_model

@@ -9,6 +9,7 @@ from fedsim.config.components import limited_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, memory
+from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
 
@@ -19,14 +20,22 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     """
     for config in configs:
         check_corruption(config, dataset)
+    check_settings(configs)
     check_inputs(configs[0], dataset)
     check_model(configs[0], dataset, available)
+    check_plugins(configs, dataset)
     return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
 
 
 def check_corruption(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set."""
+    """Raises `ConfigError` if the cohort or the corruption of the run does not fit the data set or the rounds."""
     check_clients(config, dataset.num_clients)
+    start, num_rounds = config.corruption.start_round, config.server.num_rounds
+    if start > num_rounds:
+        raise ConfigError(
+            f"corruption.start_round: must be at most server.num_rounds = {num_rounds}, got {start}; a run that is "
+            "never corrupted has corruption.fraction = 0"
+        )
     try:
         build.corruption(config).validate(dataset.spec)
     except ValueError as error:
@@ -40,6 +49,15 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
             raise ConfigError(
                 f"{key}: {fraction:g} rounds to 0 of {num_clients} clients; use at least {1 / num_clients:.3g}"
             )
+
+
+def check_settings(configs: Sequence[Config]) -> None:
+    """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
+    for config in {config.settings: config for config in configs}.values():
+        build.build(config, "attack.kind", config.attack.kind)
+        build.build(config, "server.aggregator", config.server.aggregator)
+        for name in config.server.pre_aggregators:
+            build.build(config, "server.pre_aggregators", name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
@@ -60,14 +78,15 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 
 
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
-    """Raises `ConfigError` if the model has fewer outputs than there are classes, or does not fit into memory."""
+    """Raises `ConfigError` if the model does not fit the inputs, the labels, the classes or the memory."""
+    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
+    build.check_targets(config, dataset)
     num_outputs = build.num_outputs(config, dataset)
     if dataset.num_classes and num_outputs is not None and num_outputs < dataset.num_classes:
         raise ConfigError(
             f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
             f"{dataset.name}, got {num_outputs}; its argument spec has the number of classes"
         )
-    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
     if needed > available:
         raise ConfigError(
             f"model.name: {config.model.name} has {build.num_params(config, dataset):,} parameters, "
@@ -91,8 +110,11 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
         values = dict.fromkeys(setting for config in configs for setting in limited_settings(config, key, name))
         for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
+            limited = (num_rows, "" if num_rows == cohort_size else rows)
+            if limit.of == "clients":
+                limited = (dataset.num_clients, f"{dataset.num_clients} clients")
             try:
-                limit.check(field.name, value, num_rows, "" if num_rows == cohort_size else rows)
+                limit.check(field.name, value, *limited)
             except ValueError as error:
                 if limit.is_required:
                     raise ConfigError(str(error)) from None

@@ -12,6 +12,13 @@ from fedsim.errors import ConfigError
 MAX_DEVICES = 8  # each device has a copy of the data
 DEVICE_OPTIONS = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
 LLVM_LEVEL = "xla_backend_optimization_level"
+TPU_SETTINGS = {  # else libtpu looks for TPUs of this machine, and allows one process at a time
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+GOOGLE = "0x1ae0"  # the PCI vendor of TPUs
 VECTORS = re.compile("avx|fma|amx|asimd|sve")  # instructions that XLA chooses by
 
 
@@ -21,6 +28,7 @@ def use_one_per_core() -> None:
     A single device spreads each operation over all cores, and small operations leave all but one core idle. With a
     device for each core, each trains other clients or runs. JAX_NUM_CPU_DEVICES sets another number.
     """
+    _silence_libtpu()
     if DEVICE_OPTIONS[0] in os.environ or DEVICE_OPTIONS[1] in os.environ.get("XLA_FLAGS", ""):
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -28,6 +36,15 @@ def use_one_per_core() -> None:
         jax.config.update("jax_num_cpu_devices", min(cores, MAX_DEVICES))
     except RuntimeError:  # JAX has started
         return
+
+
+def _silence_libtpu() -> None:
+    """Keeps libtpu, which also compiles for TPUs elsewhere, from reporting at length that this machine has none."""
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    if any(vendor.read_text().strip() == GOOGLE for vendor in vendors):
+        return
+    for name, value in TPU_SETTINGS.items():
+        os.environ.setdefault(name, value)
 
 
 def backend() -> str:

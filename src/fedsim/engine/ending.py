@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from fedsim.engine import processes
-from fedsim.errors import FedsimError, ProcessError
+from fedsim.errors import FedsimError, ProcessError, describe_os_error
 
 GRACE_SECONDS = 1.0  # in which the other processes may raise the same error
 SERVICE_SECONDS = 3.0  # in which the other processes end
@@ -112,6 +112,8 @@ def _describe(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, FedsimError):
         return f"error: {error}"
+    if isinstance(error, OSError):
+        return f"error: {describe_os_error(error)}"
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 

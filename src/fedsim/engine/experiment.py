@@ -13,7 +13,7 @@ from fedsim.engine.shared_plan import open_shared
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
-from fedsim.runs.folder import RESUMED, SECONDS, RunFolder
+from fedsim.runs.folder import CHECKSUMS, RESUMED, SECONDS, RunFolder
 from fedsim.runs.parts import Span
 from fedsim.runs.streams import JsonLines
 from fedsim.runs.sweep import run_names
@@ -173,7 +173,7 @@ def _complete(folder: RunFolder) -> None:
         entries = [entry for number in range(len(manifest["plan"])) if (entry := folder.read_finished(number))]
         if len(entries) < len(manifest["plan"]):
             raise RunFolderError(f"{folder.path}: rows have disappeared since they were written; run it again")
-        folder.join_parts(manifest["runs"])
+        checksums = folder.join_parts(manifest["runs"])
         totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
         resumed = {RESUMED: any(entry.get(RESUMED) for entry in entries)}
-        folder.write_manifest(manifest | {"status": "complete"} | totals | resumed)
+        folder.write_manifest(manifest | {"status": "complete", CHECKSUMS: checksums} | totals | resumed)

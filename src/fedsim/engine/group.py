@@ -13,6 +13,7 @@ from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan
+from fedsim.engine.plugin_checks import check_round_weights
 from fedsim.engine.programs import Executables
 from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
@@ -86,7 +87,9 @@ class GroupRun:
                         rounds_left -= segment.num_rounds
                     on_device.append(records)
                 completed += num_rounds
-                self._evaluate(executables, inputs, completed, states, self._own_records(on_device))
+                own_records = self._own_records(on_device)
+                check_round_weights(self._config, own_records, completed)
+                self._evaluate(executables, inputs, completed, states, own_records)
         return states
 
     def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:

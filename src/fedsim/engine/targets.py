@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from fedsim.engine import cache
+from fedsim.engine.devices import TPU_SETTINGS
 from fedsim.errors import ConfigError
 
 GIGA, TERA, GIBIBYTE = 10**9, 10**12, 2**30
@@ -48,12 +49,6 @@ TPU_SHAPES = {  # of a slice, by its number of chips
 MAX_GPUS = 8  # of a node
 CHIPS_PER_HOST = 4  # of a TPU slice; a slice of up to 8 chips of v5e or v6e may have a single host
 SINGLE_HOST_CHIPS = {"v5e": 8, "v5p": 4, "v6e": 8}
-TPU_SETTINGS = {  # else libtpu looks for TPUs of this machine, and allows one process at a time
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-    "TPU_SKIP_MDS_QUERY": "1",
-    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "TPU_WORKER_HOSTNAMES": "localhost",
-}
 
 # What XLA's GPU compiler has to know (stream_executor.GpuTargetConfigProto).
 GPU_CONFIG = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedsim.report.choose import selection_notes
-from fedsim.report.metric import BACKDOOR, Metric, metrics_by_data, with_backdoor
+from fedsim.report.metric import BACKDOOR, LOSS, Metric, metrics_by_data, with_backdoor
 from fedsim.report.names import data_name, scenario_name, scenario_parts
 from fedsim.report.results import Results, Setting, data_sets, scenarios
 from fedsim.report.rows import ordered_rows, row_names
@@ -40,9 +40,10 @@ def _data_set_table(results: Results, data: str, metric: Metric, settings: Seque
     shown = [setting for setting in settings if setting.data == data]
     over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
+    kind = "regression; " if metric == LOSS else ""
     table = tabulate(
         f"{metric.label} {final_text(shown)}",
-        f"{over if has_spread else 'one split, one seed'}; best in bold",
+        f"{kind}{over if has_spread else 'one split, one seed'}; best in bold",
         [TableEntry(names[setting], setting, final_number(setting, metric)) for setting in shown],
     )
     repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]

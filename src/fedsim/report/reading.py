@@ -51,6 +51,8 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
                 new[run] = len(runs)
                 runs.append(config)
                 sources.append((position, run))
+        if is_complete:
+            folder.check_table("info")  # which no report reads
         rounds.append(_renumber(table, new))
         clients.append(_renumber(read_rows("clients").select(CLIENTS.names), new))
     table = pa.concat_tables(rounds)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedsim.datasets.cache import LOAD_ERRORS
-from fedsim.errors import RunFolderError
+from fedsim.errors import RunFolderError, describe_os_error, reason
+
+PORTION_BYTES = 2**24
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -25,14 +28,32 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         write(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise RunFolderError(f"{path}: cannot be written: {reason(error)}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Writes a table as parquet."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+    """Writes a table as parquet, with a checksum of each page."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, write_page_checksum=True))
+
+
+def checksum(path: Path) -> int:
+    """The CRC-32 of a file. Raises `RunFolderError` if it cannot be read."""
+    value = 0
+    try:
+        with path.open("rb") as file:
+            while portion := file.read(PORTION_BYTES):
+                value = zlib.crc32(portion, value)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as error:
+        raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
+    return value
+
+
+def _missing(path: Path) -> RunFolderError:
+    return RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again")
 
 
 def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool = False) -> pa.Table:
@@ -41,7 +62,7 @@ def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool =
     Raises `RunFolderError`, with the `remedy`, if it is broken.
     """
     try:
-        with pq.ParquetFile(path) as file:  # `pq.read_table` imports pandas
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:  # `pq.read_table` imports pandas
             table = file.read()
         for field in [field for field in schema if field.name not in table.column_names]:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -49,9 +70,9 @@ def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool =
         schema = pa.schema([*schema, *extra])
         return table.select(schema.names).cast(schema)
     except FileNotFoundError:
-        raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
+        raise _missing(path) from None
     except (OSError, pa.ArrowException) as error:
-        raise RunFolderError(f"{path}: broken: {str(error).splitlines()[0]}; {remedy}") from None
+        raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -70,4 +91,4 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
         with np.load(path) as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise RunFolderError(f"{path}: cannot be read: {str(error).partition(chr(10))[0]}; {remedy}") from None
+        raise RunFolderError(f"{path}: cannot be read: {reason(error)}; {remedy}") from None

@@ -32,7 +32,7 @@ import pyarrow as pa
 from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import has_checkpoint
-from fedsim.runs.files import read_arrays, read_table, write_arrays, write_atomically, write_table
+from fedsim.runs.files import checksum, read_arrays, read_table, write_arrays, write_atomically, write_table
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
 from fedsim.runs.parts import Parts
@@ -40,7 +40,9 @@ from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
 SECONDS = ("seconds_compiling", "seconds_running")  # of a group, and their sums in the manifest
+CHECKSUMS = "checksums"  # in the manifest: the CRC-32 of each joined table
 RESUMED = "resumed"  # in the manifest: its seconds lack those before a checkpoint from which a group resumed
+REMEDY = "delete it and run its config.toml again"  # where a joined table is broken
 
 
 class RunFolder:
@@ -144,10 +146,18 @@ class RunFolder:
         """The rows of a group."""
         return Parts(self.path / "parts" / f"{group:05}")
 
-    def join_parts(self, runs: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Joins the parts into one table of each kind, ordered by run, round and client, with the swept keys."""
+    def join_parts(self, runs: Sequence[Mapping[str, Any]] = ()) -> dict[str, int]:
+        """Joins the parts into one table of each kind, ordered by run, round and client, with the swept keys.
+
+        Returns their checksums, which the manifest of a complete folder has as `CHECKSUMS`.
+        """
         for kind in SCHEMAS:
-            write_table(self.path / f"{kind}.parquet", append_swept_columns(self.read_parts(kind), runs))
+            write_table(self._table(kind), append_swept_columns(self.read_parts(kind), runs))
+        return {kind: checksum(self._table(kind)) for kind in SCHEMAS}
+
+    def _table(self, kind: str) -> Path:
+        """The file of a joined table."""
+        return self.path / f"{kind}.parquet"
 
     def read_parts(self, kind: str) -> pa.Table:
         """The rows of "rounds", "clients" or "info" in parts, ordered."""
@@ -158,12 +168,19 @@ class RunFolder:
 
     def has_joined_tables(self) -> bool:
         """Whether the joined tables exist."""
-        return all((self.path / f"{kind}.parquet").exists() for kind in SCHEMAS)
+        return all(self._table(kind).exists() for kind in SCHEMAS)
 
     def read(self, kind: str) -> pa.Table:
         """The joined rows of "rounds", "clients" or "info". Raises `RunFolderError` if they are missing or broken."""
-        remedy = "delete it and run its config.toml again"
-        return read_table(self.path / f"{kind}.parquet", SCHEMAS[kind], remedy, extra_columns=True)
+        self.check_table(kind)
+        return read_table(self._table(kind), SCHEMAS[kind], REMEDY, extra_columns=True)
+
+    def check_table(self, kind: str) -> None:
+        """Raises `RunFolderError` if a joined table has changed since the folder became complete."""
+        manifest, path = self.read_manifest(), self._table(kind)
+        expected = manifest.get(CHECKSUMS, {}).get(kind) if manifest["status"] == "complete" else None
+        if expected is not None and checksum(path) != expected:
+            raise RunFolderError(f"{path}: broken: its bytes have changed since it was written; {REMEDY}")
 
     # Models, data, texts and figures
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedsim.errors import RunFolderError
+from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs.sweep import split_common
 
 MANIFEST = "manifest.json"
@@ -27,7 +27,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunFolderError(f"{folder}: must be a run folder, got a file") from None
     except FileNotFoundError:
         raise RunFolderError(f"{folder}: must be a run folder, but has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
+    except ValueError as error:
         raise RunFolderError(f"{path}: broken: {error}") from None
     if not isinstance(manifest, dict) or not manifest.keys() >= KEYS or not manifest["runs"]:
         raise RunFolderError(f"{path}: broken: not a manifest of fedsim")

@@ -1,5 +1,6 @@
 """Observers that send each run's curves to an experiment tracker: Weights & Biases, MLflow."""
 
+import importlib.util
 import os
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import TRACKED, TensorBoard, json_rows
 
 PROJECT = "fedsim"
+DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow, but not of mlflow-skinny
 
 
 class TrackerRun(NamedTuple):
@@ -79,6 +81,7 @@ def wandb(folder: Path) -> Tracker:
 def mlflow(folder: Path) -> Tracker:
     """MLflow with its environment variables: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME (default: fedsim).
 
+    MLflow's default store is a database, which mlflow-skinny cannot open; then the default is the folder mlruns.
     Raises `ConfigError` if mlflow is not installed, or its tracking store cannot be reached.
     """
     try:
@@ -88,7 +91,7 @@ def mlflow(folder: Path) -> Tracker:
         raise ConfigError("--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'") from None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:
-        client = MlflowClient()
+        client = MlflowClient(tracking_uri=_default_store())
         existing = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if existing is None else existing.experiment_id
     except Exception as error:  # whatever the tracking store raises
@@ -111,6 +114,14 @@ def mlflow(folder: Path) -> Tracker:
         return TrackerRun(add, lambda: client.set_terminated(identity))
 
     return Tracker(folder, open_run)
+
+
+def _default_store() -> str | None:
+    """MLflow's store where it would choose one that needs packages that are missing; None leaves the choice to it."""
+    if "MLFLOW_TRACKING_URI" in os.environ or all(map(importlib.util.find_spec, DATABASE_MODULES)):
+        return None
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    return Path("mlruns").absolute().as_uri()
 
 
 TRACKERS = {"wandb": wandb, "mlflow": mlflow}

@@ -1,0 +1,148 @@
+"""What plug-ins promise and nothing else would notice: rules' weights that sum to 1, fields that corruptions change.
+
+Planning tries both out on small synthetic or real data. The weights of every round are checked, too.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.config.components import traced_settings
+from fedsim.config.schema import Config
+from fedsim.core.contracts import RootEvaluator
+from fedsim.core.trees import squared_norms
+from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
+from fedsim.engine import build, memory
+from fedsim.engine.program_key import Component, server_component
+from fedsim.errors import ConfigError
+
+MAX_BYTES = 2**27  # of a synthetic cohort's updates; the weights of larger models are checked in their rounds only
+NUM_INVALID = 2  # clients of a synthetic cohort that do not answer
+TOLERANCE = 1e-3  # of sums of weights
+MAX_CLIENTS, MAX_EXAMPLES = 8, 16  # on which a corruption is tried out, and at most so many examples of each
+
+
+def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if a rule, a pre-aggregator or a corruption of a group's runs breaks its contract."""
+    for config in {config.corruption.kind: config for config in configs}.values():
+        if ":" in config.corruption.kind:
+            _check_changed_fields(config, dataset, build.corruption_factory(config))
+    config = configs[0]
+    if not _plugins(config):
+        return
+    if config.server.cohort_size * memory.tree_bytes(build.model_shapes(config, dataset)) > MAX_BYTES:
+        return
+    server = server_component(config)
+    compute_weights = _weights_function(config, dataset, server, config.server.cohort_size, config.client.loss_at)
+    keys = [key for key, value in server.settings if value == "data"]
+    values_of = lambda traced: tuple(traced[key] for key in keys)
+    for values in dict.fromkeys(values_of(traced_settings(config)) for config in configs):
+        weights, valid = compute_weights(HParams(settings=dict(zip(keys, values, strict=True))))
+        _require_weights(config, np.asarray(weights), np.asarray(valid), "with synthetic updates")
+
+
+def check_round_weights(config: Config, record: RoundRecord, completed: int) -> None:
+    """Raises `ConfigError` if a plug-in's weights break the contract in a round of `record` [S, rounds, ...].
+
+    `completed` rounds were completed after the last of them. Weights that are not finite pass: such runs have diverged.
+    """
+    if not _plugins(config):
+        return
+    num_rounds = record.weights.shape[1]
+    for position in range(num_rounds):
+        weights, valid = (np.asarray(a)[:, position] for a in (record.weights, record.valid))
+        is_finite = np.isfinite(weights).all(axis=1)
+        _require_weights(
+            config, weights[is_finite], valid[is_finite], f"in round {completed - num_rounds + 1 + position}"
+        )
+
+
+def _plugins(config: Config) -> list[str]:
+    """The plug-ins among the run's rule and pre-aggregators."""
+    return [name for name in (*config.server.pre_aggregators, config.server.aggregator) if ":" in name]
+
+
+def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, when: str) -> None:
+    """Raises `ConfigError` if `weights` [S, K] are no weights of the clients that are `valid` [S, K]."""
+    totals = weights.sum(axis=1, dtype=np.float64)
+    wrong_totals = totals[(np.abs(totals - 1) > TOLERANCE) & (np.abs(totals) > TOLERANCE)]
+    of_invalid = weights[~valid & (weights != 0)] if not config.server.pre_aggregators else weights[:0]
+    for wrong, condition in (
+        (weights[~np.isfinite(weights)], "be finite"),
+        (weights[weights < -TOLERANCE], "not be negative"),
+        (wrong_totals, "sum to 1, or to 0 to skip the round"),
+        (of_invalid, "be 0 for clients that are not valid"),
+    ):
+        if wrong.size:
+            raise ConfigError(
+                f"server.aggregator: weights of {', '.join(_plugins(config))} must {condition}, got {wrong[0]:.6g} "
+                f"{when}; fedsim.testing.check_aggregator checks a rule"
+            )
+
+
+@build.cached_by_model
+def _weights_function(
+    config: Config, dataset: FederatedDataset, server: Component, cohort_size: int, loss_at: str
+) -> Callable[[HParams], tuple[Array, Array]]:
+    """A compiled function of the server's traced settings: the weights [2, K] of two cohorts, and who is valid [2, K].
+
+    All clients of the first cohort answer, and not all of the second.
+    """
+    del server, cohort_size, loss_at  # what it depends on besides the model, for the cache
+    make_server, shapes = build.server(config), build.model_shapes(config, dataset)
+    num_examples = np.asarray(dataset.train.num_examples)
+    size, num_clients = config.server.cohort_size, len(num_examples)
+    all_valid = jnp.arange(size) >= 0
+    valid = jnp.stack([all_valid, all_valid & (jnp.arange(size) >= min(NUM_INVALID, size - 1))])
+
+    @jax.jit
+    def compute_weights(hparams: HParams, num_examples: Array) -> Array:
+        server, keys = make_server(hparams), jax.random.split(jax.random.key(0), 3)
+        variables = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
+        losses = jnp.exp(jax.random.normal(keys[0], (num_clients,)))
+        state = server.init(variables, num_examples, losses)
+        draw = lambda a: jax.random.normal(keys[1], (size, *a.shape)).astype(a.dtype)
+        updates = jax.tree.map(draw, shapes)
+
+        def weights_of(valid: Array) -> Array:
+            zero_invalid = lambda u: jnp.where(valid.reshape(size, *(1,) * (u.ndim - 1)), u, 0)
+            reported = jnp.where(valid & (config.client.loss_at == "broadcast"), losses[:size], jnp.nan)
+            ids = jnp.arange(size, dtype=jnp.int32)
+            report = CohortReport(ids, num_examples[:size], reported, jax.tree.map(zero_invalid, updates), valid)
+            evaluator = RootEvaluator(
+                lambda updates: squared_norms(jax.tree.map(lambda u: u - 1, updates)),
+                lambda: jax.tree.map(lambda a: jnp.full(a.shape, 0.25, a.dtype), shapes),
+            )
+            aggregate, _ = server.aggregate(report, state, (keys[1], keys[2]), lambda: evaluator)
+            return aggregate.weights
+
+        return jax.lax.map(weights_of, valid)
+
+    return lambda hparams: (compute_weights(hparams, num_examples), valid)
+
+
+@build.cached_by_model
+def _check_changed_fields(config: Config, dataset: FederatedDataset, factory: Hashable) -> None:
+    """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
+    del factory  # of the corruption, for the cache
+    corruption, data = build.corruption(config), _few_clients(dataset.train)
+    is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
+    after = jax.jit(corruption.apply, static_argnums=3)(jax.random.key(0), data, is_corrupted, dataset.spec)
+    for name in sorted({*ClientData._fields} - {*corruption.changed_fields, "corrupted"}):
+        if not np.array_equal(getattr(after, name), getattr(data, name)):
+            fields = ", ".join(f'"{field}"' for field in sorted({*corruption.changed_fields, name}))
+            raise ConfigError(
+                f"corruption.kind: {config.corruption.kind} must not change {name}, which is not among its "
+                f"changed_fields; use changed_fields = frozenset({{{fields}}})"
+            )
+
+
+def _few_clients(data: ClientData) -> ClientData:
+    """The first clients of `data` with their first examples."""
+    sizes = np.minimum(np.asarray(data.num_examples)[:MAX_CLIENTS], MAX_EXAMPLES)
+    offsets = np.asarray(data.offsets)[:MAX_CLIENTS]
+    positions = np.concatenate([np.arange(start, start + size) for start, size in zip(offsets, sizes, strict=True)])
+    few = (np.asarray(data.x)[positions], np.asarray(data.y)[positions], np.cumsum(sizes, dtype=np.int32) - sizes)
+    return ClientData(*map(jnp.asarray, (*few, sizes, np.zeros(len(sizes), bool))))

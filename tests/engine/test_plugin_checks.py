@@ -1,0 +1,138 @@
+"""Plug-ins whose weights are no weights, or whose corruption changes more than it says, are refused."""
+
+import pytest
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, run_plan
+from fedsim.errors import ConfigError
+from fedsim.runs.folder import RunFolder
+
+PLUGIN = """
+from typing import Annotated
+
+import jax.numpy as jnp
+from fedsim import Corruption
+from fedsim.aggregators import from_weights
+from fedsim.core.settings import Traced
+
+
+def mean(report):
+    return report.valid / jnp.maximum(jnp.sum(report.valid), 1)
+
+
+def scaled(*, total: Annotated[float, Traced(gt=0), "sum of the weights"] = 1.0):
+    return from_weights(lambda state, report, key: (total * mean(report), state))
+
+
+def negative():
+    return from_weights(lambda state, report, key: (mean(report).at[0].set(-0.5).at[1].add(0.5 + 1 / 4), state))
+
+
+def everyone():
+    return from_weights(lambda state, report, key: (jnp.full(4, 0.25), state))
+
+
+def undefined():
+    return from_weights(lambda state, report, key: (mean(report) * jnp.nan, state))
+
+
+def fading():
+    weights = lambda state, report, key: (mean(report) * jnp.where(state < 3, 1.0, 0.5), state + 1)
+    return from_weights(weights, init=lambda variables, num_examples, losses: jnp.int32(0))
+
+
+def skipping():
+    return from_weights(lambda state, report, key: (jnp.zeros(4), state))
+
+
+def halving():
+    def pre_aggregate(report, key):
+        return report._replace(mixing=0.5 * jnp.eye(4))
+    return pre_aggregate
+
+
+def undeclared():
+    def apply(key, data, corrupted, spec):
+        return data._replace(x=255 - data.x, y=jnp.where(corrupted[0], 9 - data.y, data.y))
+    return Corruption(apply, frozenset({"x"}))
+
+
+def undeclared_sizes():
+    def apply(key, data, corrupted, spec):
+        return data._replace(num_examples=jnp.where(corrupted, 1, data.num_examples))
+    return Corruption(apply)
+"""
+SMALL = """
+[data]
+num_clients = 6
+[mlp]
+hidden_sizes = [4]
+[server]
+cohort_size = 4
+num_rounds = 5
+eval_every = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def plugin(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+
+
+def plan(**changes):
+    return make_plan(parse(SMALL, {key.replace("__", "."): value for key, value in changes.items()}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("negative", r"must not be negative, got -0\.5 "),
+        ("everyone", r"must be 0 for clients that are not valid, got 0\.25 "),
+        ("undefined", r"must be finite, got nan "),
+    ],
+)
+def test_weights_are_checked_when_planning(rule, message):
+    with pytest.raises(
+        ConfigError, match=rf"^server\.aggregator: weights of plugin\.py:{rule} {message}with synthetic"
+    ):
+        plan(server__aggregator=f"plugin.py:{rule}")
+
+
+def test_every_value_of_a_sweep_is_checked():
+    sweep = lambda *totals: plan(server__aggregator="plugin.py:scaled", scaled__total=fedsim.sweep(totals))
+    assert len(sweep(1.0, 1.0001).runs) == 2
+    with pytest.raises(ConfigError, match=r"must sum to 1, or to 0 to skip the round, got 2 with synthetic"):
+        sweep(1.0, 2.0, 1.0001)
+
+
+def test_a_pre_aggregator_that_loses_weight():
+    with pytest.raises(ConfigError, match=r"weights of plugin\.py:halving must sum to 1.*, got 0\.5 with synthetic"):
+        plan(server__aggregator="median", server__pre_aggregators=["plugin.py:halving"])
+
+
+def test_rounds_may_be_skipped(tmp_path):
+    folder = run_plan(plan(server__aggregator="plugin.py:skipping"), tmp_path / "run")
+    assert folder.read_manifest()["status"] == "complete"
+
+
+def test_weights_are_checked_in_every_round(tmp_path):
+    changes = {"server__aggregator": "plugin.py:fading", "server__eval_every": 2, "server__num_rounds": 6}
+    with pytest.raises(ConfigError, match=r"must sum to 1.*, got 0\.5 in round 4; fedsim\.testing"):
+        run_plan(plan(**changes), tmp_path / "run")
+    rounds = RunFolder(tmp_path / "run").read_parts("rounds")
+    assert rounds["round"].to_pylist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "declared"),
+    [("undeclared", "y", '"x", "y"'), ("undeclared_sizes", "num_examples", '"num_examples"')],
+)
+def test_a_corruption_that_changes_what_it_does_not_declare(kind, field, declared):
+    with pytest.raises(ConfigError) as caught:
+        plan(corruption__kind=f"plugin.py:{kind}", corruption__fraction=0.5)
+    assert str(caught.value) == (
+        f"corruption.kind: plugin.py:{kind} must not change {field}, which is not among its changed_fields; use "
+        f"changed_fields = frozenset({{{declared}}})"
+    )
