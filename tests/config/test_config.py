@@ -422,7 +422,7 @@ def valid_values(key):
     if isinstance(default, int):
         return st.integers(1, 9)
     if isinstance(default, float):
-        return st.floats(0.01, 0.9)
+        return st.floats(1.1, 3) if key == "fang.range_factor" else st.floats(0.01, 0.9)
     return st.just(default)
 
 

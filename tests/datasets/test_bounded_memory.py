@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -117,7 +118,7 @@ def test_data_that_do_not_fit_are_refused_before_they_are_placed(tmp_path):
 def test_data_on_a_device():
     dataset = make_dataset()
     needed = memory.data_bytes(dataset, "gpu")
-    assert needed == sum(np.asarray(a).nbytes for a in (*dataset.train, dataset.x_test, dataset.y_test))
+    assert needed == sum(np.asarray(a).nbytes for a in jax.tree.leaves((dataset.train, dataset.x_test, dataset.y_test)))
     memory.check_data(dataset, needed, "gpu")
     with pytest.raises(
         ConfigError, match=r"^data\.name: .* must fit on a device, .*; use data.placement .* or free memory$"
@@ -191,7 +192,7 @@ def test_a_spool_is_the_concatenation_of_its_parts():
 def test_the_digest_is_that_of_whole_arrays():
     dataset = make_dataset()
     digest = hashlib.blake2b(digest_size=8)
-    for array in map(np.ascontiguousarray, (*dataset.train, dataset.x_test, dataset.y_test)):
+    for array in map(np.ascontiguousarray, jax.tree.leaves((dataset.train, dataset.x_test, dataset.y_test))):
         digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
     assert dataset_digest(dataset) == digest.hexdigest()
 

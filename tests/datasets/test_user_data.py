@@ -114,7 +114,7 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
     np.savez(path, **with_labels(parts, lambda y: y.astype(float)), num_classes=0)
     data = ("--data.name", "arrays", "--arrays.path", str(path))
     run(tmp_path, *data)
-    assert "regression; one seed" in capsys.readouterr().out
+    assert "regression; one split, one seed" in capsys.readouterr().out
     assert main(["run", str(tmp_path / "config.toml"), *data, *RUN, "--dry-run"]) == 0
     assert "mine: regression, since its labels are numbers" in capsys.readouterr().out
 
