@@ -73,7 +73,7 @@ def test_no_percentiles_without_test_clients(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y_test": None}, r"mine\.npz: .* got no y_test"),
+        ({"y_test": None}, r"mine: .* got no y_test"),
         ({"test_client_ids": np.zeros(3, "U1")}, "20 test examples but 3 client ids"),
         ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
         ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),

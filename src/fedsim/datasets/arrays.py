@@ -157,7 +157,9 @@ def _make_raw(
 ) -> RawDataset:
     """The data set of these arrays, with clients numbered in the order of their names."""
     if (x_test is None) != (y_test is None):
-        raise DataError(f"{name}: must have both x_test and y_test, or neither, got no {'x' if x_test is None else 'y'}_test")
+        raise DataError(
+            f"{name}: must have both x_test and y_test, or neither, got no {'x' if x_test is None else 'y'}_test"
+        )
     if x_test is None and test_client_ids is not None:
         raise DataError(f"{name}: test_client_ids must be left out without x_test and y_test")
     x, y = np.asarray(x), np.asarray(y)

@@ -32,8 +32,8 @@ def encode(
 
     Texts, truth values and whole numbers in the column `label` are classes, numbered in sorted order; other numbers are
     to be predicted. The column `client`, if any, names the client of each row; the columns `drop` are left out. With
-    `standardize`, columns of numbers have mean 0 and standard deviation 1 over all rows. Raises `DataError`, with the column, if one
-    is missing or cannot be used.
+    `standardize`, columns of numbers have mean 0 and standard deviation 1 over all rows. Raises `DataError`, with
+    the column, if one is missing or cannot be used.
     """
     y, classes, client_ids, client_names = targets(name, table, label, client)
     for column in drop:
@@ -66,7 +66,9 @@ def require_column(name: str, table: "pa.Table", key: str, column: str) -> None:
     """Raises `DataError` unless `table` has exactly one such column; `key` is what the user set."""
     number = table.column_names.count(column)
     if number != 1:
-        remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {', '.join(table.column_names)}"
+        remedy = (
+            did_you_mean(nearest(column, table.column_names)) or f"; the columns are {', '.join(table.column_names)}"
+        )
         raise DataError(f"{name}: {key} must name one column, got {column!r}, which {number} columns have{remedy}")
 
 
@@ -82,7 +84,7 @@ def _problem(column: "pa.ChunkedArray") -> str:
     column = _plain(column)
     if column.null_count:
         return f"has no value in {column.null_count} of {len(column)} rows"
-    if _is_text(column):
+    if is_text(column):
         number = pc.count_distinct(column).as_py()
         return f"is text with {number} different values, more than {MAX_CATEGORIES}" * (number > MAX_CATEGORIES)
     if not _is_number(column):
@@ -95,7 +97,7 @@ def _features(column: "pa.ChunkedArray", standardize: bool) -> np.ndarray:
     import pyarrow.types as kinds
 
     column = _plain(column)
-    if _is_text(column):
+    if is_text(column):
         values, numbers = _enumerate(column)
         return (numbers[:, None] == np.arange(len(values))).astype(np.float32)
     x = _numbers(column)
@@ -108,9 +110,9 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
     """Labels [M], and the names of the classes, or None if they are numbers to be predicted."""
     column = _plain(column)
     _require_values(name, column, "label", label)
-    if not (_is_text(column) or _is_number(column)):
+    if not (is_text(column) or _is_number(column)):
         raise DataError(f"{name}: label {label} must be text or numbers, got type {column.type}")
-    if not _is_text(column):
+    if not is_text(column):
         numbers = _numbers(column)
         if not np.all(np.mod(numbers, 1) == 0):  # NaN and infinity are refused later
             return numbers.astype(np.float32), None
@@ -127,7 +129,7 @@ def clients(name: str, column: "pa.ChunkedArray", client: str) -> tuple[np.ndarr
     """The names [C] of the clients, and the client [M] of each row."""
     column = _plain(column)
     _require_values(name, column, "client", client)
-    if not (_is_text(column) or _is_number(column)):
+    if not (is_text(column) or _is_number(column)):
         raise DataError(f"{name}: client {client} must be text or integers, got type {column.type}")
     values, numbers = _enumerate(column)
     return values.astype(str), numbers
@@ -148,10 +150,12 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     return column.cast(pa.float64()) if kinds.is_decimal(column.type) else column
 
 
-def _is_text(column: "pa.ChunkedArray") -> bool:
+def is_text(column: "pa.ChunkedArray") -> bool:
+    """Whether the column, or what its dictionary refers to, is text."""
     import pyarrow.types as kinds
 
-    return kinds.is_string(column.type) or kinds.is_large_string(column.type) or kinds.is_string_view(column.type)
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
 
 
 def _is_number(column: "pa.ChunkedArray") -> bool:

@@ -58,7 +58,11 @@ def huggingface(
     images = _image_columns(splits[TRAIN], drop)
     if len(images) > 1:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
-    raw = _read_images(name, splits, images[0], label, client) if images else _read_table(name, splits, label, client, drop)
+    raw = (
+        _read_images(name, splits, images[0], label, client)
+        if images
+        else _read_table(name, splits, label, client, drop)
+    )
     return _split(_with_class_names(raw, splits, label), len(splits[TRAIN]))
 
 
@@ -67,7 +71,9 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     try:
         import datasets
     except ImportError as error:
-        raise DataError(f"huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})") from None
+        raise DataError(
+            f"huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})"
+        ) from None
     folder = Path(path).expanduser()
     datasets.disable_progress_bars()
     try:
@@ -95,9 +101,7 @@ def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
     return [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image) and name not in drop]
 
 
-def _read_table(
-    name: str, splits: Mapping[str, Any], label: str, client: str, drop: Sequence[str]
-) -> RawDataset:
+def _read_table(name: str, splits: Mapping[str, Any], label: str, client: str, drop: Sequence[str]) -> RawDataset:
     return columns.encode(name, _table(splits), label, client, drop)
 
 

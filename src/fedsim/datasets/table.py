@@ -23,7 +23,9 @@ def table(
     label: Annotated[str, "column of the labels: texts or whole numbers are classes, others are predicted"] = "",
     client: Annotated[str, "column that names the client of each row; default: none"] = "",
     drop: Annotated[tuple[str, ...], "columns to leave out; all others are features"] = (),
-    standardize: Annotated[bool, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"] = True,
+    standardize: Annotated[
+        bool, "shift and scale columns of numbers to mean 0 and standard deviation 1 over all rows"
+    ] = True,
 ) -> RawDataset:
     """The rows of the file at `path`, see `columns.encode`. Raises `ConfigError` if `path` or `label` is empty."""
     del seed

@@ -55,7 +55,9 @@ def _tokens(file: str) -> tuple[Encode, int, None]:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise DataError(f"tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})") from None
+        raise DataError(
+            f"tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
+        ) from None
     try:
         tokenizer = Tokenizer.from_file(str(Path(file).expanduser()))
     except Exception as error:  # the library raises no other type
