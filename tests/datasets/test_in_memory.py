@@ -5,6 +5,7 @@ import pytest
 
 import fedsim
 from fedsim.cli.main import main
+from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError, RunFolderError
 from tests.conftest import check_equal
 
@@ -101,14 +102,16 @@ def test_a_partition_divides_the_examples_anew(dataset):
         (dataset, {"data__partition": "dirichlet", "data__num_clients": 4}, 4),
         (fedsim.from_arrays(X, Y), {"data__num_clients": 8}, 8),
     ):
-        plan = fedsim.engine.make_plan(fedsim.load(TABLES, data=data, **overrides))
+        plan = make_plan(fedsim.load(TABLES, data=data, **overrides))
         (planned,) = plan.datasets.values()
         assert planned.num_clients == num_clients
         assert rows_of(planned.train.x) == rows_of(data.train.x)
 
 
 def test_data_win_over_the_configuration(dataset, tmp_path):
-    (tmp_path / "digits.toml").write_text('data = {name = "digits", partition = "dirichlet"}\nsweep = [{seed = [0, 1]}]')
+    (tmp_path / "digits.toml").write_text(
+        'data = {name = "digits", partition = "dirichlet"}\nsweep = [{seed = [0, 1]}]'
+    )
     (run, _) = fedsim.load(tmp_path / "digits.toml", data=dataset).runs()
     assert (run.data.name, run.data.partition) == ("arrays", "natural")
     with pytest.raises(ConfigError, match=r"data\.name: must be left out with a data set in memory, got 'digits'"):
@@ -120,11 +123,11 @@ def test_data_win_over_the_configuration(dataset, tmp_path):
 def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):
     np.savez(tmp_path / "mine.npz", x=X, y=Y)
     tables = TABLES | {"data": {"name": "arrays", "num_clients": 4}, "arrays": {"path": str(tmp_path / "mine.npz")}}
-    plan = fedsim.engine.make_plan(fedsim.load(tables, data__test_fraction=0.5))
+    plan = make_plan(fedsim.load(tables, data__test_fraction=0.5))
     (planned,) = plan.datasets.values()
     assert (len(planned.train.y), len(planned.y_test)) == (100, 100)
     assert rows_of(planned.train.x) | rows_of(planned.x_test) == rows_of(X)
-    plan = fedsim.engine.make_plan(fedsim.load(tables))
+    plan = make_plan(fedsim.load(tables))
     assert "so 20 % of the examples become test examples" in plan.notes[0]
     with pytest.raises(DataError, match=r"data\.test_fraction: must be left out for digits"):
-        fedsim.engine.make_plan(fedsim.load(TABLES, data__test_fraction=0.5))
+        make_plan(fedsim.load(TABLES, data__test_fraction=0.5))

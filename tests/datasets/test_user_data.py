@@ -1,6 +1,7 @@
 """User data in runs from the command line, and percentiles of the accuracy over clients."""
 
 import csv
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,6 +9,7 @@ import pytest
 
 from fedsim.cli.main import main
 from fedsim.datasets import arrays
+from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset, write_leaf
 
@@ -142,3 +144,9 @@ def test_a_plug_in_data_set_and_partition(tmp_path):
     assert dataset.train.x.dtype == dataset.train.y.dtype == np.float32
     np.testing.assert_allclose(dataset.train.y, 3 * dataset.train.x[:, 0], rtol=1e-6)
     assert dataset.train.y[:20].max() < dataset.train.y[20:].min()
+
+
+def test_hugging_face_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim\[huggingface\]'"):
+        huggingface(0, path="mine", label="y")

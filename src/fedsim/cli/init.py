@@ -128,7 +128,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
 
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
-    """The settings of the table, without the columns that cannot be used, and its examples; says what becomes of each."""
+    """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
     from fedsim.datasets import columns, table
 
     path = Path(data).expanduser()

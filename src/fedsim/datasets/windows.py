@@ -29,17 +29,20 @@ def make(
     """
     encode, size, names = _tokens(tokenizer) if tokenizer else _characters([*train.values(), *test.values()])
     dtype = np.min_scalar_type(-size)  # signed, since uint8 means pixels
-
-    def examples(texts: Mapping[str, str]) -> Iterator[ClientExamples]:
-        for client, text in texts.items():
-            ids = encode(text).astype(dtype)
-            if len(ids) > window:
-                parts = np.lib.stride_tricks.sliding_window_view(ids, window + 1)
-                yield client, parts[:, :-1], parts[:, -1]
-
-    raw = concatenate_clients(name, examples(train), examples(test), inputs="text", num_classes=size)
-    raw = replace(raw, label_names=names)
+    parts = [{client: encode(text).astype(dtype) for client, text in texts.items()} for texts in (train, test)]
+    if not any(len(ids) > window for ids in parts[0].values()):
+        raise DataError(f"{name}: some client's texts must be longer than a window of {window}; choose a shorter one")
+    examples = (_cut(part, window) for part in parts)
+    raw = replace(concatenate_clients(name, *examples, inputs="text", num_classes=size), label_names=names)
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
+
+
+def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExamples]:
+    """The examples of each client that has a text [T] with T > `window`."""
+    for client, ids in texts.items():
+        if len(ids) > window:
+            windows = np.lib.stride_tricks.sliding_window_view(ids, window + 1)
+            yield client, windows[:, :-1], windows[:, -1]
 
 
 def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
