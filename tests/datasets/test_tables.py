@@ -78,10 +78,10 @@ def test_labels_are_classes_or_numbers(labels, classes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": [f"p{i}" for i in range(M)]}, "column name is text with 120 different values, more than 20"),
-        ({"age": [None, *range(M - 1)]}, "column age has no value in 1 of 120 rows"),
-        ({"age": [np.inf, *range(M - 1)]}, "column age has NaN or infinity"),
-        ({"day": [datetime.date(2024, 1, 1)] * M}, r"column day is of type date32.*, neither numbers nor text"),
+        ({"name": [f"p{i}" for i in range(M)]}, "column 'name' is text with 120 different values, more than 20"),
+        ({"age": [None, *range(M - 1)]}, "column 'age' has no value in 1 of 120 rows"),
+        ({"age": [np.inf, *range(M - 1)]}, "column 'age' has NaN or infinity"),
+        ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
         ({"diagnosis": list(range(M))}, "label diagnosis must have classes .* got 120 values in 120 rows"),
         ({"diagnosis": None, "diagnoses": COLUMNS["diagnosis"]}, "got 'diagnosis', .* did you mean diagnoses?"),

@@ -71,7 +71,7 @@ def from_arrays(
     ([3], 1)
     """
     raw = _make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids)
-    return federate(raw, test_fraction, seed)
+    return federate(canonicalize(raw, needs_test=x_test is not None), test_fraction, seed)
 
 
 def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDataset:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_CATEGORIES = 20  # of a text column
+MAX_SHOWN = 20  # columns in a message
 MAX_CLASS_SHARE = 0.5  # classes per row; labels with more are no classes
 
 
@@ -40,7 +41,7 @@ def encode(
         require_column(name, table, "drop", column)
     if problems := unusable_columns(table, {label, client, *drop}):
         column, problem = next(iter(problems.items()))
-        raise DataError(f"{name}: column {column} {problem}; change it, or add it to drop")
+        raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
     features = [column for column in table.column_names if column not in {label, client, *drop}]
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.column_names}")
@@ -66,9 +67,8 @@ def require_column(name: str, table: "pa.Table", key: str, column: str) -> None:
     """Raises `DataError` unless `table` has exactly one such column; `key` is what the user set."""
     number = table.column_names.count(column)
     if number != 1:
-        remedy = (
-            did_you_mean(nearest(column, table.column_names)) or f"; the columns are {', '.join(table.column_names)}"
-        )
+        shown = ", ".join(map(repr, table.column_names[:MAX_SHOWN]))
+        remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {shown}"
         raise DataError(f"{name}: {key} must name one column, got {column!r}, which {number} columns have{remedy}")
 
 
@@ -114,7 +114,9 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
         raise DataError(f"{name}: label {label} must be text or numbers, got type {column.type}")
     if not is_text(column):
         numbers = _numbers(column)
-        if not np.all(np.mod(numbers, 1) == 0):  # NaN and infinity are refused later
+        with np.errstate(invalid="ignore"):  # NaN and infinity are refused later
+            is_whole = np.all(np.mod(numbers, 1) == 0)
+        if not is_whole:
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
     if len(values) > MAX_CLASS_SHARE * len(y):

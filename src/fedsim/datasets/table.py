@@ -46,7 +46,9 @@ def read(path: Path) -> "pa.Table":
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        return csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
+        rows = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
+        _ = rows.column_names  # raises if they are not UTF-8
+        return rows
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise DataError(f"{path}: not a {path.suffix} table: {reason}") from None
