@@ -57,6 +57,12 @@ def test_tables_are_encoded_as_those_of_files(tmp_path):
     assert (raw.y.tolist(), raw.y_test.tolist(), raw.client_ids) == ([0, 1, 1, 0], [0, 1], None)
 
 
+def test_splits_with_different_columns_raise(tmp_path):
+    path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, {"age": [1.0]})
+    with pytest.raises(DataError, match="must have equal columns, got age, label; age"):
+        huggingface(0, path=path, label="label")
+
+
 def lines(tmp_path):
     rows = [(name, line) for name, texts in LINES.items() for line in texts]
     return save(tmp_path / "lines", {"role": [name for name, _ in rows], "line": [line for _, line in rows]})

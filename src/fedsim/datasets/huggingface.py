@@ -58,11 +58,10 @@ def huggingface(
     images = _image_columns(splits[TRAIN], drop)
     if len(images) > 1:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
-    raw = (
-        _read_images(name, splits, images[0], label, client)
-        if images
-        else _read_table(name, splits, label, client, drop)
-    )
+    if images:
+        raw = _read_images(name, splits, images[0], label, client)
+    else:
+        raw = columns.encode(name, _table(*splits.values()), label, client, drop)
     return _split(_with_class_names(raw, splits, label), len(splits[TRAIN]))
 
 
@@ -87,12 +86,15 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     return {split: splits[split] for split in (TRAIN, TEST) if split in splits}
 
 
-def _table(splits: Mapping[str, Any], names: Sequence[str] | None = None) -> "pa.Table":
-    """The rows of all splits, with these columns or all."""
+def _table(*splits: Any) -> "pa.Table":
+    """The rows of all splits. Raises `DataError` if their columns differ."""
     import pyarrow as pa
 
-    parts = [rows if names is None else rows.select_columns(list(names)) for rows in splits.values()]
-    return pa.concat_tables([part.with_format("arrow")[:] for part in parts])
+    try:
+        return pa.concat_tables([rows.with_format("arrow")[:] for rows in splits])
+    except pa.ArrowException:
+        names = "; ".join(", ".join(rows.column_names) for rows in splits)
+        raise DataError(f"huggingface.path: the splits train and test must have equal columns, got {names}") from None
 
 
 def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
@@ -101,12 +103,8 @@ def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
     return [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image) and name not in drop]
 
 
-def _read_table(name: str, splits: Mapping[str, Any], label: str, client: str, drop: Sequence[str]) -> RawDataset:
-    return columns.encode(name, _table(splits), label, client, drop)
-
-
 def _read_images(name: str, splits: Mapping[str, Any], image: str, label: str, client: str) -> RawDataset:
-    table = _table(splits, [column for column in splits[TRAIN].column_names if column != image])
+    table = _table(*(rows.remove_columns([image]) for rows in splits.values()))
     y, classes, client_ids, clients = columns.targets(name, table, label, client)
     spool = Spool()
     for rows in splits.values():
@@ -135,7 +133,7 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
     kind = splits[TRAIN].features[label]
     if not isinstance(kind, datasets.ClassLabel):
         return raw
-    y = _table(splits, [label]).column(label).to_numpy()
+    y = np.concatenate([_table(rows.select_columns([label])).column(label).to_numpy() for rows in splits.values()])
     return replace(raw, y=y, y_test=y[:0], num_classes=kind.num_classes, label_names=np.asarray(kind.names))
 
 
@@ -155,7 +153,7 @@ def _split(raw: RawDataset, num_train: int) -> RawDataset:
 
 def _documents(name: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
-    table = _table({"": rows})
+    table = _table(rows)
     columns.require_column(name, table, "text", text)
     texts = table.column(text).to_pylist()
     if not all(isinstance(value, str) for value in texts):
