@@ -63,13 +63,13 @@ def test_a_flipped_bit_is_reported(kind, folders, tmp_path, capsys):
     expected, data = folder.read(kind), path.read_bytes()
     for position in range(0, len(data), max(1, len(data) // 200)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
-        with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: its bytes have changed"):
+        with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: it does not match its checksum"):
             folder.read(kind)
-    message = "its bytes have changed since it was written; delete it and run its config.toml again"
+    message = "it does not match its checksum in manifest.json; delete it and run its config.toml again"
     assert main(["report", str(folder.path)]) == 2
     assert f"{kind}.parquet: broken: {message}" in capsys.readouterr().err
     assert main(["show", str(folder.path)]) == 2
-    assert "broken: its bytes" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "broken: it does not" in " ".join(capsys.readouterr().out.replace("│", " ").split())
     path.unlink()
     run_plan(make_plan(parse(SMALL)), folder.path)
     assert folder.read(kind).equals(expected)

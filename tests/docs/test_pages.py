@@ -111,7 +111,7 @@ def check(command: list[str]) -> None:
         assert toml.read(options.config, keys, options.budget).runs()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md"])
+@pytest.mark.parametrize("page", PAGES)
 def test_pages_say_what_else_to_install(page):
     """What README installs runs what the pages show, or else they say what is missing before they use it."""
     text = text_of(page)

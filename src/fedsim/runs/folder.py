@@ -178,9 +178,11 @@ class RunFolder:
     def check_table(self, kind: str) -> None:
         """Raises `RunFolderError` if a joined table has changed since the folder became complete."""
         manifest, path = self.read_manifest(), self._table(kind)
-        expected = manifest.get(CHECKSUMS, {}).get(kind) if manifest["status"] == "complete" else None
-        if expected is not None and checksum(path) != expected:
-            raise RunFolderError(f"{path}: broken: its bytes have changed since it was written; {REMEDY}")
+        checksums = manifest.get(CHECKSUMS)
+        if manifest["status"] != "complete" or not isinstance(checksums, dict) or kind not in checksums:
+            return  # it is not complete, or of a version without checksums
+        if checksum(path) != checksums[kind]:
+            raise RunFolderError(f"{path}: broken: it does not match its checksum in {MANIFEST}; {REMEDY}")
 
     # Models, data, texts and figures
 
