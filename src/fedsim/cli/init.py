@@ -28,7 +28,7 @@ NEED_SETTINGS = ("arrays", "leaf", "tfds", "table", "huggingface")  # data sets 
 
 EPILOG = """\
 examples:
-  fedsim init                                                     asks three questions, writes experiment.toml
+  fedsim init                                                     asks a few questions, writes experiment.toml
   fedsim init hospitals.toml --data mine.npz --clients natural --suspect shuffling
   fedsim init patients.toml --data patients.csv --label diagnosis --client hospital --suspect shuffling
 """
