@@ -41,7 +41,7 @@ from fedsim.core.types import (
     SimulationState,
     Variables,
 )
-from fedsim.datasets import Partition, RawDataset, from_arrays
+from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
 from fedsim.version import __version__ as __version__
 
 __all__ = [
@@ -85,6 +85,7 @@ __all__ = [
     "corruption",
     "evaluate",
     "from_arrays",
+    "from_pandas",
     "load",
     "plain_sgd",
     "regression",

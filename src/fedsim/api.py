@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedsim.config.experiment import Experiment
+    from fedsim.core.types import FederatedDataset
     from fedsim.report import Results
     from fedsim.runs.events import Observer
     from fedsim.runs.folder import RunFolder
 
 
-def load(source: "str | Path | Mapping[str, Any]", *, budget: str | None = None, **overrides: Any) -> "Experiment":
+def load(
+    source: "str | Path | Mapping[str, Any]",
+    *,
+    data: "FederatedDataset | None" = None,
+    budget: str | None = None,
+    **overrides: Any,
+) -> "Experiment":
     """Loads an experiment from the TOML file `source`, or from nested tables of the same form.
 
     `overrides` win over the configuration and its sweep. Dots of keys are written as two underscores, as in
     `server__num_rounds=10`. A list is one value of a key that takes a list; `fedsim.sweep` gives several values of any
     key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
-    `budget` is the NAME of one of its [budget.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
+    `data` is a data set in memory, as `fedsim.from_arrays` and `fedsim.from_pandas` return it, in place of `data.name`;
+    its clients are used unless `data__partition` divides its examples anew, and if it has only one client, they are
+    divided as the configuration says. A run folder resumes only with equal data. `budget` is the NAME of one of the
+    [budget.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
 
     >>> tables = {"server": {"aggregator": "arfl", "num_rounds": 20}}
     >>> experiment = fedsim.load(tables, arfl__lam=fedsim.sweep([0.1, 1.0]), seed=fedsim.sweep(range(3)))
@@ -35,9 +46,28 @@ def load(source: "str | Path | Mapping[str, Any]", *, budget: str | None = None,
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
+    if data is not None:
+        changes = _data_keys(data, changes) | changes
     if isinstance(source, Mapping):
-        return toml.from_tables(source, changes, budget=budget)
-    return toml.read(Path(source), changes, budget)
+        experiment = toml.from_tables(source, changes, budget=budget)
+    else:
+        experiment = toml.read(Path(source), changes, budget)
+    return replace(experiment, data=data)
+
+
+def _data_keys(data: "FederatedDataset", changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a data set in memory determines."""
+    from fedsim.core.types import FederatedDataset
+    from fedsim.errors import ConfigError
+
+    if not isinstance(data, FederatedDataset):
+        raise ConfigError(
+            f"data: must be a data set of fedsim.from_arrays or fedsim.from_pandas, got {type(data).__name__}"
+        )
+    keys = {"data.name": "arrays", "arrays.path": ""}
+    if given := keys.keys() & changes.keys():
+        raise ConfigError(f"{min(given)}: must be left out with a data set in memory, got {changes[min(given)]!r}")
+    return keys | ({"data.partition": "natural"} if data.num_clients > 1 else {})
 
 
 def run(

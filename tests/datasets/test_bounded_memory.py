@@ -107,7 +107,7 @@ def test_a_limit_of_the_address_space_counts():
 
 def test_data_that_do_not_fit_are_refused_before_they_are_placed(tmp_path):
     text = write_folder(tmp_path / "folder", 100_000, 100)
-    names = (*arrays.REQUIRED, "client_ids")
+    names = (*arrays.REQUIRED, "x_test", "y_test", "client_ids")
     np.savez(tmp_path / "mine.npz", **{name: np.load(tmp_path / "folder" / f"{name}.npy") for name in names})
     text = text.replace(str(tmp_path / "folder"), str(tmp_path / "mine.npz")) + '\ndata.placement = "device"'
     result = run_limited(PLAN, text, "data", 140)

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,6 +10,7 @@ import pytest
 
 from fedsim.cli.main import main
 from fedsim.datasets import arrays
+from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset, write_leaf
 
@@ -122,7 +124,7 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y_test": None}, r"mine\.npz: .* got no y_test"),
+        ({"y_test": None}, r"mine: .* got no y_test"),
         ({"test_client_ids": np.zeros(3, "U1")}, "20 test examples but 3 client ids"),
         ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
         ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
@@ -196,3 +198,9 @@ def test_a_plug_in_data_set_and_partition(tmp_path):
     assert dataset.train.x.dtype == dataset.train.y.dtype == np.float32
     np.testing.assert_allclose(dataset.train.y, 3 * dataset.train.x[:, 0], rtol=1e-6)
     assert dataset.train.y[:20].max() < dataset.train.y[20:].min()
+
+
+def test_hugging_face_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim\[huggingface\]'"):
+        huggingface(0, path="mine", label="y")

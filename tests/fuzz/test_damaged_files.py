@@ -1,20 +1,24 @@
-"""Damaged files raise an error of a single line, or can be read as valid data. 2,000 cases.
+"""Damaged files raise an error of a single line, or can be read as valid data. 2,400 cases.
 
 Run with `pytest -m fuzz`; takes one or two minutes.
 """
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import csv
 
 from fedsim import report
 from fedsim.config import toml
-from fedsim.datasets import prepared
+from fedsim.datasets import prepared, table
 from fedsim.datasets.arrays import read
 from fedsim.datasets.builders import prepare
 from fedsim.datasets.leaf import read_folder
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.sampling import split_test
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError, DataError, FedsimError
 from fedsim.runs.folder import RunFolder
@@ -132,6 +136,24 @@ def test_arrays(tmp_path_factory, scratch, data):
     path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
     try:
         check_valid(read(path))
+    except DataError as error:
+        check_line(error)
+
+
+@fuzz(200)
+@given(st.data())
+@pytest.mark.parametrize("suffix", table.SUFFIXES)
+def test_tables(suffix, scratch, data):
+    rng = np.random.default_rng(0)
+    scratch.mkdir(exist_ok=True)
+    path = scratch / f"a{suffix}"
+    rows = pa.table(
+        {"age": rng.normal(size=25), "sex": list("mfmfx") * 5, "y": np.arange(25) % 3, "site": list("abcde") * 5}
+    )
+    (csv.write_csv if suffix == ".csv" else pq.write_table)(rows, path)
+    path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
+    try:
+        check_valid(split_test(table.table(0, path=str(path), label="y", client="site"), None, rng))
     except DataError as error:
         check_line(error)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedsim.cli.init_text import NATURAL, write_text
 from fedsim.errors import ConfigError, DataError, FedsimError
 
 if TYPE_CHECKING:
@@ -14,17 +15,22 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 QUESTIONS = {  # by option: the question, and the default answer
-    "data": ("Data: an .npz file, a folder of .npy files or in LEAF's format, or the name of a data set", "digits"),
+    "data": (
+        "Data: a .csv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or the name of a data set",
+        "digits",
+    ),
+    "label": ("Label: the column of the labels", ""),
     "clients": ("Clients: the number of clients to divide the data among, or natural for those of the data", ""),
     "suspect": ("Corruption or attack to simulate: none, shuffling, flipping, sign_flip, alie ...", "shuffling"),
 }
-NATURAL = "natural"
-NUM_CLIENTS, COHORT_SIZE = 20, 10
+NUM_CLIENTS = 20
+NEED_SETTINGS = ("arrays", "leaf", "tfds", "table", "huggingface")  # data sets that are no data set by their name alone
 
 EPILOG = """\
 examples:
-  fedsim init                                                     asks three questions, writes experiment.toml
+  fedsim init                                                     asks a few questions, writes experiment.toml
   fedsim init hospitals.toml --data mine.npz --clients natural --suspect shuffling
+  fedsim init patients.toml --data patients.csv --label diagnosis --client hospital --suspect shuffling
 """
 
 
@@ -32,7 +38,7 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     parser = commands.add_parser(
         "init",
-        help="write a configuration for your own data, after three questions",
+        help="write a configuration for your own data, after a few questions",
         description="Writes a commented configuration. Asks for what the options do not give.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,8 +52,12 @@ def add_parser(commands: Any) -> None:
         help="default: experiment.toml",
     )
     parser.add_argument(
-        "--data", metavar="DATA", help="an .npz file, a folder of .npy files or in LEAF's format, or a data set's name"
+        "--data",
+        metavar="DATA",
+        help="a .csv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
     )
+    parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a .csv or .parquet file")
+    parser.add_argument("--client", metavar="COLUMN", help="column that names each row's client; default: none")
     parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
     parser.add_argument("--suspect", metavar="KIND", help="corruption or attack of 30 %% of the clients, or none")
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
@@ -62,11 +72,13 @@ def call(options: argparse.Namespace) -> int:
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
     name, folder = options.file.stem, options.file.parent
-    data, (section, raw) = _ask(options, "data", _read)
+    data, (section, settings, raw) = _ask(options, "data", lambda data: _read(data, options))
     number = len(set(raw.client_ids.tolist())) if raw is not None and raw.client_ids is not None else 0
+    if options.client and options.clients is None:
+        options.clients = NATURAL
 
     def write(clients: str, suspect: str) -> str:
-        return _text(name, section, data, clients, number or NUM_CLIENTS, suspect, raw)
+        return write_text(name, section, settings, clients, number or NUM_CLIENTS, suspect, raw)
 
     def check_clients(clients: str) -> str:
         return _check(write(clients, "none"), folder, section, f"--clients {clients}: does not fit {data}")
@@ -128,8 +140,8 @@ def _check(text: str, folder: Path, section: str, what: str = "") -> str:
     return text
 
 
-def _read(data: str) -> "tuple[str, RawDataset | None]":
-    """The data set's name in a configuration, and its examples if they are from a file or folder.
+def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any], RawDataset | None]":
+    """The data set's name and settings in a configuration, and its examples if they are from a file or folder.
 
     Raises `FedsimError` if there is no such data set, or it is wrong.
     """
@@ -138,71 +150,39 @@ def _read(data: str) -> "tuple[str, RawDataset | None]":
     from fedsim.datasets import arrays
     from fedsim.datasets.canonical import canonicalize
     from fedsim.datasets.leaf import read_folder
+    from fedsim.datasets.table import SUFFIXES
 
     path = Path(data).expanduser()
+    if path.suffix in SUFFIXES:
+        _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
+        return "table", *table
+    for flag in ("label", "client"):
+        if getattr(options, flag) is not None:
+            raise ConfigError(f"--{flag}: must be left out unless --data is a {' or '.join(SUFFIXES)} file")
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
-        return "leaf", canonicalize(read_folder(path), needs_test=False)
+        return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists() or path.suffix:
-        return "arrays", canonicalize(arrays.read(path), needs_test=False)
-    names = [name for name in KINDS["data.name"].built_in if name not in ("arrays", "leaf", "tfds")]
+        return "arrays", {"path": data}, canonicalize(arrays.read(path), needs_test=False)
+    names = [name for name in KINDS["data.name"].built_in if name not in NEED_SETTINGS]
     if data not in names:
         remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
         raise ConfigError(f"--data: must be an existing file or folder or a data set, got {data}{remedy}")
-    return data, None
+    return data, {}, None
 
 
-def _text(
-    name: str, section: str, data: str, clients: str, natural: int, suspect: str, raw: "RawDataset | None"
-) -> str:
-    """The configuration; `natural` is the number of the data's natural clients."""
-    from fedsim.config.kinds import KINDS
-    from fedsim.config.values import format_toml
-    from fedsim.datasets.partition import is_single_label
+def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
+    """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
+    from fedsim.datasets import columns, table
+    from fedsim.datasets.canonical import canonicalize
 
-    if clients != NATURAL and not (clients.isdecimal() and int(clients) > 0):
-        raise ConfigError(f"--clients: must be an integer >= 1 or natural, got {clients}")
-    attacks = [kind for kind in KINDS["attack.kind"].built_in if kind not in KINDS["corruption.kind"].built_in]
-    key = "attack.kind" if suspect in attacks else "corruption.kind"
-    cohort_size = min(COHORT_SIZE, natural if clients == NATURAL else int(clients))
-    partition = ['partition = "natural"  # the clients of the data']
-    if clients != NATURAL:
-        by_labels = raw is None or is_single_label(raw)
-        kind = '"dirichlet"  # non-IID: clients differ in their labels; or iid' if by_labels else '"iid"  # or quantity'
-        partition = [f"num_clients = {clients}", f"partition = {kind}"]
-    path = [f"[{section}]", f"path = {format_toml(data)}", ""] if raw is not None else []
-    model = ["[model]", 'name = "char_lstm"', ""] if raw is not None and raw.inputs == "text" else []
-    lines = [
-        "# Robust aggregation on your data. `fedsim config` prints every key with its meaning.",
-        f"name = {format_toml(name)}",
-        "",
-        "[data]",
-        f"name = {format_toml(section)}",
-        *partition,
-        "validation_fraction = 0.1  # held out for choosing settings: `fedsim report RUN --choose KEY`",
-        "",
-        *path,
-        *model,
-        "[client]",
-        "learning_rate = 0.1  # tune this first: --sweep.client.learning-rate 0.01 0.03 0.1 0.3",
-        "epochs = 1  # local epochs per round",
-        "batch_size = 32",
-        "",
-        "[server]",
-        f"cohort_size = {cohort_size}  # clients per round",
-        "num_rounds = 50",
-        "eval_every = 5",
-        "",
-        "[[sweep]]  # clean data, to see the cost of each rule",
-        'server.aggregator = ["fedavg", "median", "arfl"]  # there are about twenty',
-        "seed = [0, 1, 2]",
-    ]
-    if suspect != "none":
-        lines += [
-            "",
-            "[[sweep]]  # some clients corrupted",
-            'server.aggregator = ["fedavg", "median", "arfl"]',
-            f"{key} = {format_toml(suspect)}",
-            "corruption.fraction = 0.3  # of the clients",
-            "seed = [0, 1, 2]",
-        ]
-    return "\n".join(lines) + "\n"
+    path = Path(data).expanduser()
+    rows = table.read(path)
+    problems = columns.unusable_columns(rows, {label, client})
+    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
+    for column in rows.column_names:
+        if column not in (label, client):
+            is_text = columns.is_text(rows.column(column))
+            use = "one feature for each value (one-hot)" if is_text else "a number"
+            print(f"{column}: {f'left out, since it {problems[column]}' if column in problems else use}")
+    settings = {"path": data, "label": label, "client": client, "drop": list(problems)}
+    return {key: value for key, value in settings.items() if value}, raw

@@ -80,6 +80,8 @@ KINDS = {
             "tfds": "fedsim.datasets.prepared:tfds",
             "leaf": "fedsim.datasets.leaf:leaf",
             "arrays": "fedsim.datasets.arrays:arrays",
+            "table": "fedsim.datasets.table:table",
+            "huggingface": "fedsim.datasets.huggingface:huggingface",
         },
         is_traced=False,
     ),

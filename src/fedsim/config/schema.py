@@ -42,7 +42,8 @@ class DataConfig:
     sample_clients: Annotated[PositiveInt | None, "natural: clients to keep, drawn at random; default: all"] = None
     test_fraction: Annotated[
         ProperFraction | None,
-        "natural: fraction of each client's examples for testing, drawn at random; default: the given split, or 0.2",
+        "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
+        "split is replaced with natural clients only; default: the given split, or 0.2",
     ] = None
     num_train: Annotated[
         PositiveInt | None, "not natural: number of training examples to keep, drawn at random; default: all"

@@ -5,6 +5,7 @@ from fedsim.datasets.feature_noise import feature_noise
 from fedsim.datasets.label_skew import extreme, label_quantity, shards
 from fedsim.datasets.partition import dirichlet, iid, quantity
 from fedsim.datasets.raw import DatasetFactory, Partition, PartitionFunction, RawDataset
+from fedsim.datasets.table import from_pandas
 
 __all__ = [
     "DatasetFactory",
@@ -15,6 +16,7 @@ __all__ = [
     "extreme",
     "feature_noise",
     "from_arrays",
+    "from_pandas",
     "iid",
     "label_quantity",
     "quantity",

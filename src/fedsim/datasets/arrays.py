@@ -3,6 +3,7 @@
 The files of a folder are memory-mapped; an .npz file is read into memory.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,55 +21,81 @@ from fedsim.errors import ConfigError, DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200
-NEEDED = "x, y, x_test and y_test"
-REQUIRED, OPTIONAL = ("x", "y", "x_test", "y_test"), ("client_ids", "test_client_ids", "inputs", "num_classes")
+NEEDED = "x and y"
+REQUIRED = ("x", "y")
+OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
 
 
 def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .npz file"] = "") -> RawDataset:
     """The arrays of the file or folder at `path`, see `read`. Raises `ConfigError` if `path` is empty."""
     del seed
     if not path:
-        raise ConfigError(f'arrays.path: must name a folder of .npy files, or an .npz file, with {NEEDED}, got ""')
+        raise ConfigError(
+            f'arrays.path: must name a folder of .npy files, or an .npz file, with {NEEDED}, got ""; a data set in '
+            "memory is given in Python, by fedsim.load(..., data=dataset)"
+        )
     return read(Path(path).expanduser())
 
 
 def from_arrays(
     x: np.ndarray,
     y: np.ndarray,
-    client_ids: np.ndarray,
-    x_test: np.ndarray,
-    y_test: np.ndarray,
+    client_ids: np.ndarray | None = None,
+    x_test: np.ndarray | None = None,
+    y_test: np.ndarray | None = None,
     *,
     test_client_ids: np.ndarray | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
     num_classes: int | None = None,
     inputs: InputKind | None = None,
     name: str = "arrays",
 ) -> FederatedDataset:
     """A federated data set of examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M].
 
-    Client ids may be any sortable names. `x` is uint8 (models see it in [0, 1]), another integer or float. `y` holds
-    integer classes, or floats to predict. `num_classes` defaults to the largest class plus one, and is 0 for floats. It
-    must be given as 0 for whole numbers to predict, which may be meant as classes.
-    `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector". `test_client_ids` [T] are the
-    clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...]. Raises `DataError` if the arrays do
-    not fit together.
+    Client ids may be any sortable names; without them, all examples belong to one client, which a partition of the
+    configuration divides. `x` is uint8 (models see it in [0, 1]), another integer or float. `y` holds integer classes,
+    or floats to predict. `num_classes` defaults to the largest class plus one, and is 0 for floats. It must be given as
+    0 for whole numbers to predict, which may be meant as classes. `inputs` defaults to "image" if `x` is [M, height,
+    width, channels], else to "vector". `test_client_ids` [T] are the clients of the test examples `x_test` [T,
+    *feature], `y_test` [T] or [T, ...]. Without test examples, `test_fraction` of the examples become test examples,
+    drawn by `seed`: from each client if there are `client_ids`, where clients with a single example are left out;
+    otherwise from all. Raises `DataError` if the arrays do not fit together.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])
     >>> dataset = from_arrays(x, y, np.asarray(["bob", "al", "bob", "bob"]), x, y)
     >>> dataset.train.num_examples.tolist(), dataset.train.y.tolist()
     ([1, 3], [1, 0, 1, 0])
+    >>> dataset = from_arrays(x, y, test_fraction=0.25)
+    >>> dataset.train.num_examples.tolist(), len(dataset.y_test)
+    ([3], 1)
     """
-    raw = canonicalize(_make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids))
+    raw = _make_raw(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids)
+    return federate(canonicalize(raw, needs_test=x_test is not None), test_fraction, seed)
+
+
+def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDataset:
+    """The data set with its natural clients, or with one client, split as in `from_arrays` if it has no test set."""
+    from fedsim.datasets.sampling import split_test  # msgspec is imported only where it is needed
+
+    raw = canonicalize(raw, needs_test=False)
+    if len(raw.y_test) == 0:
+        if not 0 < test_fraction < 1:
+            raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction}")
+        raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
+    if raw.client_ids is None:
+        raw = replace(raw, client_ids=np.zeros(len(raw.y), np.int32))
+    raw = canonicalize(raw)
     return make_federated_dataset(raw, number_clients(raw), number_test_clients(raw))
 
 
 def read(path: Path) -> RawDataset:
-    """The arrays x, y, x_test and y_test, and for natural clients client_ids and test_client_ids.
+    """The arrays x, y and optionally x_test, y_test, and for natural clients client_ids and test_client_ids.
 
     `path` is a folder with an .npy file for each, such as x.npy, or an .npz file. `num_classes` and the string `inputs`
-    in it are as in `from_arrays`; texts need `inputs`. Raises `DataError` if a file is broken, an array of the first
-    four is missing, or there are unknown ones.
+    in it are as in `from_arrays`; texts need `inputs`. Raises `DataError` if a file is broken, x, y or one of the two
+    test arrays is missing, or there are unknown ones.
     """
     values: dict[str, Any] = _map_folder(path) if path.is_dir() else _read_npz(path)
     if unknown := [name for name in values if name not in (*REQUIRED, *OPTIONAL)]:
@@ -118,15 +145,22 @@ def _make_raw(
     name: str,
     x: np.ndarray,
     y: np.ndarray,
-    x_test: np.ndarray,
-    y_test: np.ndarray,
+    x_test: np.ndarray | None = None,
+    y_test: np.ndarray | None = None,
     num_classes: int | None = None,
     inputs: InputKind | None = None,
     client_ids: np.ndarray | None = None,
     test_client_ids: np.ndarray | None = None,
 ) -> RawDataset:
     """The data set of these arrays, with clients numbered in the order of their names."""
-    x, y, x_test, y_test = (np.asarray(a) for a in (x, y, x_test, y_test))
+    if (x_test is None) != (y_test is None):
+        raise DataError(
+            f"{name}: must have both x_test and y_test, or neither, got no {'x' if x_test is None else 'y'}_test"
+        )
+    if x_test is None and test_client_ids is not None:
+        raise DataError(f"{name}: test_client_ids must be left out without x_test and y_test")
+    x, y = np.asarray(x), np.asarray(y)
+    x_test, y_test = (np.atleast_1d(a)[:0] if b is None else np.asarray(b) for a, b in ((x, x_test), (y, y_test)))
     if num_classes is None:
         num_classes = _infer_num_classes(name, y, y_test)
     names = None

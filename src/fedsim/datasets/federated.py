@@ -58,6 +58,15 @@ def make_federated_dataset(
     )
 
 
+def to_raw(dataset: FederatedDataset) -> RawDataset:
+    """The examples of `dataset`, whose clients are natural clients. They are not copied."""
+    train = dataset.train
+    x, y, num_examples = (np.asarray(array) for array in (train.x, train.y, train.num_examples))
+    client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
+    labels = dataset.num_classes, dataset.inputs
+    return RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
+
+
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     if x.shape != raw.x.shape or x.dtype != raw.x.dtype:
         raise DataError(

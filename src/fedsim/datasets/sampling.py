@@ -15,7 +15,7 @@ from fedsim.datasets.portions import empty, index_type, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
-NATURAL_KEYS = ("sample_fraction", "sample_clients", "test_fraction", "max_examples", "max_test_examples")
+NATURAL_KEYS = ("sample_fraction", "sample_clients", "max_examples", "max_test_examples")
 SUBSAMPLE_KEYS = ("num_train", "num_test")  # if clients are not natural
 DEFAULT_TEST_FRACTION = 0.2
 ROUNDING_MARGIN = 2**-51  # exceeds the rounding error of a difference of two floats in [0, 1], per example
@@ -33,14 +33,34 @@ def changed_keys(config: DataConfig, keys: tuple[str, ...]) -> list[str]:
 def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with `num_train` and `num_test` of its examples, drawn at random before they are partitioned.
 
-    Raises `DataError` if it has fewer.
+    A data set without a test set is split first, see `split_test`. Raises `DataError` if there are fewer examples, or
+    `test_fraction` is given for a data set with a test set.
     """
-    if not changed_keys(config, SUBSAMPLE_KEYS):
+    has_test = len(raw.y_test) > 0
+    if has_test and config.test_fraction is not None:
+        raise DataError(
+            f"data.test_fraction: must be left out for {raw.name}, which has test examples, unless data.partition is "
+            f'"natural", got {config.test_fraction}'
+        )
+    if has_test and not changed_keys(config, SUBSAMPLE_KEYS):
         return raw
     raw = canonicalize(raw, needs_test=False)
+    raw = raw if has_test else split_test(raw, config.test_fraction, rng)
     train = _draw_examples(raw.name, "num_train", config.num_train, len(raw.y), rng)
     test = _draw_examples(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
     return select_examples(raw, train, test)
+
+
+def split_test(raw: RawDataset, fraction: float | None, rng: np.random.Generator) -> RawDataset:
+    """`raw`, which has no test set, with a `fraction` of its examples (default: 0.2) as one, drawn at random.
+
+    They are drawn from each natural client, if there are any, as by `sample_clients`.
+    """
+    is_natural = raw.client_ids is not None
+    client_ids = raw.client_ids if is_natural else np.zeros(len(raw.y), np.int32)
+    raw = replace(raw, client_ids=client_ids, test_client_ids=None)
+    split = sample_clients(raw, DataConfig(test_fraction=fraction), rng)
+    return split if is_natural else replace(split, client_ids=None, test_client_ids=None)
 
 
 def _draw_examples(
@@ -54,12 +74,13 @@ def _draw_examples(
 
 
 def default_split_notes(raw: RawDataset, config: DataConfig) -> list[str]:
-    """A remark if `sample_clients` splits off test examples by default."""
-    if config.test_fraction is not None or len(raw.y_test) or raw.client_ids is None:
+    """A remark if test examples are split off by default."""
+    if config.test_fraction is not None or len(raw.y_test):
         return []
+    examples = "the examples" if raw.client_ids is None else "each client's examples"
     return [
-        f"data.test_fraction: {raw.name} comes without test examples, so {100 * DEFAULT_TEST_FRACTION:g} % of each "
-        "client's examples become test examples"
+        f"data.test_fraction: {raw.name} comes without test examples, so {100 * DEFAULT_TEST_FRACTION:g} % of "
+        f"{examples} become test examples"
     ]
 
 

@@ -27,7 +27,7 @@ from fedsim.core.types import Array, FederatedDataset, HParams, Variables
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import make_federated_dataset, unseen_class_notes, unseen_client_notes
+from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import number_test_clients
 from fedsim.engine.layout import Layout
@@ -92,16 +92,20 @@ def build_traced(config: Config, key: str, name: str) -> Callable[..., Any]:
     return make
 
 
-def dataset(config: Config) -> FederatedDataset:
-    """Loads the data set and partitions it among its clients. Raises `ConfigError` or `DataError`."""
+def dataset(config: Config, data_in_memory: FederatedDataset | None = None) -> FederatedDataset:
+    """Loads the data set, or takes that in memory, and partitions it among its clients.
+
+    Raises `ConfigError` or `DataError`.
+    """
     data = config.data
     is_natural = data.partition == "natural"
     if not is_natural and (keys := sampling.changed_keys(data, sampling.NATURAL_KEYS)):
         raise ConfigError(f'data.{keys[0]}: has an effect with data.partition = "natural" only')
     if is_natural and (keys := sampling.changed_keys(data, sampling.SUBSAMPLE_KEYS)):
         raise ConfigError(f'data.{keys[0]}: has no effect with data.partition = "natural"; use data.max_examples')
-    raw = canonicalize(build(config, "data.name", data.name, data.seed), needs_test=False)
-    notes = sampling.default_split_notes(raw, data) if is_natural else []
+    load = lambda: build(config, "data.name", data.name, data.seed)
+    raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
+    notes = sampling.default_split_notes(raw, data)
     raw = deduplicate(raw) if data.deduplicate else raw
     sample = sampling.sample_clients if is_natural else sampling.subsample
     raw = canonicalize(sample(raw, data, np.random.default_rng([data.seed, 2])))

@@ -36,7 +36,7 @@ def make_manifest(plan: Plan) -> Manifest:
         | {name: version(name) for name in PACKAGES},
         "device": devices.describe(),
         "source": source_digests(),
-        "data": [dataset_digest(dataset) for dataset in plan.datasets.values()],
+        "data": [*map(dataset_digest, plan.datasets.values()), *_memory_digests(plan.experiment.data)],
         "files": build.plugin_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
         "plan": dump_groups(plan.groups),
@@ -62,6 +62,16 @@ def dataset_digest(dataset: FederatedDataset) -> str:
         for portion in portions(array):
             digest.update(np.ascontiguousarray(array[portion]).data)
     return digest.hexdigest()
+
+
+def _memory_digests(dataset: FederatedDataset | None) -> list[str]:
+    """A digest of what no key says of a data set in memory, besides its examples: their kind, and the test clients."""
+    if dataset is None:
+        return []
+    digest = hashlib.blake2b(f"{dataset.num_classes} {dataset.inputs}".encode(), digest_size=8)
+    if dataset.test_clients is not None:
+        digest.update(np.ascontiguousarray(dataset.test_clients).data)
+    return [digest.hexdigest()]
 
 
 @cache

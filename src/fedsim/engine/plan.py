@@ -99,7 +99,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     datasets: dict[DataChoice, FederatedDataset] = {}
     for config in runs:
         if (choice := data_choice(config)) not in datasets:
-            datasets[choice] = build.dataset(config)
+            datasets[choice] = build.dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with build.plugin_errors(runs):

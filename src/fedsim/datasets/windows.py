@@ -1,0 +1,69 @@
+"""Windows of texts: the inputs are characters or tokens, the label is the one that follows."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.raw import RawDataset
+from fedsim.errors import DataError
+
+Encode = Callable[[str], np.ndarray]  # text -> [T] integers
+
+
+def make(
+    name: str,
+    train: Mapping[str, str],
+    test: Mapping[str, str],
+    window: int,
+    tokenizer: str = "",
+    is_natural: bool = True,
+) -> RawDataset:
+    """All windows x [M, window] of the clients' texts, with the character or token y [M] after each.
+
+    The characters are those that occur, in the order of Unicode; `tokenizer` names the file of a tokenizer that takes
+    their place. Without `is_natural`, examples belong to no clients. Raises `DataError` if the tokenizer cannot be read
+    or no text is longer than a window.
+    """
+    encode, size, names = _tokens(tokenizer) if tokenizer else _characters([*train.values(), *test.values()])
+    dtype = np.min_scalar_type(-size)  # signed, since uint8 means pixels
+    parts = [{client: encode(text).astype(dtype) for client, text in texts.items()} for texts in (train, test)]
+    if not any(len(ids) > window for ids in parts[0].values()):
+        raise DataError(f"{name}: some client's texts must be longer than a window of {window}; choose a shorter one")
+    examples = (_cut(part, window) for part in parts)
+    raw = replace(concatenate_clients(name, *examples, inputs="text", num_classes=size), label_names=names)
+    return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
+
+
+def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExamples]:
+    """The examples of each client that has a text [T] with T > `window`."""
+    for client, ids in texts.items():
+        if len(ids) > window:
+            windows = np.lib.stride_tricks.sliding_window_view(ids, window + 1)
+            yield client, windows[:, :-1], windows[:, -1]
+
+
+def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
+    """An encoding by the characters of `texts`, their number and names."""
+    points = lambda text: np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    alphabet = np.unique(np.concatenate([np.unique(points(text)) for text in texts]))
+    names = np.asarray([chr(point) for point in alphabet])
+    return lambda text: np.searchsorted(alphabet, points(text)), len(alphabet), names
+
+
+def _tokens(file: str) -> tuple[Encode, int, None]:
+    """An encoding by the tokenizer in `file`, and the size of its vocabulary."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise DataError(
+            f"tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_file(str(Path(file).expanduser()))
+    except Exception as error:  # the library raises no other type
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise DataError(f"{file}: not a tokenizer's file: {reason}") from None
+    return lambda text: np.asarray(tokenizer.encode(text).ids, np.int64), tokenizer.get_vocab_size(), None

@@ -1,0 +1,133 @@
+"""Data sets in memory: `fedsim.from_arrays` without test data, and `fedsim.load(..., data=...)`."""
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.cli.main import main
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError, DataError, RunFolderError
+from tests.conftest import check_equal
+
+RNG = np.random.default_rng(0)
+Y = RNG.integers(3, size=200)
+X = (RNG.normal(size=(200, 4)) + 2 * np.eye(3, 4)[Y]).astype(np.float32)
+IDS = np.asarray([f"site {i}" for i in RNG.integers(6, size=200)])
+TABLES = {"mlp": {"hidden_sizes": [4]}, "server": {"cohort_size": 3, "num_rounds": 2, "eval_every": 1}}
+
+
+def rows_of(x: np.ndarray) -> set[bytes]:
+    return {row.tobytes() for row in np.asarray(x)}
+
+
+def test_a_share_of_each_client_is_held_out():
+    dataset = fedsim.from_arrays(X, Y, IDS, test_fraction=0.25, seed=3)
+    sizes = np.unique(IDS, return_counts=True)[1]
+    np.testing.assert_array_equal(dataset.train.num_examples, [3 * size // 4 for size in sizes])
+    np.testing.assert_array_equal(np.bincount(dataset.test_clients), [size - 3 * size // 4 for size in sizes])
+    assert rows_of(dataset.train.x) | rows_of(dataset.x_test) == rows_of(X)
+    owners = {x.tobytes(): owner for x, owner in zip(X, np.unique(IDS, return_inverse=True)[1], strict=True)}
+    assert [owners[x.tobytes()] for x in dataset.x_test] == dataset.test_clients.tolist()
+    same, other = (fedsim.from_arrays(X, Y, IDS, test_fraction=0.25, seed=seed) for seed in (3, 4))
+    assert np.array_equal(dataset.x_test, same.x_test)
+    assert not np.array_equal(dataset.x_test, other.x_test)
+
+
+def test_a_share_of_all_examples_is_held_out():
+    dataset = fedsim.from_arrays(X, Y)
+    assert dataset.train.num_examples.tolist() == [160]
+    assert dataset.test_clients is None
+    assert rows_of(dataset.train.x) | rows_of(dataset.x_test) == rows_of(X)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"test_fraction": 1.0}, "test_fraction: must be between 0 and 1, got 1.0"),
+        ({"x_test": X}, "both x_test and y_test, or neither, got no y_test"),
+        ({"test_client_ids": IDS}, "test_client_ids must be left out"),
+    ],
+)
+def test_contradictory_test_data_raise(arguments, message):
+    with pytest.raises(DataError, match=message):
+        fedsim.from_arrays(X, Y, IDS, **arguments)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return fedsim.from_arrays(X, Y, IDS)
+
+
+@pytest.fixture(scope="module")
+def result(dataset, tmp_path_factory):
+    out = tmp_path_factory.mktemp("memory") / "out"
+    return fedsim.run(fedsim.load(TABLES, data=dataset), out=out, progress=False)
+
+
+def test_rows_are_those_of_a_file_with_the_same_arrays(dataset, result, tmp_path):
+    """Clients of the data set, with their test examples; the file is split by data.seed in the same way."""
+    np.savez(tmp_path / "mine.npz", x=X, y=Y, client_ids=IDS)
+    tables = TABLES | {"arrays": {"path": str(tmp_path / "mine.npz")}}
+    with pytest.warns(UserWarning, match="20 % of each client's examples become test examples"):
+        of_file = fedsim.run(
+            fedsim.load(tables, data__name="arrays", data__partition="natural"), out=tmp_path / "out", progress=False
+        )
+    check_equal(of_file.folder, result.folder)
+    assert result.rounds["accuracy_p50"].null_count == 0
+
+
+def test_a_folder_resumes_with_equal_data_only(dataset, result):
+    resume = lambda data: fedsim.run(fedsim.load(TABLES, data=data), out=result.path, progress=False)
+    assert resume(fedsim.from_arrays(X, Y, IDS)).rounds.equals(result.rounds)
+    changed = X.copy()
+    changed[7, 2] += 1
+    for other in (
+        fedsim.from_arrays(changed, Y, IDS),
+        fedsim.from_arrays(X, Y, IDS, num_classes=4),
+        fedsim.from_arrays(X, Y, IDS, seed=1),
+    ):
+        with pytest.raises(RunFolderError, match="the data set has changed since this run started"):
+            resume(other)
+
+
+def test_the_command_line_says_where_the_data_were(result, capsys):
+    assert main(["run", str(result.path / "config.toml"), "--out", str(result.path)]) == 2
+    error = capsys.readouterr().err
+    assert "arrays.path" in error
+    assert "fedsim.load(..., data=dataset)" in error
+
+
+def test_a_partition_divides_the_examples_anew(dataset):
+    for data, overrides, num_clients in (
+        (dataset, {"data__partition": "dirichlet", "data__num_clients": 4}, 4),
+        (fedsim.from_arrays(X, Y), {"data__num_clients": 8}, 8),
+    ):
+        plan = make_plan(fedsim.load(TABLES, data=data, **overrides))
+        (planned,) = plan.datasets.values()
+        assert planned.num_clients == num_clients
+        assert rows_of(planned.train.x) == rows_of(data.train.x)
+
+
+def test_data_win_over_the_configuration(dataset, tmp_path):
+    (tmp_path / "digits.toml").write_text(
+        'data = {name = "digits", partition = "dirichlet"}\nsweep = [{seed = [0, 1]}]'
+    )
+    (run, _) = fedsim.load(tmp_path / "digits.toml", data=dataset).runs()
+    assert (run.data.name, run.data.partition) == ("arrays", "natural")
+    with pytest.raises(ConfigError, match=r"data\.name: must be left out with a data set in memory, got 'digits'"):
+        fedsim.load(TABLES, data=dataset, data__name="digits")
+    with pytest.raises(ConfigError, match=r"data: must be a data set of fedsim\.from_arrays .* got ndarray"):
+        fedsim.load(TABLES, data=X)
+
+
+def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):
+    np.savez(tmp_path / "mine.npz", x=X, y=Y)
+    tables = TABLES | {"data": {"name": "arrays", "num_clients": 4}, "arrays": {"path": str(tmp_path / "mine.npz")}}
+    plan = make_plan(fedsim.load(tables, data__test_fraction=0.5))
+    (planned,) = plan.datasets.values()
+    assert (len(planned.train.y), len(planned.y_test)) == (100, 100)
+    assert rows_of(planned.train.x) | rows_of(planned.x_test) == rows_of(X)
+    plan = make_plan(fedsim.load(tables))
+    assert "so 20 % of the examples become test examples" in plan.notes[0]
+    with pytest.raises(DataError, match=r"data\.test_fraction: must be left out for digits"):
+        make_plan(fedsim.load(TABLES, data__test_fraction=0.5))

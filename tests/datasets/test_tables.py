@@ -1,0 +1,154 @@
+"""Tables of users: .csv and .parquet files, data frames, and `fedsim init` for them."""
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fedsim
+from fedsim.cli.main import main
+from fedsim.config import toml
+from fedsim.datasets import columns, table
+from fedsim.engine import make_plan
+from fedsim.errors import DataError
+
+M = 120
+RNG = np.random.default_rng(0)
+COLUMNS = {
+    "age": RNG.integers(20, 90, M),
+    "dose": RNG.normal(size=M),
+    "sex": RNG.choice(["m", "f", "x"], M),
+    "smoker": RNG.random(M) < 0.3,
+    "site": RNG.choice(["Ulm", "Ghent", "Oslo", "Lund"], M),
+    "diagnosis": RNG.choice(["flu", "cold", "none"], M),
+}
+FRAME = pd.DataFrame(COLUMNS)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("rows.csv", index=False)
+    FRAME.to_parquet("rows.parquet", index=False)
+    FRAME.astype({"sex": "category"}).to_parquet("categories.parquet", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "categories.parquet"])
+def test_columns_become_features_classes_and_clients(folder, name):
+    raw = table.table(0, path=name, label="diagnosis", client="site")
+    assert raw.label_names.tolist() == ["cold", "flu", "none"]
+    assert raw.label_names[raw.y].tolist() == COLUMNS["diagnosis"].tolist()
+    assert raw.client_names[raw.client_ids].tolist() == COLUMNS["site"].tolist()
+    age, dose = ((a - a.mean()) / a.std() for a in (COLUMNS["age"], COLUMNS["dose"]))
+    expected = np.stack([age, dose, *(COLUMNS["sex"] == sex for sex in "fmx"), COLUMNS["smoker"]], axis=1)
+    assert raw.x.dtype == np.float32
+    np.testing.assert_allclose(raw.x, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_drop_and_raw_numbers(folder):
+    raw = table.table(0, path="rows.csv", label="diagnosis", drop=("sex", "site"), standardize=False)
+    np.testing.assert_allclose(raw.x, np.stack([COLUMNS[c] for c in ("age", "dose", "smoker")], axis=1), rtol=1e-6)
+    assert raw.client_ids is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (np.repeat([7, 3, 5], 40), ["3", "5", "7"]),
+        (np.repeat([0.0, 1.0], 60), ["0.0", "1.0"]),
+        (np.repeat([True, False], 60), ["False", "True"]),
+        (np.linspace(0, 1, M), None),
+    ],
+)
+def test_labels_are_classes_or_numbers(labels, classes):
+    raw = columns.encode("rows", pa.table({"x": np.arange(M), "y": labels}), "y")
+    if classes is None:
+        assert raw.num_classes == 0
+        np.testing.assert_allclose(raw.y, labels, rtol=1e-6)
+    else:
+        assert raw.label_names.tolist() == classes
+        assert raw.label_names[raw.y].tolist() == [str(label) for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": [f"p{i}" for i in range(M)]}, "column 'name' is text with 120 different values, more than 20"),
+        ({"age": [None, *range(M - 1)]}, "column 'age' has no value in 1 of 120 rows"),
+        ({"age": [np.inf, *range(M - 1)]}, "column 'age' has NaN or infinity"),
+        ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
+        ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
+        ({"diagnosis": list(range(M))}, "label diagnosis must have classes .* got 120 values in 120 rows"),
+        ({"diagnosis": None, "diagnoses": COLUMNS["diagnosis"]}, "got 'diagnosis', .* did you mean diagnoses?"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_column(changes, message):
+    rows = {name: values for name, values in {**COLUMNS, **changes}.items() if values is not None}
+    with pytest.raises(DataError, match=message):
+        columns.encode("rows", pa.table(rows), "diagnosis", "site")
+
+
+def test_broken_files_raise(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n1,2,3\n")
+    (tmp_path / "empty.csv").write_text("")
+    for name in ("a.parquet", "b.csv", "empty.csv"):
+        with pytest.raises(DataError, match=rf"{name}: not a \.\w+ table: "):
+            table.read(tmp_path / name)
+    with pytest.raises(DataError, match=r"none\.csv: no such file"):
+        table.read(tmp_path / "none.csv")
+
+
+def test_from_pandas():
+    dataset = fedsim.from_pandas(FRAME, label="diagnosis", client="site", test_fraction=0.25)
+    expected = np.unique(COLUMNS["site"], return_counts=True)[1]
+    np.testing.assert_array_equal(dataset.train.num_examples, [3 * size // 4 for size in expected])
+    assert fedsim.from_pandas(FRAME, label="diagnosis", drop=["site"]).num_clients == 1
+    with pytest.raises(DataError, match=r"df: must be a pandas\.DataFrame, got dict"):
+        fedsim.from_pandas(COLUMNS, label="diagnosis")
+
+
+def test_from_pandas_without_pandas(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(DataError, match="from_pandas: needs pandas; pip install pandas"):
+        fedsim.from_pandas(FRAME, label="diagnosis")
+
+
+def test_init_writes_a_configuration_that_runs(folder, capsys):
+    """An identifier is left out, and the file says so; with a client column and without."""
+    rows = pa.table({"id": [f"p{i}" for i in range(M)]} | COLUMNS)
+    pq.write_table(rows, "named.parquet")
+    init = ["init", "a.toml", "--data", "named.parquet", "--label", "diagnosis", "--suspect", "none"]
+    assert main([*init, "--client", "site"]) == 0
+    printed = capsys.readouterr().out
+    assert "id: left out, since it is text with 120 different values" in printed
+    assert "sex: one feature for each value (one-hot)" in printed
+    assert "4 clients, 120 examples, not split, 3 classes" in printed
+    (run, *_) = toml.read(Path("a.toml")).runs()
+    assert run.section("table")["drop"] == ("id",)
+    options = ["--server.num-rounds", "1", "--seed", "0", "--server.aggregator", "fedavg", "--mlp.hidden-sizes", "[4]"]
+    assert main(["run", "a.toml", "--out", "out", *options]) == 0
+    assert fedsim.Result("out").rounds["test_accuracy"].null_count == 0
+    assert main([*init, "--force", "--clients", "5"]) == 0
+    plan = make_plan(toml.read(Path("a.toml"), {"data.partition": "iid"}))
+    assert {dataset.num_clients for dataset in plan.datasets.values()} == {5}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--data rows.csv --clients 3", "--label: must be given"),
+        ("--data rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
+        ("--data digits --label y", "--label: must be left out unless --data is a .csv or .parquet file"),
+    ],
+)
+def test_wrong_options_of_init(options, message, folder, capsys):
+    assert main(["init", *options.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
