@@ -215,3 +215,25 @@ def test_a_setting_with_diverged_runs_never_wins(tmp_path):
     (worst,) = report.worst_tables(results)
     entry = next(row for row in worst.rows if row.aggregator == "arfl").entries[-1]
     assert entry.num_diverged == 1  # the attack that made a run diverge, although another one has a lower mean
+
+
+def test_malicious_clients_of_their_own_are_a_scenario(tmp_path):
+    keys = {"attack.kind": "ipm", "data.seed": 3}
+    config = [run("fedavg", 0.0, seed, "none", **{"data.seed": 3}) for seed in SEEDS]
+    config += [
+        run("fedavg", f, seed, "shuffling", **keys | {"attack.fraction": share})
+        for f in (0.0, 0.3)
+        for share in (0.1, 0.2)
+        for seed in SEEDS
+    ]
+    config += [run("fedavg", 0.3, seed, "shuffling", **keys) for seed in SEEDS]
+    folder = make_folder(tmp_path / "a", config, accuracy)
+    (table,) = report.accuracy_tables(report.read(folder))
+    columns = ["Clean", "IPM by 10 %", "IPM by 20 %", "Shuffling + IPM by 10 % 30 %", "Shuffling + IPM by 20 % 30 %"]
+    assert [column.label for column in table.columns] == [*columns, "Shuffling + IPM 30 %"]
+    assert all(number.num_runs == 2 for number in table.rows[0].entries)
+    assert [row["attack_fraction"] for row in report.summary(report.read(folder))] == [None, 0.1, 0.2, 0.1, 0.2, None]
+    array = report.as_xarray(folder).test_accuracy
+    assert array.attack_fraction.values.tolist() == [0, 0.1, 0.2]
+    one = array.sel(corruption="shuffling", fraction=0.3, attack="ipm", attack_fraction=0.2, seed=1, round=20).squeeze()
+    assert float(one) == pytest.approx(accuracy(config[-3], 20))

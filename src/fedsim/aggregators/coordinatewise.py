@@ -48,8 +48,8 @@ def from_ranks(
 def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     """At each parameter, the mean without the share `trimmed` [] of the weights at each end; the median from 0.499 on.
 
-    The weights are those of `example_weights`. Where two clients meet at 1/2, the median is
-    the mean of their values. A client's weight in the result is its mean share over the parameters.
+    The weights are those of `example_weights`. Where two clients meet at 1/2, the median is the mean of their values. A
+    client's weight in the result is its mean share over the parameters.
     """
     rows, weights = ravel_updates(report.updates), example_weights(report.valid, report)
     slots = jnp.arange(len(rows))[:, None]

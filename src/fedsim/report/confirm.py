@@ -14,11 +14,11 @@ import numpy as np
 from fedsim.errors import ConfigError
 from fedsim.report.results import Results, Setting
 
-SPLIT, SEED = "data.seed", "seed"
+SPLIT = "data.seed"
 RUN_FIELDS = ("splits", "seeds", "runs")
 
 
-def parse(text: str) -> tuple[str, tuple[int, ...]]:
+def parse(text: str) -> tuple[str, Sequence[int]]:
     """Key and values of "data.seed=5..9" or "seed=5,6,7". Raises `ConfigError`."""
     match = re.fullmatch(r"(data\.seed|seed)=(?:(\d+)\.\.(\d+)|(\d+(?:,\d+)*))", text)
     if match is None:
@@ -26,7 +26,7 @@ def parse(text: str) -> tuple[str, tuple[int, ...]]:
             f"--confirm: must be data.seed=FIRST..LAST, seed=FIRST..LAST, or values as in seed=5,6, got {text}"
         )
     key, first, last, several = match.groups()
-    return key, tuple(map(int, several.split(","))) if several else tuple(range(int(first), int(last) + 1))
+    return key, tuple(map(int, several.split(","))) if several else range(int(first), int(last) + 1)
 
 
 def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
@@ -36,7 +36,7 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     """
     shown, explored = [], {}
     for setting in results.settings:
-        is_shown = np.isin(setting.splits if key == SPLIT else setting.seeds, values)
+        is_shown = np.asarray([value in values for value in (setting.splits if key == SPLIT else setting.seeds)])
         if is_shown.any():
             shown.append(_select(setting, is_shown))
         if not is_shown.all():
@@ -60,5 +60,4 @@ def _select(setting: Setting, runs: np.ndarray) -> Setting:
 
 
 def _format(values: Sequence[int]) -> str:
-    is_range = len(values) > 1 and list(values) == list(range(values[0], values[-1] + 1))
-    return f"{values[0]} to {values[-1]}" if is_range else ", ".join(map(str, values))
+    return f"{values[0]} to {values[-1]}" if isinstance(values, range) else ", ".join(map(str, values))

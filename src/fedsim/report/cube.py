@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 Coordinates = list[Any]  # the values along a dimension
-SPLIT = "data.seed"
+SPLIT, ATTACK_FRACTION = "data.seed", "attack.fraction"
 
 
 def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
     """Complete run folders as an `xarray.Dataset`; of a run that several folders have, the first one's is used.
 
-    Dimensions: aggregator, corruption, fraction, lam, a dimension for each other swept key ("." becomes "_"),
-    data_seed if there are several splits, seed and round; `data` first if there are several data sets. Variables:
-    test_accuracy, test_loss, validation_accuracy, validation_loss, corrupted_weight, byzantine_excess,
-    backdoor_success, accuracy_p10, accuracy_p50, accuracy_p90 and diverged (1 or 0), NaN where there is no such run
-    or round.
+    Dimensions: aggregator, corruption, fraction, attack and attack_fraction (0: the corrupted clients attack) if
+    there are several, lam, a dimension for each other swept key ("." becomes "_"), data_seed if there are several
+    splits, seed and round; `data` first if there are several data sets. Variables: test_accuracy, test_loss,
+    validation_accuracy, validation_loss, corrupted_weight, byzantine_excess, backdoor_success, accuracy_p10,
+    accuracy_p50, accuracy_p90 and diverged (1 or 0), NaN where there is no such run or round.
 
     Clean data are corruption "none", fraction 0. A rule without lambda has the same values for every lam of its
     scenario (for all if no rule there has one; without any lambda, lam is NaN), and likewise a run for every value of a
@@ -61,6 +61,7 @@ def _axes(results: Results, keys: Sequence[str]) -> dict[str, Coordinates]:
     configs = [results.runs[setting.runs[0]] for setting in settings]
     data = data_sets(settings)
     attacks = list(dict.fromkeys(setting.attack for setting in settings))
+    malicious = sorted({setting.attack_fraction or 0.0 for setting in settings})
     splits = sorted({split for setting in settings for split in setting.splits})
     return {
         **({"data": data} if len(data) > 1 else {}),
@@ -68,6 +69,7 @@ def _axes(results: Results, keys: Sequence[str]) -> dict[str, Coordinates]:
         "corruption": list(dict.fromkeys(setting.corruption for setting in settings)),
         "fraction": sorted({setting.fraction for setting in settings}),
         **({"attack": attacks} if len(attacks) > 1 else {}),
+        **({ATTACK_FRACTION: malicious} if len(malicious) > 1 else {}),
         "lam": sorted({setting.lam for setting in settings if setting.lam is not None}) or [np.nan],
         **{key: _ordered({config[key] for config in configs if applies(key, config)}) for key in keys},
         **({SPLIT: splits} if len(splits) > 1 else {}),
@@ -95,6 +97,7 @@ def _coordinates(
         "corruption": [setting.corruption],
         "fraction": [setting.fraction],
         "attack": [setting.attack],
+        ATTACK_FRACTION: [setting.attack_fraction or 0.0],
         "lam": lams if setting.lam is None else [setting.lam],
         **{key: [config[key]] if applies(key, config) else axes[key] for key in keys},
         SPLIT: [split],

@@ -72,23 +72,28 @@ def data_name(data: str) -> str:
     return DATA_SETS.get(data, short(data))
 
 
-def scenario_name(scenario: tuple[str, float, str]) -> str:
+def scenario_name(scenario: tuple[str, float, str, float | None]) -> str:
     """For example "Clean", or "Shuffling 30 %"."""
     return " ".join(part for part in scenario_parts(scenario) if part)
 
 
-def scenario_parts(scenario: tuple[str, float, str]) -> tuple[str, str]:
-    """For example ("Clean", ""), ("Shuffling", "30 %"), or ("ALIE", "20 %")."""
-    kind, fraction, attack = scenario
-    if kind == "none" and not fraction:
+def scenario_parts(scenario: tuple[str, float, str, float | None]) -> tuple[str, str]:
+    """For example ("Clean", ""), ("Shuffling", "30 %"), ("ALIE", "20 %"), or ("Shuffling + ALIE by 10 %", "30 %")."""
+    kind, fraction, attack, attack_fraction = scenario
+    if kind == "none" and not fraction and attack_fraction is None:
         return "Clean", ""
-    return threat_name(kind, attack), percent(fraction)
+    is_apart = attack_fraction is not None and not fraction
+    return threat_name(kind, attack, attack_fraction), "" if is_apart else percent(fraction)
 
 
-def threat_name(kind: str, attack: str = "none") -> str:
-    """Corruption and attack, for example "Shuffling", "ALIE", or "Shuffling + Fake loss"."""
+def threat_name(kind: str, attack: str = "none", attack_fraction: float | None = None) -> str:
+    """Corruption and attack, for example "Shuffling", "Shuffling + Fake loss", or "Shuffling + ALIE by 10 %".
+
+    The last has malicious clients that are a set of their own, with that share of the clients.
+    """
+    by = "" if attack_fraction is None else f" by {percent(attack_fraction)}"
     parts = [] if kind == "none" else [_capital(short(kind))]
-    parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack)))]
+    parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack))) + by]
     return " + ".join(parts) or "Attack"
 
 

@@ -161,6 +161,7 @@ def _row(d: Difference, corrected_p: float) -> dict[str, Any]:
         "reference": d.baseline.aggregator,
         "corruption": d.setting.corruption,
         "attack": d.setting.attack,
+        "attack_fraction": d.setting.attack_fraction,
         "fraction": d.setting.fraction,
         "lam": d.setting.lam,
         "reference_lam": d.baseline.lam,

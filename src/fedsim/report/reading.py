@@ -12,7 +12,15 @@ from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import METRICS
 from fedsim.report.results import Results, Setting, SettingKey
-from fedsim.report.swept_values import Run, configuration, data_set, identities, swept_values, with_labels
+from fedsim.report.swept_values import (
+    Run,
+    configuration,
+    data_set,
+    identities,
+    malicious_share,
+    swept_values,
+    with_labels,
+)
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 
@@ -117,7 +125,8 @@ def _make_settings(runs: Sequence[Run], rows: Rows) -> list[Setting]:
     for run, (config, values) in enumerate(zip(runs, swept_values(runs), strict=True)):
         first = edges[run]
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
-        threat = config["corruption.kind"], float(rows["fraction"][first]), config["attack.kind"]
+        malicious = malicious_share(config)
+        threat = config["corruption.kind"], float(rows["fraction"][first]), config["attack.kind"], malicious
         key = SettingKey(data_set(config), config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)
     splits = [config["data.seed"] for config in runs]

@@ -18,10 +18,12 @@ PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
 
 class Threat(NamedTuple):
-    """What corrupted clients do, whatever their share."""
+    """What corrupted and malicious clients do, whatever the share of the corrupted ones."""
 
     corruption: str
     attack: str
+    attack_fraction: float | None = None
+    """As in `Scenario`."""
 
 
 class Scenario(NamedTuple):
@@ -32,16 +34,18 @@ class Scenario(NamedTuple):
     fraction: float
     """Share of the clients that is corrupted."""
     attack: str = "none"
+    attack_fraction: float | None = None
+    """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether no client is corrupted."""
-        return self.corruption == "none" and not self.fraction
+        """Whether no client is corrupted or malicious."""
+        return self.corruption == "none" and not self.fraction and self.attack_fraction is None
 
     @property
     def threat(self) -> Threat:
         """Corruption and attack without the share of corrupted clients."""
-        return Threat(self.corruption, self.attack)
+        return Threat(self.corruption, self.attack, self.attack_fraction)
 
 
 class DataScenario(NamedTuple):
@@ -61,6 +65,8 @@ class SettingKey:
     corruption: str
     fraction: float
     attack: str
+    attack_fraction: float | None
+    """None: the corrupted clients attack, if any."""
     lam: float | None
     """None: the rule has no parameter of this name."""
     swept_values: SweptValues
@@ -110,7 +116,7 @@ class Setting(SettingKey):
     @property
     def scenario(self) -> Scenario:
         """Corruption and attack."""
-        return Scenario(self.corruption, self.fraction, self.attack)
+        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction)
 
     @property
     def data_scenario(self) -> DataScenario:

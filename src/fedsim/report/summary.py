@@ -48,6 +48,7 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
         "corruption": setting.corruption,
         "fraction": setting.fraction,
         "attack": setting.attack,
+        "attack_fraction": setting.attack_fraction,
         "lam": setting.lam,
         "settings": format_values(setting.swept_values),
         "chosen": format_values(setting.chosen),

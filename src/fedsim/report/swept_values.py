@@ -14,11 +14,19 @@ Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys
 SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
 
 # Keys with fields of their own in `Setting`, as has `lam_key`.
-SETTING_KEYS = ("server.aggregator", "corruption.kind", "corruption.fraction", "attack.kind", "data.seed", "seed")
+SETTING_KEYS = (
+    "server.aggregator",
+    "corruption.kind",
+    "corruption.fraction",
+    "attack.kind",
+    "attack.fraction",
+    "data.seed",
+    "seed",
+)
 # Keys that change nothing that a table or figure shows.
 IGNORED = ("name", "record.clients", "record.models", "record.final_states", "record.data")
 SHARED_F = "server.num_byzantine"  # applies to everything that has an f
-CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted clients only
+CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted or malicious clients only
 DATA_FROM_PATH = ("leaf", "arrays")  # data sets that are named after their file or folder
 
 
@@ -92,7 +100,15 @@ def applies(key: str, run: Run) -> bool:
     if key == SHARED_F and not any(map(_is_f, run)):
         return False
     is_corrupted = bool(run["corruption.clients"]) or run["corruption.fraction"] > 0
+    is_corrupted = is_corrupted or malicious_share(run) is not None
     return key in run and (is_corrupted or section(key) not in CORRUPTION_SECTIONS)
+
+
+def malicious_share(run: Run) -> float | None:
+    """The share of the clients that is malicious, if these are a set of their own; else None."""
+    clients = run["attack.clients"]
+    share: float | None = len(clients) / run["data.num_clients"] if clients else run["attack.fraction"]
+    return share
 
 
 def section(key: str) -> str:

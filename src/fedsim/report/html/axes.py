@@ -12,6 +12,7 @@ from fedsim.report.swept_values import format_value
 
 NO_POSITION = -1
 ABSENT = object()  # the value of a key that does not apply
+MALICIOUS = "attack_fraction"
 
 
 class Axis(NamedTuple):
@@ -37,17 +38,22 @@ def axes(settings: Sequence[Setting]) -> list[Axis]:
     row_axes = ["aggregator", "lam", *keys]
     every = [
         _axis("row", "Rule with its settings", list(names.values()), ordered_rows(names.items()), determines=row_axes),
-        _axis("threat", "Corruption or attack", threats, clean_first, determines=["corruption", "attack"]),
+        _axis("threat", "Corruption or attack", threats, clean_first, determines=["corruption", "attack", MALICIOUS]),
         _axis("data", "Data set", [data_name(setting.data) for setting in settings]),
         _axis("aggregator", "Rule", list(rules.values()), ordered_rows(rules.items())),
         _axis("corruption", "Corruption", [s.corruption for s in settings], show=lambda kind: _kind(kind, "none")),
         _axis("attack", "Attack", [setting.attack for setting in settings], show=lambda kind: _kind("none", kind)),
         _axis("fraction", "Corrupted clients", [setting.fraction for setting in settings], show=percent),
+        _axis(MALICIOUS, "Malicious clients", [_share(s.attack_fraction) for s in settings], show=percent),
         _axis("lam", lam_label(settings), _lams(settings), show=lambda lam: f"{lam:g}"),
         *(_swept_axis(key, settings) for key in keys),
     ]
     differ = [axis for axis in every if len(axis.values) > 1]
     return [axis for axis in differ if not any(_same(axis, other) for other in differ if other.key in axis.determines)]
+
+
+def _share(fraction: float | None) -> Any:
+    return ABSENT if fraction is None else fraction
 
 
 def _kind(corruption: str, attack: str) -> str:
