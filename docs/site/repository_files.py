@@ -8,6 +8,7 @@ SOURCES = {  # file of the repository: page of the site
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
 }
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
