@@ -19,7 +19,8 @@ def test_the_page_documents_all_settings_with_defaults(key):
         (row,) = re.findall(rf"^\| `{name}` \|.*", PAGE, flags=re.M)
         for field in settings_of(find(key, name)):
             setting = field.name.rpartition(".")[2]
-            assert re.search(rf"`{setting}`(,| \((tau, )?{field.default:g}\))|as `adam`", row), field.name
+            default = str(field.default).lower() if isinstance(field.default, bool) else f"{field.default:g}"
+            assert re.search(rf"`{setting}`(,| \((tau, )?{default}\))|as `adam`", row), field.name
 
 
 def test_the_pages_configuration_is_valid():

@@ -468,9 +468,10 @@ def test_arbitrary_text_raises_only_config_errors(text, overrides):
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.toml")), ids=lambda p: p.stem)
 def test_bundled_configurations_are_valid(path):
-    experiment = read(path)
-    assert experiment.runs()
-    assert parse(experiment.dump()).runs() == experiment.runs()
+    experiment = read(path, {"data.seed": 0})  # one split of several
+    runs = experiment.runs()
+    assert runs
+    assert parse(experiment.dump()).runs() == runs
     command = next(line for line in path.read_text().splitlines() if "Command:" in line)
     assert f"fedsim run {path.relative_to(CONFIGS.parent)}" in command
 
