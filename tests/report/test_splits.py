@@ -237,3 +237,10 @@ def test_malicious_clients_of_their_own_are_a_scenario(tmp_path):
     assert array.attack_fraction.values.tolist() == [0, 0.1, 0.2]
     one = array.sel(corruption="shuffling", fraction=0.3, attack="ipm", attack_fraction=0.2, seed=1, round=20).squeeze()
     assert float(one) == pytest.approx(accuracy(config[-3], 20))
+
+
+def test_a_weighting_is_part_of_the_rules_name(tmp_path):
+    config = [run("median", 0.3, seed, **{"server.weighting": rule}) for rule in (None, "arfl") for seed in SEEDS]
+    flat = lambda c, t: 0.5 + 0.1 * c["seed"]
+    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", config, flat)))
+    assert [row.name for row in table.rows] == ["Median", "Median with ARFL's weights"]

@@ -7,6 +7,7 @@ from fedsim.report.names import AGGREGATORS, aggregator_name
 from fedsim.report.results import DataScenario, Setting
 from fedsim.report.swept_values import SweptValues, format_values
 
+WEIGHTING = "server.weighting"
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
 
@@ -18,7 +19,7 @@ class RuleValues(NamedTuple):
 
 
 def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dict[Setting, str]:
-    """The row of each setting: the rule, with lambda and swept values, except the keys in `without`.
+    """The row of each setting: the rule, with its weighting, lambda and swept values, except the keys in `without`.
 
     A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row, without lambda.
     """
@@ -31,7 +32,12 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
 
     def name(setting: Setting, rule: RuleValues) -> str:
         lam = lam_text(setting) if rule in named_by_lam and LAM not in without else ""
-        return ", ".join(filter(None, (aggregator_name(rule.aggregator), lam, format_values(rule.values))))
+        values = dict(rule.values)
+        weighting = values.pop(WEIGHTING, None)
+        shown = aggregator_name(rule.aggregator) + (
+            f" with {aggregator_name(weighting)}'s weights" if weighting else ""
+        )
+        return ", ".join(filter(None, (shown, lam, format_values(tuple(values.items())))))
 
     return {setting: name(setting, rule) for setting, rule in rules.items()}
 
