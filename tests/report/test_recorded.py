@@ -42,7 +42,7 @@ def test_clients_without_a_valid_report_have_no_weight():
     )
     alpha = np.asarray([[0.5, 0.3, 0.2]])
     clients = clients_of([[False, False, True]])
-    rows = client_rows([Config()], [4], 9, records, METRICS, alpha, clients, last_only=False)
+    rows = client_rows([4], 9, records, METRICS, alpha, clients, last_only=False)
     assert rows["client_id"].tolist() == [2, 0, 1]
     assert rows["run"].tolist() == [4, 4, 4]
     assert rows["round"].tolist() == [9, 9, 9]
@@ -72,6 +72,6 @@ def test_malicious_clients_are_counted_apart_from_corrupted_ones():
     assert round_rows([only_malicious], [0], 1, METRICS, records, clients)["byzantine_excess"] == pytest.approx([0])
     no_attack = replace(config, attack=AttackConfig())
     assert np.isnan(round_rows([no_attack], [0], 1, METRICS, records, clients)["malicious_weight"]).all()
-    rows = client_rows([config], [0], 1, records, METRICS, None, clients, last_only=False)
+    rows = client_rows([0], 1, records, METRICS, None, clients, last_only=False)
     assert rows["malicious"].tolist() == [False, False, True]
     assert rows["corrupted"].tolist() == [False, True, False]

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsim.config.schema import AttackConfig, Config
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs import locks
@@ -358,8 +357,8 @@ def test_rows_of_clients_by_hand():
     num_examples = np.asarray([[4, 5, 6]] * 2)
     corrupted = np.asarray([[True, False, False]] * 2)
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
-    clients, configs = RunClients(num_examples, corrupted, corrupted), [Config(), Config(attack=AttackConfig("ipm"))]
-    columns = client_rows(configs, [7, 8], 4, records, metrics, alpha, clients, last_only=False)
+    clients = RunClients(num_examples, corrupted, corrupted & [[False], [True]])  # the second run has an attack
+    columns = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=False)
     rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS.names), strict=True)}
     nan = pytest.approx(np.nan, nan_ok=True)
     f = pytest.approx
@@ -376,7 +375,7 @@ def test_rows_of_clients_by_hand():
         (8, 4, 1): (5, 3, 1, 1, False, False, 0.5),
         (8, 4, 2): (6, nan, 0, nan, False, False, nan),
     }
-    last = client_rows(configs, [7, 8], 4, records, metrics, alpha, clients, last_only=True)
+    last = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=True)
     keys = set(zip(last["run"], last["round"], last["client_id"], strict=True))
     assert keys == {key for key in rows if key[1] == 4}
 

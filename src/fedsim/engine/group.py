@@ -133,12 +133,12 @@ class GroupRun:
         tables: Tables = {"rounds": rounds}
         num_rounds = 0
         if records is None and alpha is not None and record.clients != "none":
-            tables["clients"] = initial_client_rows(configs, runs, metrics, alpha, clients)
+            tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
         if records is not None:
             num_rounds = records.client_ids.shape[1] * self._num_runs
             if record.clients != "none":
                 last_only = record.clients == "evaluated"
-                rows = client_rows(configs, runs, completed, records, metrics, alpha, clients, last_only)
+                rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
@@ -169,9 +169,9 @@ class GroupRun:
         changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
         corrupted = changes["corrupted"]
         num_examples = changes.get("num_examples", self._dataset.train.num_examples)
-        return RunClients(
-            np.broadcast_to(num_examples, corrupted.shape), corrupted, changes.get("malicious", corrupted)
-        )
+        has_attack = np.asarray([config.attack.kind != "none" for config in self._configs])
+        malicious = changes.get("malicious", corrupted) & has_attack[:, None]
+        return RunClients(np.broadcast_to(num_examples, corrupted.shape), corrupted, malicious)
 
     def _check_labels(self, inputs: DeviceInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""

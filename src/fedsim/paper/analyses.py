@@ -70,7 +70,7 @@ def with_split_means(results: Results) -> Results:
 
     Histories of clients are those of the first seed of each split.
     """
-    if all(len(set(setting.splits)) == 1 for setting in results.settings):
+    if all(setting.num_splits == 1 for setting in results.settings):
         return results
     means = [setting.mean_by_split() for setting in results.settings]
     return replace(results, settings=[replace(setting, seeds=setting.splits) for setting in means])

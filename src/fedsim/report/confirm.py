@@ -7,15 +7,13 @@ worst attack and the values of `--choose` are chosen on some runs, and the numbe
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
 
 SPLIT = "data.seed"
-RUN_FIELDS = ("splits", "seeds", "runs")
 
 
 def parse(text: str) -> tuple[str, Sequence[int]]:
@@ -38,25 +36,13 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     for setting in results.settings:
         is_shown = np.asarray([value in values for value in (setting.splits if key == SPLIT else setting.seeds)])
         if is_shown.any():
-            shown.append(_select(setting, is_shown))
+            shown.append(setting.select(np.flatnonzero(is_shown).tolist()))
         if not is_shown.all():
-            explored[setting] = _select(setting, ~is_shown)
+            explored[setting] = setting.select(np.flatnonzero(~is_shown).tolist())
     if not shown or not explored:
         which = "no such runs" if not shown else "no other runs to choose on"
         raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
     return replace(results, settings=shown, explored=explored, confirmed=f"{key} {_format(values)}")
-
-
-def _select(setting: Setting, runs: np.ndarray) -> Setting:
-    """The setting with the `runs` [S] bool only."""
-    measured: dict[str, Any] = {
-        name: values[runs]
-        for name, values in vars(setting).items()
-        if isinstance(values, np.ndarray) and name != "rounds"
-    }
-    positions = np.flatnonzero(runs)
-    identity: dict[str, Any] = {name: tuple(getattr(setting, name)[i] for i in positions) for name in RUN_FIELDS}
-    return replace(setting, **identity, **measured)
 
 
 def _format(values: Sequence[int]) -> str:

@@ -144,20 +144,29 @@ class Setting(SettingKey):
         """Other runs in which no client had a weight since the evaluation before the last, so that nothing changed."""
         return int((self.diverged & np.isfinite(self.loss))[:, -1].sum())
 
+    @property
+    def num_splits(self) -> int:
+        """The number of different splits."""
+        return len(set(self.splits))
+
+    @property
+    def _measured(self) -> dict[str, np.ndarray]:
+        """The measurements [S, T] by the names of their fields."""
+        return {name: a for name, a in vars(self).items() if isinstance(a, np.ndarray) and name != "rounds"}
+
+    def select(self, positions: Sequence[int]) -> "Setting":
+        """The setting with the runs at `positions` among its runs only."""
+        measured: dict[str, Any] = {name: values[list(positions)] for name, values in self._measured.items()}
+        pick = lambda values: tuple(values[position] for position in positions)
+        return replace(self, splits=pick(self.splits), seeds=pick(self.seeds), runs=pick(self.runs), **measured)
+
     def mean_by_split(self) -> "Setting":
         """The setting with the mean over the seeds of each split in place of its runs; itself with one split."""
-        if len(set(self.splits)) == 1:
+        if self.num_splits == 1:
             return self
-        first = [self.splits.index(split) for split in dict.fromkeys(self.splits)]
-        measured: dict[str, Any] = {
-            name: split_means(values, self.splits)
-            for name, values in vars(self).items()
-            if isinstance(values, np.ndarray) and name not in ("rounds", "diverged")
-        }
-        diverged = [self.diverged[np.asarray(self.splits) == self.splits[run]].any(axis=0) for run in first]
-        select = lambda values: tuple(values[run] for run in first)
-        identity: dict[str, Any] = {name: select(getattr(self, name)) for name in ("splits", "seeds", "runs")}
-        return replace(self, **identity, **measured, diverged=np.asarray(diverged))
+        means: dict[str, Any] = {name: split_means(values, self.splits) for name, values in self._measured.items()}
+        means["diverged"] = means["diverged"] > 0  # where any of the runs has
+        return replace(self.select([self.splits.index(split) for split in dict.fromkeys(self.splits)]), **means)
 
     @property
     def final_evaluations(self) -> np.ndarray:

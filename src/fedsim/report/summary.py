@@ -53,7 +53,7 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
         "settings": format_values(setting.swept_values),
         "chosen": format_values(setting.chosen),
         "final": str(setting.final),
-        "num_splits": len(set(setting.splits)),
+        "num_splits": setting.num_splits,
         "num_runs": len(setting.runs),
         "num_diverged": setting.num_diverged,
         "num_skipped": setting.num_skipped,

@@ -21,7 +21,7 @@ class RunClients(NamedTuple):
     corrupted: np.ndarray
     """[S, N] bool, whether their data are corrupted."""
     malicious: np.ndarray
-    """[S, N] bool, whether they forge reports."""
+    """[S, N] bool, whether they forge reports; none do without an attack."""
 
 
 def round_rows(
@@ -44,7 +44,8 @@ def round_rows(
     corrupted_weight, malicious_weight, excess = np.full((3, num_runs), np.nan)
     if records is not None:
         corrupted_weight = _share_of_weight(records, clients.corrupted)
-        malicious_weight = np.where(_has_attack(configs), _share_of_weight(records, clients.malicious), np.nan)
+        has_attack = [config.attack.kind != "none" for config in configs]
+        malicious_weight = np.where(has_attack, _share_of_weight(records, clients.malicious), np.nan)
         excess = _byzantine_excess(configs, records, byzantine(configs, clients))
     percentiles = np.full((num_runs, 3), np.nan)
     if np.ndim(metrics.num_correct) == 2:
@@ -92,12 +93,7 @@ def byzantine(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
     """
     servers = [config.server for config in configs]
     only_malicious = np.asarray([s.weighting is not None or s.num_byzantine == "malicious" for s in servers])
-    return (clients.malicious & _has_attack(configs)[:, None]) | (clients.corrupted & ~only_malicious[:, None])
-
-
-def _has_attack(configs: Sequence[Config]) -> np.ndarray:
-    """Whether there is an attack in each run [S]."""
-    return np.asarray([config.attack.kind != "none" for config in configs])
+    return clients.malicious | (clients.corrupted & ~only_malicious[:, None])
 
 
 def _in_cohorts(records: RoundRecord, clients: np.ndarray) -> np.ndarray:
@@ -128,7 +124,6 @@ def lam(config: Config) -> float | None:
 
 
 def client_rows(
-    configs: Sequence[Config],
     runs: Sequence[int],
     last_round: int,
     records: RoundRecord,
@@ -149,20 +144,17 @@ def client_rows(
     if alpha is not None:
         other_rows = _other_rows(last_round, np.asarray(records.client_ids)[:, -1], alpha)
         rows = {name: np.concatenate([column, other_rows[name]]) for name, column in rows.items()}
-    return _with_clients(rows, configs, runs, last_round, metrics, clients)
+    return _with_clients(rows, runs, last_round, metrics, clients)
 
 
-def initial_client_rows(
-    configs: Sequence[Config], runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, clients: RunClients
-) -> Columns:
+def initial_client_rows(runs: Sequence[int], metrics: Metrics, alpha: np.ndarray, clients: RunClients) -> Columns:
     """One row a run [S] and client before the first round, with `alpha` [S, N]; the rest as in `client_rows`."""
     empty_cohort = np.empty((len(alpha), 0), int)
-    return _with_clients(_other_rows(0, empty_cohort, alpha), configs, runs, 0, metrics, clients)
+    return _with_clients(_other_rows(0, empty_cohort, alpha), runs, 0, metrics, clients)
 
 
 def _with_clients(
     rows: Columns,
-    configs: Sequence[Config],
     runs: Sequence[int],
     last_round: int,
     metrics: Metrics,
@@ -177,7 +169,7 @@ def _with_clients(
         **{name: column for name, column in rows.items() if name != "slot"},
         "num_examples": clients.num_examples[slot, client_id],
         "corrupted": clients.corrupted[slot, client_id],
-        "malicious": clients.malicious[slot, client_id] & _has_attack(configs)[slot],
+        "malicious": clients.malicious[slot, client_id],
         "test_accuracy": accuracy,
     }
 

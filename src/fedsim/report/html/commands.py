@@ -24,7 +24,7 @@ def commands(results: Results) -> list[str]:
         words = ["fedsim", "run", str(results.folders[folder].path / "config.toml")]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
-        words += ["--sweep.data.seed", *map(str, dict.fromkeys(setting.splits))] if len(set(setting.splits)) > 1 else []
+        words += ["--sweep.data.seed", *map(str, dict.fromkeys(setting.splits))] if setting.num_splits > 1 else []
         words += ["--sweep.seed", *map(str, dict.fromkeys(setting.seeds))]
         lines.append("" if any(config[key] is None for key in keys) else shlex.join(words))
     return lines

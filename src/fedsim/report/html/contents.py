@@ -80,8 +80,8 @@ def _settings(results: Results) -> list[dict[str, Any]]:
             "row": row,
             "scenario": titles[setting.data_scenario],
             "is_clean": setting.scenario.is_clean,
-            "over": "seed" if len(set(setting.splits)) == 1 else "split",
-            "seeds": setting.seeds if len(set(setting.splits)) == 1 else list(dict.fromkeys(setting.splits)),
+            "over": "seed" if setting.num_splits == 1 else "split",
+            "seeds": setting.seeds if setting.num_splits == 1 else list(dict.fromkeys(setting.splits)),
             "num_diverged": setting.num_diverged,
             "rounds": lengths[tuple(setting.rounds.tolist())],  # a position in "rounds"
             "command": command,
