@@ -22,6 +22,11 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     row = "| `lambda` | Sec. 5.5, Fig. 5 | small | 7 of 7 claims hold (1 seed: preliminary) | +20.00 points | [below](#"
     assert row in text
     assert "(3 seeds) | +20.00 ± 0.00 points | [below](#lambda-budget-digits-sec-55-fig-5" in text
+    claims = text.partition("## The paper's claims")[2].partition("## All pages")[0].splitlines()[4:-1]
+    assert len(claims) == 2 * 7  # of both budgets
+    assert claims[0].startswith("| [`lambda`](#lambda-budget-small-sec-55")
+    assert claims[0].endswith(" | small | 1 | 1 | 1 of 1 seed | holds (preliminary) |")
+    assert claims[-1].endswith(" | digits | 1 | 3 | 3 of 3 seeds | holds |")
     assert "\n## lambda (budget small), Sec. 5.5, Fig. 5" in text
     assert "](results/lambda-small-lambda.png)" in text
     assert "\n## lambda (budget digits), Sec. 5.5, Fig. 5" in text  # other data sets have a separate section
