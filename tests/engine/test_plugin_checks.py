@@ -112,6 +112,12 @@ def test_a_pre_aggregator_that_loses_weight():
         plan(server__aggregator="median", server__pre_aggregators=["plugin.py:halving"])
 
 
+def test_weights_of_a_weighting_that_the_rule_would_normalize():
+    assert len(plan(server__aggregator="median", server__weighting="plugin.py:scaled").runs) == 1
+    with pytest.raises(ConfigError, match=r"weights of plugin\.py:scaled must sum to 1.*, got 2 with synthetic"):
+        plan(server__aggregator="median", server__weighting="plugin.py:scaled", scaled__total=2.0)
+
+
 def test_rounds_may_be_skipped(tmp_path):
     folder = run_plan(plan(server__aggregator="plugin.py:skipping"), tmp_path / "run")
     assert folder.read_manifest()["status"] == "complete"

@@ -4,6 +4,7 @@ Planning tries both out on small synthetic or real data. The weights of every ro
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +26,18 @@ MAX_CLIENTS, MAX_EXAMPLES = 8, 16  # on which a corruption is tried out, and at 
 
 
 def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if a rule, a pre-aggregator or a corruption of a group's runs breaks its contract."""
+    """Raises `ConfigError` if a plug-in rule, pre-aggregator or corruption of a group's runs breaks its contract."""
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
             _check_changed_fields(config, dataset, build.corruption_factory(config))
+    _check_weights(configs, dataset)
+    if weighting := configs[0].server.weighting:  # a rule behind it may normalize its weights
+        alone = [replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=()) for c in configs]
+        _check_weights([replace(c, server=server) for c, server in zip(configs, alone, strict=True)], dataset)
+
+
+def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if plug-ins of a group's runs give weights of synthetic updates that are none."""
     config = configs[0]
     if not _plugins(config):
         return
@@ -60,8 +69,9 @@ def check_round_weights(config: Config, record: RoundRecord, completed: int) -> 
 
 
 def _plugins(config: Config) -> list[str]:
-    """The plug-ins among the run's rule and pre-aggregators."""
-    return [name for name in (*config.server.pre_aggregators, config.server.aggregator) if ":" in name]
+    """The plug-ins among the run's weighting, pre-aggregators and rule."""
+    server = config.server
+    return [name for name in (server.weighting or "", *server.pre_aggregators, server.aggregator) if ":" in name]
 
 
 def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, when: str) -> None:

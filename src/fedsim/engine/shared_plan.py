@@ -19,6 +19,8 @@ def open_shared(
 
     Raises `ProcessError` on processes that have another configuration or other data.
     """
+    if processes.count() == 1:
+        return open_folder(folder, plan, force, allow_mismatch, extend)
     if processes.is_primary():
 
         def fit(unfitted: Plan) -> Plan:
