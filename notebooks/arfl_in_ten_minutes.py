@@ -12,13 +12,13 @@
 # %% [markdown]
 # # ARFL in ten minutes
 #
+# This notebook states ARFL's problem, solves it in a few lines, and trains ten clients, three of them with shuffled
+# labels.
+#
 # Federated learning averages the models of its clients. If some clients' labels are wrong, the average learns the
 # errors too. *Auto-weighted Robust Federated Learning* (ARFL; Li, Ngai, Ye, Voigt, <https://arxiv.org/abs/2101.05880>)
 # learns the clients' weights together with the model. The only additional number that the server needs from each client
 # is its training loss.
-#
-# This notebook states the problem, solves it in a few lines, and trains ten clients, three of them with shuffled
-# labels.
 
 # %%
 import matplotlib.pyplot as plt

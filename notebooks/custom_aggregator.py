@@ -12,8 +12,8 @@
 # %% [markdown]
 # # A custom aggregator
 #
-# An aggregator is three pure functions of what the server observes. This notebook defines one rule in a cell and one in
-# a file, checks both against the contract of all rules, and sweeps over a setting of the second next to built-in rules.
+# This notebook defines one rule in a cell and one in a file, checks both against the contract of all rules, and sweeps
+# over a setting of the second next to built-in rules. An aggregator is three pure functions of what the server sees.
 
 # %%
 # %matplotlib inline

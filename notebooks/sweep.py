@@ -12,8 +12,8 @@
 # %% [markdown]
 # # A sweep is one program
 #
-# λ, the number of corrupted clients and the seed are data of a compiled program, not part of its shape. A grid over all
-# three therefore compiles once: here 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs.
+# This notebook runs a grid of 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs, and compiles once. λ,
+# the number of corrupted clients and the seed are data of a compiled program, not part of its shape.
 
 # %%
 import flax.linen as nn

@@ -7,8 +7,8 @@ from fedsim.cli import main
 
 HEAD = """# Command line
 
-The output of `fedsim --help` and `fedsim COMMAND --help`. Exit codes: 0; 2 after an error that users can fix, with one
-line on stderr; 130 after Ctrl-C."""
+All commands and their options, as `fedsim --help` and `fedsim COMMAND --help` print them. Exit codes: 0; 2 after an
+error that users can fix, with one line on stderr; 130 after Ctrl-C."""
 
 
 def page() -> str:

@@ -16,6 +16,8 @@ import notebooks
 import repository_files
 
 ROOT = Path(__file__).parents[2]
+WIDE = ("index.md", "gallery.md")  # pages without a section, whose navigation would be empty
+SEARCHED_LAST = ("results/", "reference/api.md", "changelog.md", "benchmarks.md")  # long, or measurements
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -32,7 +34,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replaces links to files outside docs/ by links to their pages."""
+    """Replaces links to files outside docs/ by links to their pages; sets the page's width and its rank in searches."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["navigation"]
+    if page.file.src_uri.startswith(SEARCHED_LAST):
+        page.meta["search"] = {"boost": 0.5}
     return repository_files.links(markdown, page.file.src_uri)
 
 

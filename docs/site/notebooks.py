@@ -22,8 +22,8 @@ def pages(folder: Path) -> dict[str, str | bytes]:
             for position, output in enumerate(_join_text(cell["outputs"])):
                 name = f"notebooks/{path.stem}-{number}-{position}.png"
                 parts.append(_format_output(output, name, files))
-        heading, *rest = parts[1].split("\n", 1)  # the title comes first
-        parts[:2] = [heading, parts[0], *rest]
+        heading, purpose, *rest = parts[1].split("\n\n", 2)  # the title and the purpose come first
+        parts[:2] = [heading, purpose, parts[0], *rest]
         files[f"notebooks/{path.stem}.md"] = "\n\n".join(part for part in parts if part) + "\n"
     return files
 

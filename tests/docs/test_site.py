@@ -1,0 +1,58 @@
+"""The site in a browser: its search, and what its front page shows without scrolling."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.report.browser import browser, until
+
+SEARCHES = {  # words that users type: a page that should be among the first three results
+    "bring your own data": "tutorials/own-data.html",
+    "checkpoint": "how-to/resume.html",
+    "learning rate": "algorithms.html",
+    "non-iid": "data.html",
+    "own data set": "tutorials/own-data.html",
+    "own dataset": "tutorials/own-data.html",
+    "resume": "how-to/resume.html",
+}
+RESULTS = """
+const links = document.querySelectorAll(".md-search-result__item > .md-search-result__link")
+return [...links].slice(0, 3).map(link => link.pathname)
+"""
+BOTTOMS = """
+const bottom = element => element.getBoundingClientRect().bottom
+return [...document.querySelectorAll("article pre, article img")].slice(0, 2).map(bottom)
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of the front page."""
+    pytest.importorskip("material", reason="needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    return (folder / "index.html").as_uri()
+
+
+@pytest.mark.slow
+def test_search_finds_the_right_page(site, tmp_path):
+    with browser(tmp_path) as driver:
+        for words, page in SEARCHES.items():
+            driver.get("about:blank")
+            driver.get(f"{site}?q={words}")
+            paths = until(lambda: driver.execute_script(RESULTS))
+            assert any(path.endswith(f"/{page}") for path in paths), f"{words}: {paths}"
+
+
+@pytest.mark.slow
+def test_the_front_page_shows_its_command_and_a_figure_without_scrolling(site, tmp_path):
+    with browser(tmp_path) as driver:
+        screen = {"width": 1360, "height": 768, "deviceScaleFactor": 1, "mobile": False}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        driver.get(site)
+        command, figure = driver.execute_script(BOTTOMS)
+        assert command < figure <= screen["height"]
