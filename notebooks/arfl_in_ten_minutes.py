@@ -230,5 +230,5 @@ print(*figures, sep=", ")
 figures["weights_over_lam"]
 
 # %% [markdown]
-# Next: `sweep` varies λ, the share of corrupted clients and the seed together; `custom_aggregator` defines a rule and
-# compares it with ARFL.
+# Next: `own_data` starts from a data frame or a file; `sweep` varies λ, the share of corrupted clients and the seed
+# together; `custom_aggregator` defines a rule and compares it with ARFL; `robustness` compares rules under attacks.

@@ -88,6 +88,55 @@ def test_custom_aggregator(execute):
     assert accuracy["arfl"] > accuracy["fedavg"] + 0.05
 
 
+def test_robustness(execute):
+    variables = execute("robustness")
+    assert (len(variables["plan"].runs), variables["num_programs"]) == (90, 1)
+    rules, attacks = variables["rules"], variables["attacks"]
+    summary = variables["summary"].fillna({"attack": "none"})
+    accuracy = summary.pivot(index="aggregator", columns="attack", values="final_accuracy_mean")
+    assert accuracy.loc["multi_krum", "sign_flip"] > 0.85
+    assert accuracy.loc["fedavg", "sign_flip"] < 0.15
+    assert (accuracy.loc["multi_krum", ["ipm", "min_max"]] < accuracy.loc["fedavg", ["ipm", "min_max"]] - 0.05).all()
+    assert accuracy.loc["multi_krum", attacks].agg(["idxmax", "idxmin"]).to_list() == ["sign_flip", "min_max"]
+    assert (accuracy["alie"] > accuracy["none"] - 0.05).all()
+    worst = accuracy[attacks].min(axis=1)
+    assert worst.idxmax() == "signguard"
+    assert worst["arfl"] < 0.6
+    np.testing.assert_allclose(variables["worst"].set_index("aggregator")["final_accuracy_mean"][rules], worst[rules])
+
+    assert variables["accuracy"]("min_max").shape == (7, 3)  # evaluated rounds, seeds
+    assert variables["num_selected"] == {"sign_flip": pytest.approx(0, abs=0.2), "min_max": pytest.approx(6, abs=0.2)}
+    weight, share = variables["on_malicious"]["min_max"]
+    assert weight > share + 0.1
+    assert variables["weights"].loc["rfa", "alie"] > 50
+
+
+def test_own_data(execute):
+    variables = execute("own_data")
+    dataset, counts = variables["dataset"], variables["counts"]
+    assert (dataset.num_clients, dataset.num_classes, len(dataset.train.y) + len(dataset.y_test)) == (12, 2, 569)
+    np.testing.assert_array_equal(counts.sum(axis=1), dataset.train.num_examples)
+    assert counts["malignant"].sum() == (dataset.train.y == 1).sum()
+    assert (variables["input_difference"], variables["num_different_labels"]) == (pytest.approx(0, abs=1e-6), 0)
+
+    final = lambda result: result.summary.to_pandas().set_index(["corruption", "aggregator"])["final_accuracy_mean"]
+    accuracy = final(variables["result"])
+    assert (accuracy["none"] > 0.97).all()
+    assert accuracy["shuffling", "arfl"] > 0.97
+    assert accuracy["shuffling", "fedavg"] == pytest.approx(accuracy["none", "fedavg"] - 0.1, abs=0.04)
+    from_file = final(variables["result_from_file"])
+    assert set(from_file.index) == {("shuffling", "fedavg"), ("shuffling", "arfl")}
+    np.testing.assert_allclose(from_file, accuracy[from_file.index], atol=0.01)
+
+    clients, weights = variables["result"].clients.to_pandas(), variables["weights"]
+    alpha = clients[clients["corrupted"] & (clients["round"] >= 10)]["alpha"].dropna()
+    assert alpha.max() < 1e-3
+    assert list(weights.index[weights["corrupted"]]) == variables["corrupted"]
+    assert (weights["arfl"][weights["corrupted"]] < 1e-3).all()
+    assert (weights["arfl"][~weights["corrupted"]] > weights["fedavg"][~weights["corrupted"]]).all()
+    np.testing.assert_allclose(weights["fedavg"], 100 * counts.sum(axis=1) / counts.to_numpy().sum(), rtol=1e-4)
+
+
 def test_trimmed_fraction(execute):
     trimmed_fraction = runpy.run_path("trimmed_fraction.py")["trimmed_fraction"]
     values = np.random.default_rng(0).normal(size=(6, 3, 2)).astype(np.float32)
