@@ -1,7 +1,10 @@
 """The notebooks run, their claims hold, and each .ipynb is its .py with the output."""
 
+import os
+import pickle
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -147,6 +150,61 @@ def test_trimmed_fraction(execute):
         aggregate, _ = trimmed_fraction(trim=0.25).aggregate((), report, jax.random.key(0))
         kept = np.sort(values[valid], axis=0)[num_cut : valid.sum() - num_cut]
         np.testing.assert_allclose(aggregate.update["w"], kept.mean(axis=0), rtol=1e-5)
+
+
+RUN_ADAPTERS = """
+import pickle, runpy
+import jax, matplotlib, numpy as np
+import fedsim
+matplotlib.use("agg")
+variables = runpy.run_path("adapters.py")
+metrics = fedsim.evaluate(
+    variables["base_task"],
+    fedsim.Variables(variables["base"]),
+    variables["dataset"].x_test,
+    variables["dataset"].y_test,
+)
+chosen = {name: variables[name] for name in ("accuracy", "weights", "losses", "is_corrupted", "num_parameters")}
+chosen |= {"base_accuracy": metrics.num_correct / metrics.num_examples, "base": variables["base"]}
+chosen = jax.tree.map(np.asarray, chosen)
+with open("chosen.pickle", "wb") as file:
+    pickle.dump(chosen, file)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["shakespeare", "python"])
+def test_adapters(text, tmp_path):
+    """In a process with optimized code: it trains for longer than it compiles."""
+    if text == "shakespeare" and "FEDSIM_DATA_DIR" not in os.environ:
+        pytest.skip("FEDSIM_DATA_DIR is not set")
+    left_out = {"XLA_FLAGS"} | ({"FEDSIM_DATA_DIR"} if text == "python" else set())
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
+    shutil.copy(FOLDER / "adapters.py", tmp_path)
+    subprocess.run([sys.executable, "-c", RUN_ADAPTERS], cwd=tmp_path, env=environment, check=True)
+    variables = pickle.loads((tmp_path / "chosen.pickle").read_bytes())
+
+    size = variables["num_parameters"]
+    blocks = 2 * [(64, 3 * 64), (64, 64), (64, 256), (256, 64)]
+    assert size["adapters"] == sum(4 * (n + m) for n, m in [*blocks, (64, 128)])
+    assert size["all parameters"] == sum(a.size for a in jax.tree.leaves(variables["base"]))
+    assert size["all parameters"] > 10 * size["adapters"]
+
+    accuracy = variables["accuracy"]
+    clean, fedavg, arfl = "FedAvg, clean clients", "FedAvg, 40 % corrupted", "ARFL, 40 % corrupted"
+    assert accuracy["base"] == pytest.approx(variables["base_accuracy"], abs=1e-3)  # B = 0
+    assert accuracy[clean] > accuracy["base"]
+    assert accuracy[arfl] > accuracy["base"]
+    assert accuracy[arfl] > accuracy[fedavg]
+
+    corrupted = variables["is_corrupted"]
+    weights, losses = variables["weights"], variables["losses"][arfl]
+    assert corrupted.sum() == 4
+    for name in (clean, fedavg):
+        np.testing.assert_allclose(weights[name], 0.1, atol=1e-4)  # as λ is large, and clients have equal sizes
+    assert losses[:, corrupted].min(axis=1).min() > losses[0, ~corrupted].max()
+    assert weights[arfl][0, corrupted].sum() < 0.1
+    assert weights[arfl][-1, corrupted].sum() == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
