@@ -19,6 +19,7 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import flax.linen as nn
+import hypothesis
 import jax
 import numpy as np
 import pytest
@@ -31,6 +32,8 @@ from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted
 from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("fedsim", deadline=None)  # the first example may compile or import
+hypothesis.settings.load_profile("fedsim")
 
 COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
 

@@ -51,7 +51,7 @@ def weiszfeld(updates, num_examples, num_iters, eps):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 4, 50]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters):
     rng = np.random.default_rng(seed)
     updates, num_examples = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
@@ -99,7 +99,7 @@ def multi_krum_weights(f, num_selected, report):
     st.sampled_from([None, 0, 1, 5, 50]),
     st.sampled_from([None, 1, 5]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_multi_krum_matches_loops(seed, k, f, num_selected):
     rng = np.random.default_rng(seed)
     updates, num_examples, valid = rng.normal(size=(k, 6)), rng.integers(1, 100, k), rng.random(k) < 0.8
@@ -138,7 +138,7 @@ def test_multi_krum_excludes_the_outlier():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 5, 12]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bipartition_matches_scipy_single_linkage(seed, k):
     rng = np.random.default_rng(seed)
     similarity = np.asarray(cosine_similarities(gram_matrix({"u": jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)})))

@@ -70,7 +70,7 @@ def problems(draw):
 
 @both_forms
 @given(problem=problems())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_solves_the_problem(solve, problem):
     losses, num_examples, lam = problem
     alpha, p, average, threshold = (np.asarray(a) for a in solve(losses, num_examples, lam))

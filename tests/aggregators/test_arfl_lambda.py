@@ -23,7 +23,7 @@ def draw_clients(seed, n=12):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lam_for_clients_reaches_the_target(seed, target):
     losses, num_examples = draw_clients(seed)
     target = np.float32(target)
@@ -35,7 +35,7 @@ def test_lam_for_clients_reaches_the_target(seed, target):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1, 13))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lam_for_effective_reaches_the_target(seed, target):
     losses, num_examples = draw_clients(seed)
     lam = float(for_effective(losses, num_examples, target))

@@ -48,7 +48,7 @@ def test_many_clients_match_theorem_2(lam):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_p_is_that_of_sorting_where_no_sum_is_rounded(seed, power):
     """Losses are multiples of 1/8, and so are their sums; ties, and gaps equal to lambda, are common."""
     rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_p_is_that_of_sorting_where_no_sum_is_rounded(seed, power):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1, 40), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_lam_for_clients_is_that_of_sorting(seed, target, has_ties):
     rng = np.random.default_rng(seed)
     losses = np.where(rng.random(32) < 0.1, np.inf, rng.gamma(2.0, size=32)).astype(np.float32)
@@ -77,7 +77,7 @@ with_guess = without_sorting(arfl_weights)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([-np.inf, -1.0, 0.0, 1e-30, 0.7, 1.0, 2.0, 1e30, np.inf, np.nan]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_guess_changes_no_bit(seed, guess):
     rng = np.random.default_rng(seed)
     losses, num_examples = rng.gamma(2.0, size=300).astype(np.float32), rng.integers(0, 200, 300).astype(np.int32)
@@ -123,7 +123,7 @@ def test_clients_of_a_batch_of_runs_are_selected_as_alone():
 
 
 @given(st.floats(-100, 100, width=32), st.floats(-3, 3), st.sampled_from([0.0, -50.0, 1e-20, 99.0]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_largest_below_is_exact(bound, exponent, guess):
     """The next float32 number does not fulfil the condition; the function has steps, negative values and slopes."""
     fn = lambda x: jnp.floor(x * 4) / 4 + jnp.maximum(x, 0.0) * np.float32(10**exponent)

@@ -15,7 +15,7 @@ total_of = jax.jit(_total)
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12).filter(any), st.integers(0, 31))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_total_number_of_examples_does_not_overflow(num_examples, shift):
     """Rounded once if the sum fits in int32, and correct above: reports may be forged."""
     num_examples = np.right_shift(np.asarray(num_examples), shift)
@@ -68,7 +68,7 @@ def extremes(draw):
 
 @both_forms
 @given(problem=extremes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 2] + [10**8] * 10), 1e30))
 @example(problem=(np.float32([0.0, 1e30] + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 9e29))
 @example(problem=(np.float32([1.0] * 2 + [np.inf] * 10), np.asarray([1, 1] + [10**8] * 10), 1e-30))

@@ -44,7 +44,7 @@ aggregate = jax.jit(lambda lam, report: autogm(lam=lam).aggregate((), report, KE
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0, 100.0]), st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_matches_alternating_steps_in_float64(seed, lam, has_invalid):
     x = updates_of(seed, K)
     x[2] *= 30

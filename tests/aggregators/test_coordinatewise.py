@@ -44,7 +44,7 @@ def formulas(values, f):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 8]), st.sampled_from([0, 1, 2, 6, 50]), st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_rules_match_formulas(seed, k, f, has_invalid):
     rng = np.random.default_rng(seed)
     updates = rng.integers(-50, 50, (k, 6)) + rng.permutation(1 << k)[:k, None] / (1 << k)

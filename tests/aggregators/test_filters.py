@@ -36,7 +36,7 @@ caf_of = jax.jit(lambda f, report: caf(num_byzantine=f).aggregate((), report, KE
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_caf_matches_its_formula(seed, f, has_invalid):
     x = updates_of(seed, K)
     x[:2] *= 5
@@ -87,7 +87,7 @@ cluster_of = jax.jit(largest_cluster)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.2, 0.3, 0.5]), st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_largest_cluster_matches_scikit_learn(seed, quantile, has_invalid):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(16, 3)) * 0.3 + rng.choice([0, 1, 2], size=(16, 1), p=[0.6, 0.3, 0.1])
@@ -145,7 +145,7 @@ majority_of = jax.jit(majority_cluster)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(3, 12))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_majority_cluster_matches_hdbscan(seed, num_valid):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(12, 4)) + 2 * rng.choice([-1, 1], size=(12, 1))
@@ -192,7 +192,7 @@ def test_flame_noise_scales_with_the_median_norm():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 7, 20]), st.sampled_from([0.5, 0.9, 1 - 1e-3]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_top_eigenpair_matches_lapack(seed, size, ratio):
     vectors = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0]
     matrix = 7 * (vectors * ratio ** np.arange(size)) @ vectors.T

@@ -49,7 +49,7 @@ def trim():
 
 
 @given(seed=st.integers(0, 2**32 - 1), f=st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_trimmed_mean_trims_the_f_largest_weights_at_each_end(trim, seed, f):
     updates, weights = draw(seed)
     result = trim(updates, weights, f)
@@ -62,7 +62,7 @@ def test_trimmed_mean_trims_the_f_largest_weights_at_each_end(trim, seed, f):
 
 
 @given(seed=st.integers(0, 2**32 - 1), f=st.integers(0, 3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_any_f_clients_cannot_leave_the_range_of_the_others(trim, seed, f):
     updates, weights = draw(seed)
     updates = updates.copy()

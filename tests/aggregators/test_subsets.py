@@ -37,7 +37,7 @@ def aggregate_both(report):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, K))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_best_subset_of_valid_clients(seed, num_valid):
     rng = np.random.default_rng(seed)
     x, valid = updates_of(seed, K), rng.permutation(K) < num_valid

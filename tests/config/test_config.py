@@ -401,7 +401,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), values, max_size=4), st.dictionaries(keys_and_junk, values, max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_arbitrary_values_raise_only_config_errors(values, block):
     try:
         experiment = Experiment(values, ({k: [v] for k, v in block.items()},), schema())
@@ -432,7 +432,7 @@ some_keys = st.lists(st.sampled_from(INDEPENDENT), max_size=3, unique=True)
 
 
 @given(st.data(), some_keys, some_keys)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_dump_of_any_experiment_is_the_same_experiment(data, fixed, swept):
     values = {key: data.draw(valid_values(key)) for key in fixed}
     block = {key: data.draw(st.lists(valid_values(key), min_size=1, max_size=2)) for key in swept}
@@ -456,7 +456,7 @@ def test_dumps_keep_the_order_of_runs():
 
 
 @given(st.text(max_size=60), st.dictionaries(keys_and_junk, st.text(max_size=6), max_size=3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_arbitrary_text_raises_only_config_errors(text, overrides):
     for source in (text, f"[client]\nepochs = {text}", f"[[sweep]]\n{text} = 1", f"server.aggregator = '{text}'"):
         with contextlib.suppress(ConfigError):

@@ -26,7 +26,7 @@ def make_raw(y, client_ids=None, num_classes=None) -> RawDataset:
 
 
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=60), st.integers(1, 20), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_iid_shares_classes_equally(y, num_clients, seed):
     raw = make_raw(y)
     if num_clients > len(y):
@@ -40,7 +40,7 @@ def test_iid_shares_classes_equally(y, num_clients, seed):
 
 
 @given(st.floats(0.05, 100), st.integers(1, 8), st.integers(0, 99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_dirichlet_respects_the_minimum(alpha, num_clients, seed):
     raw = make_raw(np.repeat(np.arange(10), 30))
     client_ids = dirichlet(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)

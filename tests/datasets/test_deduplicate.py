@@ -30,7 +30,7 @@ def make_raw(train, test, inputs="image", has_clients=True) -> RawDataset:
     st.sampled_from(["image", "text", "vector"]),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_first_of_equal_inputs_is_kept(train, test, inputs, has_clients):
     raw = make_raw(train, test, inputs, has_clients)
     seen: set[int] = set()

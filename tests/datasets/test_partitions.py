@@ -36,7 +36,7 @@ def count_examples(raw, client_ids, num_clients):
 
 
 @given(LABELS, st.integers(1, 4), st.integers(1, 3), SEEDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_shards_are_contiguous_in_the_sorted_labels(y, num_clients, num_shards, seed):
     raw = make_raw(y)
     num_examples = count_examples(
@@ -76,7 +76,7 @@ def _is_dealt(pieces, rows, num_shards):
 
 
 @given(st.integers(1, 20), st.integers(1, 7), SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_label_quantity_gives_every_client_num_classes(num_clients, num_classes, seed):
     raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 23)))
     make = lambda: label_quantity(raw, num_clients, np.random.default_rng(seed), num_classes=num_classes)
@@ -94,7 +94,7 @@ def test_label_quantity_gives_every_client_num_classes(num_clients, num_classes,
 
 
 @given(st.integers(1, 20), SEEDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_extreme_clients_have_a_single_class_or_complete_classes(num_clients, seed):
     raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 5)))
     num_examples = count_examples(raw, extreme(raw, num_clients, np.random.default_rng(seed)), num_clients)
@@ -114,7 +114,7 @@ def test_classes_without_examples_are_skipped():
 
 
 @given(st.floats(0.2, 100), st.integers(1, 8), SEEDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_quantity_respects_the_minimum(alpha, num_clients, seed):
     raw = make_raw(np.repeat(np.arange(5), 60))
     client_ids = quantity(raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=2)

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -27,13 +28,31 @@ SOURCES = {
 
 
 @pytest.fixture(scope="module")
-def prepared_folder(tmp_path_factory):
+def batches():
+    """Label and pixels of each official batch of CIFAR-10, [10,000, 3073]."""
+    files = cifar10.list_files(SOURCES["cifar10"])
+    names = cifar10.BATCHES["train"] | cifar10.BATCHES["test"]
+    return {name: cifar10.read_batch(SOURCES["cifar10"], files, name, md5) for name, md5 in names.items()}
+
+
+@pytest.fixture(scope="module")
+def binary_folder(batches, tmp_path_factory):
+    """CIFAR-10 in its binary form."""
+    folder = tmp_path_factory.mktemp("binary")
+    (folder / "cifar-10-batches-bin").mkdir()
+    for name, batch in batches.items():
+        batch.tofile(folder / "cifar-10-batches-bin" / f"{name}.bin")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared_folder(binary_folder, tmp_path_factory):
     """All three sets, prepared once."""
     folder = tmp_path_factory.mktemp("real")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(folder / "tfds"))
         patch.setenv("FEDSIM_CACHE_DIR", str(folder / "cache"))
-        for name, source in SOURCES.items():
+        for name, source in (SOURCES | {"cifar10": binary_folder}).items():
             catalog.prepare(name, source, False, lambda *args: None)
     return folder
 
@@ -54,7 +73,7 @@ def test_a_second_load_decodes_nothing(load, name, monkeypatch):
     assert np.array_equal(again.y, first.y)
 
 
-def test_cifar10_sizes_and_order(load):
+def test_cifar10_sizes_and_order(load, batches):
     raw = load("cifar10")
     assert raw.x.shape == (50_000, 32, 32, 3)
     assert raw.x_test.shape == (10_000, 32, 32, 3)
@@ -64,30 +83,18 @@ def test_cifar10_sizes_and_order(load):
     assert np.bincount(raw.y[:10_000]).tolist() == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
     assert np.bincount(raw.y[40_000:]).tolist() == [1014, 1014, 952, 1016, 997, 1025, 980, 977, 1003, 1022]
     np.testing.assert_allclose(raw.x.mean(axis=(0, 1, 2)) / 255, [0.4914, 0.4822, 0.4465], atol=1e-4)
-    splits = cifar10.read(SOURCES["cifar10"])  # decoded from PNG against read from the batches
-    np.testing.assert_array_equal(raw.x_test, splits["test"][0])
-    np.testing.assert_array_equal(raw.x[::100], splits["train"][0][::100])
+    # What was prepared as PNG against the batches, which have their channels first.
+    channels_last = lambda batch: batch[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(raw.x_test, channels_last(batches["test_batch"]))
+    np.testing.assert_array_equal(raw.x[40_000::100], channels_last(batches["data_batch_5"])[::100])
 
 
-@pytest.fixture(scope="module")
-def batches():
-    """Label and pixels of each official batch, [10,000, 3073]."""
-    files = cifar10.list_files(SOURCES["cifar10"])
-    names = cifar10.BATCHES["train"] | cifar10.BATCHES["test"]
-    return {name: cifar10.read_batch(SOURCES["cifar10"], files, name, md5) for name, md5 in names.items()}
-
-
-def test_cifar10_in_binary_form(batches, tmp_path):
+def test_an_altered_image_is_refused(batches, binary_folder, tmp_path):
     folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name, batch in batches.items():
-        batch.tofile(folder / f"{name}.bin")
-    images, labels = cifar10.read(tmp_path)["test"]
-    np.testing.assert_array_equal(labels, batches["test_batch"][:, 0])
-    np.testing.assert_array_equal(images[7, :, :, 2].ravel(), batches["test_batch"][7, 1 + 2048 :])
-    batches["test_batch"][5, 100] ^= 1
-    batches["test_batch"].tofile(folder / "test_batch.bin")
-    batches["test_batch"][5, 100] ^= 1
+    shutil.copytree(binary_folder / "cifar-10-batches-bin", folder)
+    altered = batches["test_batch"].copy()
+    altered[5, 100] ^= 1
+    altered.tofile(folder / "test_batch.bin")
     with pytest.raises(DataError, match="test images of CIFAR-10"):
         cifar10.read(tmp_path)
 

@@ -35,7 +35,7 @@ def test_a_data_set_with_a_test_set_is_unchanged_by_default():
     assert draw(raw) is raw
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8).filter(lambda sizes: max(sizes) > 1),
     percent=st.integers(5, 95),
@@ -85,7 +85,7 @@ def test_a_new_split_merges_training_and_test_examples():
     assert sorted([*got.x[:, 0], *got.x_test[:, 0]]) == list(range(12))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5).filter(lambda sizes: max(sizes) > 30))
 def test_text_is_split_in_time_with_a_gap(sizes):
     """No window of 5 characters in the training part overlaps one in the test part: 4 between them are left out."""
@@ -135,7 +135,7 @@ def test_sample_clients_keep_all_examples_and_depend_on_the_seed():
     assert len(sets) > 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(sizes=st.lists(st.integers(4, 30), min_size=1, max_size=8), percent=st.integers(50, 100))
 def test_sample_fraction_truncates_a_single_client(sizes, percent):
     raw = make_raw(sizes)

@@ -63,7 +63,6 @@ seed = [0, 1]
 def fuzz(num_cases):
     return settings(
         max_examples=num_cases,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

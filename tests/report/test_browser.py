@@ -11,8 +11,8 @@ import pytest
 
 from fedsim import report
 from fedsim.report.html import write_page
-from fedsim.report.results import PERCENTILES
 from fedsim.report.rows import row_names
+from fedsim.report.settings import PERCENTILES
 from fedsim.report.summary import as_csv, summary
 from fedsim.report.worst import worst_tables
 from tests.report.browser import browser, saved, show, until

@@ -6,8 +6,8 @@ import pytest
 
 from fedsim import report
 from fedsim.report.names import labels, scenario_name
-from fedsim.report.results import scenarios
 from fedsim.report.rows import row_names
+from fedsim.report.settings import scenarios
 from tests.report.synthetic import GRID, SEEDS, make_folder, run, synthetic_accuracy
 
 

@@ -10,7 +10,8 @@ from fedsim.paper.figures import rule_line
 from fedsim.paper.settings import by_seed, final_accuracies, find_setting, paired_differences
 from fedsim.report import style
 from fedsim.report.names import aggregator_name, scenario_name
-from fedsim.report.results import Results, Scenario, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Scenario, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

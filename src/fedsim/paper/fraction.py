@@ -11,7 +11,8 @@ from fedsim.paper.published import published_setting
 from fedsim.paper.settings import accuracy_differences, final_accuracy, find_setting, settings_by_value
 from fedsim.report import style
 from fedsim.report.names import aggregator_name
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

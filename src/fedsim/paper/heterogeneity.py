@@ -10,7 +10,8 @@ from fedsim.paper.figures import small_panel
 from fedsim.paper.settings import by_seed, late_accuracies, paired_differences, settings_by_value
 from fedsim.report import style
 from fedsim.report.names import aggregator_name
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,8 @@ from fedsim.paper.claims import Claim, Measurement, Statement
 from fedsim.paper.settings import find_setting
 from fedsim.report import style
 from fedsim.report.names import aggregator_name
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

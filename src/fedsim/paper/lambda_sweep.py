@@ -9,7 +9,8 @@ from fedsim.paper.claims import Claim, Measurement, Statement, check_all
 from fedsim.paper.figures import set_lambda_axes
 from fedsim.paper.settings import accuracy_differences, final_accuracy, read_histories, settings_by_lam
 from fedsim.report import style
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 from fedsim.report.weights import LABEL, benign_first, draw_client
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import numpy as np
 from fedsim.paper.claims import Claim, Measurement, Statement
 from fedsim.paper.settings import accuracy_differences, final_accuracy, late_corrupted_weight, late_corrupted_weights
 from fedsim.report.names import AGGREGATORS, aggregator_name
-from fedsim.report.results import Results, Scenario, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Scenario, Setting
 from fedsim.report.table import Table, text_table
 
 MIN_COST = 5.0

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedsim.paper.client_history import ClientHistory, read_history
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 from fedsim.report.statistics import mean
 from fedsim.report.summary import NUM_LAST
 

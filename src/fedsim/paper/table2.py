@@ -10,7 +10,8 @@ from fedsim.paper.published import PublishedAccuracy, published_setting
 from fedsim.paper.settings import accuracy_differences, config, final_accuracy
 from fedsim.report import style
 from fedsim.report.names import aggregator_name, scenario_name
-from fedsim.report.results import Results, Scenario, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Scenario, Setting
 from fedsim.report.statistics import std
 from fedsim.report.table import Table, text_table
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from fedsim.report.choose import selection_notes
 from fedsim.report.metric import BACKDOOR, LOSS, Metric, metrics_by_data, with_backdoor
 from fedsim.report.names import data_name, scenario_name, scenario_parts
-from fedsim.report.results import Results, Setting, data_sets, scenarios
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import Setting, data_sets, scenarios
 from fedsim.report.statistics import mean, std
 from fedsim.report.table import Column, Number, Row, Table, with_best_in_bold
 

@@ -15,7 +15,8 @@ import numpy as np
 from fedsim.errors import ConfigError
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name
-from fedsim.report.results import Choice, Results, Scenario, Selection, Setting
+from fedsim.report.results import Choice, Results, Selection
+from fedsim.report.settings import Scenario, Setting
 from fedsim.report.swept_values import CORRUPTION_SECTIONS, SETTING_KEYS, SweptValues, format_values, section
 from fedsim.runs.sweep import lam_key, varying_keys
 

@@ -9,8 +9,9 @@ import numpy as np
 from fedsim.errors import FedsimError
 from fedsim.report.metric import METRICS
 from fedsim.report.reading import read
-from fedsim.report.results import Results, Setting, data_sets
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows
+from fedsim.report.settings import Setting, data_sets
 from fedsim.report.swept_values import applies
 from fedsim.runs.folder import RunFolder
 

@@ -8,8 +8,8 @@ import numpy as np
 from fedsim.report import style
 from fedsim.report.line_plots import by_panel_title, line_figure
 from fedsim.report.metric import LOSS, METRICS, Metric
-from fedsim.report.results import Setting
 from fedsim.report.rows import row_names
+from fedsim.report.settings import Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

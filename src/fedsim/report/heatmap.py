@@ -9,8 +9,9 @@ from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.metric import Metric, with_metric
 from fedsim.report.names import percent, threat_name
-from fedsim.report.results import Results, data_sets
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import data_sets
 from fedsim.report.sweep_plots import Plane, find_planes
 from fedsim.report.worst import ThreatGrid, threat_grids
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.report import style
 from fedsim.report.names import data_name, scenario_name
-from fedsim.report.results import DataScenario, Setting, data_scenarios, data_sets
 from fedsim.report.rows import ordered_rows
+from fedsim.report.settings import DataScenario, Setting, data_scenarios, data_sets
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsim.report.results import PERCENTILES, Setting, data_sets
+from fedsim.report.settings import PERCENTILES, Setting, data_sets
 from fedsim.report.statistics import mean, split_means
 
 

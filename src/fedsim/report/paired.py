@@ -15,8 +15,9 @@ from fedsim.errors import ConfigError
 from fedsim.report.accuracy import TableEntry, draws_text, final_text, tabulate
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name, short
-from fedsim.report.results import Results, Setting, data_sets
+from fedsim.report.results import Results
 from fedsim.report.rows import row_names
+from fedsim.report.settings import Setting, data_sets
 from fedsim.report.statistics import CONFIDENCE, half_width, holm, split_means
 from fedsim.report.swept_values import format_values, section
 from fedsim.report.table import Number, Table

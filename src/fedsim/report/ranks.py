@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from fedsim.report.metric import metrics_by_data
-from fedsim.report.results import DataScenario, Results, Setting
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import DataScenario, Setting
 from fedsim.report.statistics import CONFIDENCE
 from fedsim.report.swept_values import SweptValues, section
 from fedsim.runs.sweep import section_name

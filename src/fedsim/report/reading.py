@@ -11,7 +11,8 @@ import pyarrow as pa
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import METRICS
-from fedsim.report.results import Results, Setting, SettingKey
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting, SettingKey
 from fedsim.report.swept_values import (
     Run,
     configuration,

@@ -11,8 +11,9 @@ from fedsim.report.accuracy import final_text
 from fedsim.report.metric import Metric, with_metric
 from fedsim.report.names import percent, threat_name
 from fedsim.report.paired import difference
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import Setting
 from fedsim.report.sweep_plots import Plane, find_planes
 from fedsim.report.swept_values import format_values
 

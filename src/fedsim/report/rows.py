@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from fedsim.report.names import AGGREGATORS, aggregator_name
-from fedsim.report.results import DataScenario, Setting
+from fedsim.report.settings import DataScenario, Setting
 from fedsim.report.swept_values import SweptValues, format_values
 
 WEIGHTING = "server.weighting"

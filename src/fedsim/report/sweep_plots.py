@@ -11,8 +11,8 @@ from fedsim.report.accuracy import final_text
 from fedsim.report.line_plots import by_panel_title, line_figure
 from fedsim.report.metric import Metric
 from fedsim.report.names import data_name, threat_name
-from fedsim.report.results import Setting, data_sets
 from fedsim.report.rows import LAM, lam_label, row_names
+from fedsim.report.settings import Setting, data_sets
 from fedsim.report.swept_values import section
 from fedsim.runs.sweep import section_name
 

@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from fedsim.report import style
 from fedsim.report.auc import by_run
 from fedsim.report.line_plots import panel_title
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
 from fedsim.report.rows import LAM, lam_label, row_names
+from fedsim.report.settings import Setting
 from fedsim.report.sweep_plots import MIN_VALUES, scale_x
 
 if TYPE_CHECKING:

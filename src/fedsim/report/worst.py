@@ -8,8 +8,9 @@ from typing import NamedTuple
 from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import data_name, percent, threat_name
-from fedsim.report.results import Results, Setting, Threat, data_sets
+from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import Setting, Threat, data_sets
 from fedsim.report.table import Column, Row, Table, with_best_in_bold
 
 MIN_THREATS = 3  # that make a comparison

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsim.report.names import aggregator_name, data_name, percent, threat_name
-from fedsim.report.results import Setting
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
+from fedsim.report.settings import Setting
 from fedsim.report.swept_values import format_value
 
 NO_POSITION = -1

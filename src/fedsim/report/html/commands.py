@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from fedsim.config.values import format_toml
-from fedsim.report.results import Results, Setting
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 from fedsim.report.swept_values import Run, applies, configuration, is_shared_f, section
 from fedsim.runs.sweep import varying_keys
 

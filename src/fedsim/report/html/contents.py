@@ -13,8 +13,9 @@ from fedsim.report.html import axes, clients, commands
 from fedsim.report.html.packing import pack_shares
 from fedsim.report.line_plots import panel_title
 from fedsim.report.metric import METRICS, Metric
-from fedsim.report.results import PERCENTILES, Results, Setting
+from fedsim.report.results import Results
 from fedsim.report.rows import row_names
+from fedsim.report.settings import PERCENTILES, Setting
 from fedsim.report.style import COLORS
 from fedsim.report.summary import as_csv, summary
 
