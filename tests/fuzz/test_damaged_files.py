@@ -1,4 +1,4 @@
-"""Damaged files raise an error of a single line, or can be read as valid data. 2,400 cases.
+"""Damaged files raise an error of a single line, or can be read as valid data. 2,600 cases.
 
 Run with `pytest -m fuzz`; takes one or two minutes.
 """
@@ -16,6 +16,7 @@ from fedsim.config import toml
 from fedsim.datasets import prepared, table
 from fedsim.datasets.arrays import read
 from fedsim.datasets.builders import prepare
+from fedsim.datasets.huggingface import huggingface
 from fedsim.datasets.leaf import read_folder
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.sampling import split_test
@@ -154,6 +155,28 @@ def test_tables(suffix, scratch, data):
     try:
         check_valid(split_test(table.table(0, path=str(path), label="y", client="site"), None, rng))
     except DataError as error:
+        check_line(error)
+
+
+@fuzz(100)
+@given(st.data())
+@pytest.mark.parametrize("columns", [{"label": "y", "client": "site"}, {"text": "site", "client": "y", "window": 2}])
+def test_hugging_face_folders(columns, tmp_path_factory, scratch, data):
+    datasets = pytest.importorskip("datasets", reason="needs the extra huggingface")
+    source = tmp_path_factory.getbasetemp() / "saved"
+    if not source.exists():
+        rows = {
+            "age": [0.5 * i for i in range(25)],
+            "y": [i % 3 for i in range(25)],
+            "site": list("abcdefghij a b") + ["to be"] * 11,
+        }
+        datasets.Dataset.from_dict(rows).save_to_disk(source)
+    copy = copy_folder(source, scratch)
+    damage_folder(copy, data.draw)
+    try:
+        raw = huggingface(0, path=str(copy), **columns)
+        check_valid(split_test(raw, None, np.random.default_rng(0)))
+    except (ConfigError, DataError) as error:
         check_line(error)
 
 
