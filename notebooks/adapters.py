@@ -48,10 +48,10 @@ NUM_TRAIN, NUM_TEST = 64, 32  # windows of each client
 #
 # The clients are the ten longest roles in Shakespeare's plays. The notebook reads them from the folder `shakespeare` in
 # `FEDSIM_DATA_DIR`, which must have Project Gutenberg's text of 2011 (`fedsim.datasets.shakespeare.ARCHIVE` names its
-# source). The saved output is from these.
+# source). The saved output is for these roles.
 #
 # Without this variable, the clients are the ten longest modules of Python's standard library, and their text is source
-# code. All numbers then differ, but what the notebook says about them holds as well.
+# code. All numbers then differ, but the conclusions are the same.
 
 # %%
 public_text = "\n".join(topics[name] for name in sorted(topics))
@@ -192,11 +192,11 @@ print(f"ratio: {num_bytes['all parameters'] / num_bytes['adapters']:.1f}")
 # %% [markdown]
 # ## Federated fine-tuning
 #
-# All ten clients train in each round, by Adam. A run differs from others in its data and its λ only, so all runs share
-# one program. In the limit of a large λ, ARFL is FedAvg, so λ = 10⁶ M stands for FedAvg here.
+# All ten clients train in each round, with Adam. The runs differ only in their data and their λ, so they share one
+# program. ARFL with a large λ is FedAvg; here λ = 10⁶ M stands for FedAvg.
 #
 # `simulation.bind` takes the base as an argument of the program. `width=1` trains one client after another, which suits
-# a CPU; the default trains all in lockstep, as an accelerator needs it.
+# a CPU; the default trains all in lockstep, which suits an accelerator.
 
 # %%
 simulation = fedsim.Simulation(

@@ -155,7 +155,7 @@ plt.show()
 # computes new weights from the new losses.
 #
 # Ten clients share scikit-learn's handwritten digits unevenly; clients 7, 8 and 9 have shuffled labels. Other keys have
-# their defaults. The keywords sweep over two rules and eleven values of $\lambda$. FedAvg has no $\lambda$ and runs
+# their defaults. The keywords sweep over two rules and eleven values of $\lambda$. FedAvg has no $\lambda$, so it runs
 # once.
 
 # %%
@@ -231,4 +231,5 @@ figures["weights_over_lam"]
 
 # %% [markdown]
 # Next: `own_data` starts from a data frame or a file; `sweep` varies λ, the share of corrupted clients and the seed
-# together; `custom_aggregator` defines a rule and compares it with ARFL; `robustness` compares rules under attacks.
+# together; `custom_aggregator` defines a rule and compares it with ARFL; `robustness` compares rules under attacks;
+# `adapters` fine-tunes a frozen model.

@@ -166,7 +166,7 @@ result_from_file = fedsim.run(from_file, progress=False)
 print(result_from_file)
 
 # %% [markdown]
-# The rows and the test set are the same, and so are the numbers.
+# The rows and the test set are the same as before, and so are the numbers.
 #
 # From the shell, `fedsim init` prints what becomes of each column, and writes a configuration for the file that
 # compares rules on clean and on shuffled labels.

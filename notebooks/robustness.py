@@ -29,7 +29,7 @@ BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, malicious
 #
 # Twenty clients share scikit-learn's handwritten digits unevenly (Dirichlet's α is 0.5), and all of them train in each
 # round. Six of them (30 %) are malicious: their data are clean, but they send false updates. Rules that assume a number
-# of Byzantine clients know it. Fraction 0 is the same without an attack.
+# of Byzantine clients know it. Fraction 0 is the same experiment without an attack.
 #
 # An experiment on the last line of a cell shows what is swept.
 
@@ -57,9 +57,9 @@ experiment = fedsim.load(
 experiment
 
 # %% [markdown]
-# Fraction 0 has no attack to vary, so each rule and seed runs there once. The rule and the attack of a run are data of
-# the program, like its seed, so all runs share one compiled program. By default `fedsim.run` shows its progress;
-# `progress=False` keeps this page short.
+# At fraction 0 there is no attack to vary, so each rule and seed runs there once. The rule and the attack of a run are
+# inputs of the program, like its seed, so all runs share one compiled program. By default `fedsim.run` shows its
+# progress; `progress=False` keeps this page short.
 
 # %%
 plan = make_plan(experiment)
@@ -126,8 +126,8 @@ plt.show()
 #
 # `result.clients` has a row for each run, round and client, with the client's weight and whether it is malicious. The
 # weights of seed 0, averaged over rounds, show why Multi-Krum withstands one attack and not the other. It averages the
-# 14 clients whose updates are closest to those of others. Flipped updates are far from all others, so they are not
-# among them. With Min-Max, the six malicious clients send the same update, no farther from any honest one than honest
+# 14 clients whose updates are closest to those of others. Flipped updates are far from all others, so their clients are
+# not selected. With Min-Max, the six malicious clients send the same update, no farther from any honest one than honest
 # ones are from each other. So all six are selected, with more weight than their share of the examples.
 
 # %%
@@ -152,7 +152,7 @@ panels[0].set_ylabel("Client's mean weight (%)")
 plt.show()
 
 # %% [markdown]
-# `malicious_weight` in `result.rounds` is the weight of all malicious clients since the evaluation before. The table
+# `malicious_weight` in `result.rounds` is the weight of all malicious clients since the previous evaluation. The table
 # has its mean over rounds and seeds, in percent. A large weight is not harmful in itself: RFA gives most of its weight
 # to ALIE's updates, which are close to the mean of the honest ones.
 

@@ -12,8 +12,8 @@
 # %% [markdown]
 # # A sweep is one program
 #
-# This notebook runs a grid of 5 values of λ, 5 corruption rates and 2 seeds, 50 training runs, and compiles once. λ,
-# the number of corrupted clients and the seed are data of a compiled program, not part of its shape.
+# This notebook runs a grid of 5 values of λ, 5 fractions of corrupted clients and 2 seeds: 50 training runs, compiled
+# once. λ, the number of corrupted clients and the seed are inputs of the compiled program.
 
 # %%
 import flax.linen as nn
@@ -55,9 +55,9 @@ experiment = fedsim.load(
 result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# The manifest in the run folder says how the runs were grouped: runs that differ only in data form a group, and a group
-# compiles once. fedsim chooses for the machine how many of its runs train in lockstep and on which devices
-# (`engine.run_width` overrides it).
+# The manifest in the run folder says how the runs were grouped: runs that differ only in inputs of the program form a
+# group, and a group compiles once. fedsim chooses for the machine how many of its runs train in lockstep and on which
+# devices (`engine.run_width` overrides it).
 
 # %%
 manifest = result.folder.read_manifest()
@@ -68,9 +68,9 @@ print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".for
 # ## Results
 #
 # `result.xarray()` has the rows as arrays, with a dimension for each swept key. Runs on clean data have corruption
-# "none", so each position has one number along `corruption`, and the mean selects it.
+# "none", so along `corruption` each combination of the other keys has one number, and the mean selects it.
 #
-# Between 0.1 M and M, corrupted clients get no weight at any rate, and the accuracy hardly depends on their number:
+# Between 0.1 M and M, corrupted clients get no weight at any fraction, and the accuracy hardly depends on their number:
 # only the benign clients train. A large λ weights all clients by their examples, as FedAvg does. A very small λ selects
 # a single client. If it is corrupted, it remains selected: the model fits its wrong labels, so its loss stays the
 # lowest.
@@ -123,8 +123,8 @@ simulation = fedsim.Simulation(
 
 # %% [markdown]
 # One run as a function of the swept numbers. Corruption happens inside: the choice of clients whose labels are shuffled
-# depends only on the seed and the traced `num_corrupted`. Python runs this function only when JAX traces it, so the
-# counter counts traces.
+# depends only on the seed and the traced `num_corrupted`. Python runs this function only when JAX traces it, so
+# `num_traces` counts traces.
 
 # %%
 num_traces = 0
@@ -150,7 +150,7 @@ def train(lam, num_corrupted, seed):
 # run has parameters, updates and labels. `lax.map` runs one after another, also in one program; with `batch_size=b` it
 # runs $b$ of them in lockstep. fedsim does the latter.
 #
-# `lower` and `compile` create the programs explicitly; their results only run and never compile again.
+# `lower` and `compile` create the programs explicitly; calling these programs never compiles again.
 
 # %%
 grid_of_runs = jnp.meshgrid(jnp.array([0.1, 1.0, 100.0]), jnp.array([0, 8]), jnp.arange(2), indexing="ij")
@@ -189,5 +189,6 @@ for lam, num_corrupted, seed, *numbers in zip(*sweep, accuracy["in turn"], on_co
 # fedsim run sweep.toml
 # ```
 #
-# Everything else compiles another program: the rule, the model, the cohort size, the number of epochs, and corruption
-# of images instead of labels.
+# Rules and attacks can be swept, too, as branches of one program: see the notebook `robustness`. Everything else
+# compiles another program: the model, the cohort size, the number of epochs, and corruption of images instead of
+# labels.

@@ -11,7 +11,10 @@ def pages(folder: Path) -> dict[str, str | bytes]:
     """A page for each notebook of the folder, and its images, by their paths on the site."""
     files: dict[str, str | bytes] = {}
     for path in sorted(folder.glob("*.ipynb")):
-        parts = [f"*This page is the notebook `notebooks/{path.name}`: run it with `jupyter lab notebooks`.*"]
+        parts = [
+            f"*This page is the notebook `notebooks/{path.name}`: run it with "
+            "`pip install -e '.[notebook]' && jupyter lab notebooks`.*"
+        ]
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         for number, cell in enumerate(cells):
             text = "".join(cell["source"])
