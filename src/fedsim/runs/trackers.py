@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, import_extra
 from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import TRACKED, json_rows
@@ -60,16 +60,14 @@ class Tracker:
 
 def tensorboard(folder: Path) -> Tracker:
     """TensorBoard's files, in the folder tensorboard/. Raises `ConfigError` if tensorboardX is not installed."""
-    try:
-        import tensorboardX
-    except ImportError:
-        raise ConfigError("--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'") from None
+    missing = "--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'"
+    package = import_extra("tensorboardX", ConfigError, missing)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
         path = folder / "tensorboard" / name
         # The file's name ends in a number, as its time is in whole seconds and a run may resume within one.
         suffix = f".{len(list(path.glob('events.*'))):05}"
-        writer = tensorboardX.SummaryWriter(str(path), purge_step=start, filename_suffix=suffix)
+        writer = package.SummaryWriter(str(path), purge_step=start, filename_suffix=suffix)
 
         def add(values: dict[str, float], round_: int) -> None:
             for key, value in values.items():
@@ -86,10 +84,7 @@ def wandb(folder: Path) -> Tracker:
 
     Raises `ConfigError` if wandb is not installed.
     """
-    try:
-        import wandb as client
-    except ImportError:
-        raise ConfigError("--log wandb: needs wandb; pip install 'fedsim[wandb]'") from None
+    client = import_extra("wandb", ConfigError, "--log wandb: needs wandb; pip install 'fedsim[wandb]'")
     configs = _configs(folder)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
@@ -114,14 +109,11 @@ def mlflow(folder: Path) -> Tracker:
     MLflow's default store is a database, which mlflow-skinny cannot open; then the default is the folder mlruns.
     Raises `ConfigError` if mlflow is not installed, or its tracking store cannot be reached.
     """
-    try:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
-    except ImportError:
-        raise ConfigError("--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'") from None
+    missing = "--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'"
+    package, entities = (import_extra(name, ConfigError, missing) for name in ("mlflow", "mlflow.entities"))
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:
-        client = MlflowClient(tracking_uri=_default_store())
+        client = package.MlflowClient(tracking_uri=_default_store())
         existing = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if existing is None else existing.experiment_id
     except Exception as error:  # whatever the tracking store raises
@@ -136,11 +128,15 @@ def mlflow(folder: Path) -> Tracker:
             identity = earlier[0].info.run_id
         else:
             identity = client.create_run(experiment, run_name=name, tags=tags).info.run_id
-            client.log_batch(identity, params=[Param(key, str(value)) for key, value in configs()[run].items()])
+            client.log_batch(
+                identity, params=[entities.Param(key, str(value)) for key, value in configs()[run].items()]
+            )
 
         def add(values: dict[str, float], round_: int) -> None:
             now = int(1000 * time.time())
-            client.log_batch(identity, metrics=[Metric(key, value, now, round_) for key, value in values.items()])
+            client.log_batch(
+                identity, metrics=[entities.Metric(key, value, now, round_) for key, value in values.items()]
+            )
 
         return TrackerRun(add, lambda: client.set_terminated(identity))
 
