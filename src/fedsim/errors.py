@@ -1,5 +1,8 @@
 """Errors that users can fix. The command line prints them as one line, without a traceback."""
 
+import importlib
+from typing import Any
+
 
 class FedsimError(Exception):
     """Base class. The message is one line, `KEY: must be ..., got VALUE; remedy` where a key is wrong."""
@@ -37,3 +40,11 @@ class RunFolderError(FedsimError):
 
 class ProcessError(FedsimError):
     """A process of a run that has ended, or cannot be reached."""
+
+
+def import_extra(module: str, kind: type[FedsimError], message: str) -> Any:
+    """Imports a module that only some features need; if it is missing, raises `message`, with the {error} in it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise kind(message.format(error=error)) from None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.core import sorting
-from fedsim.core.sorting import ASCENDING, NEAREST, all_columns, keys_at_ranks, rank_mean
+from fedsim.core.sorting import ASCENDING, NEAREST, Columns, keys_at_ranks, rank_mean
 from fedsim.core.sorting_networks import comparators
 
 
@@ -27,6 +27,11 @@ def test_comparators_sort(k):
         assert i < j
         rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
     assert (np.diff(np.asarray(rows, int), axis=0) >= 0).all()
+
+
+def all_columns(values):
+    """`values` [K, d] of all clients, relative to zero."""
+    return Columns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
 
 
 def sort_rows(values):

@@ -89,7 +89,7 @@ def test_an_axis_determined_by_another_axis_is_omitted(tmp_path):
 
 def test_command_and_configuration_give_the_runs_of_a_setting(results, document, monkeypatch):
     for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
-        expected = [results.manifest["runs"][number] for number in setting.runs]
+        expected = [results.manifests[0]["runs"][number] for number in setting.runs]
         program, command, *arguments = shlex.split(packed_setting["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)

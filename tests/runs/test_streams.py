@@ -9,9 +9,10 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan, slurm
 from fedsim.errors import ConfigError
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted
+from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import JsonLines, TensorBoard
+from fedsim.runs.streams import JsonLines
+from fedsim.runs.trackers import tensorboard
 from tests.conftest import Stop, check_equal, finish_jobs
 
 TINY = """
@@ -35,8 +36,8 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "tiny"
     plan = make_plan(parse(TINY))
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, path, [TensorBoard(path), Stop(5)], checkpoint_seconds=0)
-    return run_plan(plan, path, [TensorBoard(path)], checkpoint_seconds=0)
+        run_plan(plan, path, [tensorboard(path), Stop(5)], checkpoint_seconds=0)
+    return run_plan(plan, path, [tensorboard(path)], checkpoint_seconds=0)
 
 
 def test_json_lines_are_the_rows_once_each(folder):
@@ -89,7 +90,8 @@ UNTRACKED = ("malicious_weight", "backdoor_success", "validation_accuracy", "val
 def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1.7e9)
     for round_ in (0, 2):
-        stream = TensorBoard(tmp_path)
+        stream = tensorboard(tmp_path)
+        stream(Started(4, 8, names=tuple("abcd")))
         stream(GroupStarted(7, round_ - 1, 2))
         tables = rows(round_)
         tables["rounds"] |= {"aggregator": ["fedavg"], "corruption": ["none"], "seed": [0], "corrupted_weight": [0.0]}

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, import_extra
 
 SHELLS = ("bash", "zsh")
 EPILOG = """\
@@ -28,10 +28,8 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace, parser: Callable[[], argparse.ArgumentParser]) -> int:
     """Prints the script for the program whose parser `parser()` returns."""
-    try:
-        import shtab
-    except ImportError:
-        raise ConfigError("fedsim completion: needs shtab; install it with pip install 'fedsim[completion]'") from None
+    missing = "fedsim completion: needs shtab; install it with pip install 'fedsim[completion]'"
+    shtab = import_extra("shtab", ConfigError, missing)
     print(shtab.complete(parser(), options.shell))
     return 0
 

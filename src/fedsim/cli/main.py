@@ -8,15 +8,7 @@ from functools import partial
 from typing import NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import completion as cli_completion
-from fedsim.cli import data as cli_data
-from fedsim.cli import diff as cli_diff
-from fedsim.cli import doctor as cli_doctor
-from fedsim.cli import init as cli_init
-from fedsim.cli import paper as cli_paper
-from fedsim.cli import report as cli_report
-from fedsim.cli import run as cli_run
-from fedsim.cli import show as cli_show
+from fedsim.cli import completion, data, diff, doctor, init, paper, report, run, show
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
@@ -82,18 +74,18 @@ def _dispatch(arguments: list[str]) -> int:
         options, unknown = _parser().parse_known_args(rest)
         if unknown:
             raise no_option(unknown[0], map(option_of, vars(options)))
-        return cli_run.call(options, overrides)
+        return run.call(options, overrides)
     options = _parser().parse_args(arguments)
     commands = {
-        "init": cli_init.call,
+        "init": init.call,
         "config": _config,
-        "report": cli_report.call,
-        "show": cli_show.call,
-        "diff": cli_diff.call,
-        "paper": cli_paper.call,
-        "data": cli_data.call,
-        "doctor": cli_doctor.call,
-        "completion": lambda options: cli_completion.call(options, partial(_parser, with_keys=True)),
+        "report": report.call,
+        "show": show.call,
+        "diff": diff.call,
+        "paper": paper.call,
+        "data": data.call,
+        "doctor": doctor.call,
+        "completion": lambda options: completion.call(options, partial(_parser, with_keys=True)),
     }
     return commands[options.command](options)
 
@@ -111,17 +103,17 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
     parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run = cli_run.add_parser(commands)
+    run_parser = run.add_parser(commands)
     if with_keys:
-        cli_completion.add_keys(run)
-    cli_init.add_parser(commands)
+        completion.add_keys(run_parser)
+    init.add_parser(commands)
     config = commands.add_parser(
         "config",
         help="print every key of a configuration with its default, meaning and allowed values",
         description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
     )
     config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
-    for command in (cli_report, cli_show, cli_diff, cli_paper, cli_data, cli_doctor, cli_completion):
+    for command in (report, show, diff, paper, data, doctor, completion):
         command.add_parser(commands)
     return parser
 

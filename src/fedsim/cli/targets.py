@@ -1,9 +1,10 @@
 """`fedsim run --dry-run --target`: the plan for devices that need not be present."""
 
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
-import jax
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -11,11 +12,13 @@ from fedsim.cli.console import Counter, group_cells, regressions
 from fedsim.engine import targets
 from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
-from fedsim.engine.plan import Group, Plan
+from fedsim.engine.plan import Plan
 from fedsim.engine.targets import Target
 from fedsim.errors import FedsimError
 from fedsim.report.names import count, duration
 from fedsim.terminal import make_console
+
+Value = TypeVar("Value")
 
 CAPTION = (
     "One line per group, compiled for {target}. Vectorized: clients of a run x runs, on each device. Memory: per "
@@ -84,32 +87,23 @@ def _cells(cost: Forecast, number: int, first: int) -> list[str]:
 
 def _forecasts(plan: Plan, keys: Sequence[Hashable], target: Target) -> Iterator[Forecast | None]:
     """A forecast for each group, computed once for groups with equal `keys`; None if the compiler fails."""
-    try:
-        devices = targets.devices(target)
-    except FedsimError:
-        raise
-    except Exception as error:  # anything that a compiler may raise when it starts
-        _print_failure(target, error)
-        devices = []
+    devices = _try(target, partial(targets.devices, target))
     known: dict[Hashable, Forecast | None] = {}
     with Counter() as counter:
         for number, (group, key) in enumerate(zip(plan.groups, keys, strict=True)):
             counter.tick(f"compiling for {target}", number, len(plan.groups))
             if key not in known:
-                known[key] = _forecast(plan, group, devices, target) if devices else None
+                known[key] = _try(target, partial(forecast, plan, group, devices, target.chip)) if devices else None
             yield known[key]
 
 
-def _forecast(plan: Plan, group: Group, devices: list[jax.Device], target: Target) -> Forecast | None:
+def _try(target: Target, compute: Callable[[], Value]) -> Value | None:
+    """`compute()`; None, after a line on stderr, if the compiler raises anything, also when it starts."""
     try:
-        return forecast(plan, group, devices, target.chip)
+        return compute()
     except FedsimError:
         raise
     except Exception as error:
-        _print_failure(target, error)
+        first_line = str(error).strip().partition("\n")[0]
+        print(f"fedsim: the compiler for {target} fails: {type(error).__name__}: {first_line}", file=sys.stderr)
         return None
-
-
-def _print_failure(target: Target, error: Exception) -> None:
-    first_line = str(error).strip().partition("\n")[0]
-    print(f"fedsim: the compiler for {target} fails: {type(error).__name__}: {first_line}", file=sys.stderr)

@@ -34,36 +34,22 @@ class Kind:
     """Whether components are built while a program is traced, where settings may be traced; otherwise on the host."""
 
 
-SCHEDULES = {
-    "constant": "fedsim.algorithms.schedules:constant",
-    "step": "fedsim.algorithms.schedules:step",
-    "exponential": "fedsim.algorithms.schedules:exponential",
-    "cosine": "fedsim.algorithms.schedules:cosine",
-}
-AGGREGATORS = {
-    "fedavg": "fedsim.aggregators.fedavg:fedavg",
-    "rfa": "fedsim.aggregators.rfa:rfa",
-    "multi_krum": "fedsim.aggregators.multi_krum:multi_krum",
-    "cfl": "fedsim.aggregators.cfl:cfl",
-    "arfl": "fedsim.aggregators.arfl:arfl",
-    "median": "fedsim.aggregators.median:median",
-    "trimmed_mean": "fedsim.aggregators.trimmed_mean:trimmed_mean",
-    "meamed": "fedsim.aggregators.meamed:meamed",
-    "krum": "fedsim.aggregators.krum:krum",
-    "bulyan": "fedsim.aggregators.bulyan:bulyan",
-    "centered_clipping": "fedsim.aggregators.centered_clipping:centered_clipping",
-    "norm_clipping": "fedsim.aggregators.norm_clipping:norm_clipping",
-    "dnc": "fedsim.aggregators.dnc:dnc",
-    "fltrust": "fedsim.aggregators.fltrust:fltrust",
-    "zeno": "fedsim.aggregators.zeno:zeno",
-    "mda": "fedsim.aggregators.mda:mda",
-    "smea": "fedsim.aggregators.smea:smea",
-    "caf": "fedsim.aggregators.caf:caf",
-    "autogm": "fedsim.aggregators.autogm:autogm",
-    "signguard": "fedsim.aggregators.signguard:signguard",
-    "foolsgold": "fedsim.aggregators.foolsgold:foolsgold",
-    "flame": "fedsim.aggregators.flame:flame",
-}
+def _one_per_file(package: str, names: str) -> dict[str, str]:
+    """The components `names` of a package, each a function that is called like its module."""
+    return {name: f"fedsim.{package}.{name}:{name}" for name in names.split()}
+
+
+def _in_one_file(module: str, names: str) -> dict[str, str]:
+    """The components `names` of a module, each a function of that name."""
+    return {name: f"fedsim.{module}:{name}" for name in names.split()}
+
+
+SCHEDULES = _in_one_file("algorithms.schedules", "constant step exponential cosine")
+AGGREGATORS = _one_per_file(
+    "aggregators",
+    "fedavg rfa multi_krum cfl arfl median trimmed_mean meamed krum bulyan centered_clipping norm_clipping dnc "
+    "fltrust zeno mda smea caf autogm signguard foolsgold flame",
+)
 KINDS = {
     "data.name": Kind(
         "data set",
@@ -101,41 +87,19 @@ KINDS = {
     ),
     "corruption.kind": Kind(
         "corruption",
-        {
-            "none": "fedsim.corruption.none:none",
-            "shuffling": "fedsim.corruption.shuffling:shuffling",
-            "flipping": "fedsim.corruption.flipping:flipping",
-            "noisy": "fedsim.corruption.noisy:noisy",
-            "shift": "fedsim.corruption.shift:shift",
-            "collusion": "fedsim.corruption.collusion:collusion",
-            "exclude": "fedsim.corruption.exclude:exclude",
-            "symmetric": "fedsim.corruption.symmetric:symmetric",
-            "pairflip": "fedsim.corruption.pairflip:pairflip",
-            "targeted": "fedsim.corruption.targeted:targeted",
-            "localized": "fedsim.corruption.localized:localized",
-            "backdoor": "fedsim.corruption.backdoor:backdoor",
-        },
+        _one_per_file(
+            "corruption",
+            "none shuffling flipping noisy shift collusion exclude symmetric pairflip targeted localized backdoor",
+        ),
         is_traced=False,
     ),
     "attack.kind": Kind(
         "attack",
-        {
-            "none": "fedsim.attacks.none:none",
-            "fake_loss": "fedsim.attacks.fake_loss:fake_loss",
-            "fake_counts": "fedsim.attacks.fake_counts:fake_counts",
-            "sign_flip": "fedsim.attacks.sign_flip:sign_flip",
-            "gaussian": "fedsim.attacks.gaussian:gaussian",
-            "inf": "fedsim.attacks.inf:inf",
-            "ipm": "fedsim.attacks.ipm:ipm",
-            "alie": "fedsim.attacks.alie:alie",
-            "min_max": "fedsim.attacks.min_max:min_max",
-            "min_sum": "fedsim.attacks.min_sum:min_sum",
-            "mimic": "fedsim.attacks.mimic:mimic",
-            "model_replacement": "fedsim.attacks.model_replacement:model_replacement",
-            "fang": "fedsim.attacks.fang:fang",
-            "optimal_ipm": "fedsim.attacks.optimal_ipm:optimal_ipm",
-            "optimal_alie": "fedsim.attacks.optimal_alie:optimal_alie",
-        },
+        _one_per_file(
+            "attacks",
+            "none fake_loss fake_counts sign_flip gaussian inf ipm alie min_max min_sum mimic model_replacement fang "
+            "optimal_ipm optimal_alie",
+        ),
     ),
     "model.name": Kind(
         "model",
@@ -152,34 +116,13 @@ KINDS = {
     ),
     "client.algorithm": Kind(
         "algorithm",
-        {
-            "fedavg": "fedsim.core.method:plain_sgd",
-            "fedprox": "fedsim.algorithms.fedprox:fedprox",
-            "scaffold": "fedsim.algorithms.scaffold:scaffold",
-            "fednova": "fedsim.algorithms.fednova:fednova",
-            "worker_momentum": "fedsim.algorithms.worker_momentum:worker_momentum",
-        },
+        {"fedavg": "fedsim.core.method:plain_sgd"}
+        | _one_per_file("algorithms", "fedprox scaffold fednova worker_momentum"),
     ),
     "client.schedule": Kind("schedule", SCHEDULES),
     "server.aggregator": Kind("aggregator", AGGREGATORS),
     "server.weighting": Kind("aggregator", AGGREGATORS),
-    "server.pre_aggregators": Kind(
-        "pre-aggregator",
-        {
-            "nnm": "fedsim.aggregators.nnm:nnm",
-            "bucketing": "fedsim.aggregators.bucketing:bucketing",
-            "clipping": "fedsim.aggregators.clipping:clipping",
-            "arc": "fedsim.aggregators.arc:arc",
-        },
-    ),
-    "server.optimizer": Kind(
-        "server optimizer",
-        {
-            "sgd": "fedsim.algorithms.server_optimizers:sgd",
-            "adam": "fedsim.algorithms.server_optimizers:adam",
-            "yogi": "fedsim.algorithms.server_optimizers:yogi",
-            "adagrad": "fedsim.algorithms.server_optimizers:adagrad",
-        },
-    ),
+    "server.pre_aggregators": Kind("pre-aggregator", _one_per_file("aggregators", "nnm bucketing clipping arc")),
+    "server.optimizer": Kind("server optimizer", _in_one_file("algorithms.server_optimizers", "sgd adam yogi adagrad")),
     "server.schedule": Kind("schedule", SCHEDULES),
 }

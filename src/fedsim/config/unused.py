@@ -32,7 +32,8 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     reasons = {key: _reason(experiment, key, values, runs, resolved) for key, values in given.items()}
     lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
     for block in experiment.sweep:
-        lines += [f"sweep: {key} has a value twice" for key, values in block.items() if _has_duplicates(values)]
+        repeated = [key for key, values in block.items() if len(set(map(repr, values))) < len(values)]
+        lines += [f"sweep: {key} has a value twice" for key in repeated]
         lines += ["sweep: name cannot be swept: it names the run folder"] if "name" in block else []
     return lines
 
@@ -45,10 +46,6 @@ def _unmet_condition(field: Field, users: Sequence[dict[str, Any]]) -> str:
     other = f"{field.section}.{condition.name}"
     is_met = any(run.get(other) == condition.value for run in users)
     return "" if is_met else f"{other} is not {format_toml(condition.value)}"
-
-
-def _has_duplicates(values: Sequence[Any]) -> bool:
-    return len({repr(value) for value in values}) < len(values)
 
 
 def _reason(

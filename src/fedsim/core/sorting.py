@@ -90,11 +90,6 @@ class Columns(NamedTuple):
         return sort_by_comparators([order.to_keys(row) for row in rows])
 
 
-def all_columns(values: Array) -> Columns:
-    """`values` [K, d] of all clients, relative to zero."""
-    return Columns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
-
-
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def rank_mean(columns: Columns, weights: Array, order: Order = ASCENDING) -> Array:
     """The sum [d] over ranks of `weights` [K] times the values of these ranks; rank 0 is the first in `order`.

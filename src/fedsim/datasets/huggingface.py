@@ -14,7 +14,7 @@ from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.spool import Spool
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,12 +67,8 @@ def huggingface(
 
 def _load(path: str, subset: str) -> dict[str, Any]:
     """The splits train and test, as far as there are."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})"
-        ) from None
+    missing = "huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})"
+    datasets = import_extra("datasets", DataError, missing)
     folder = Path(path).expanduser()
     datasets.disable_progress_bars()
     try:

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,7 +94,7 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
             if len(x) != len(y) or not (len(y) == num_samples or (is_text and len(y) < num_samples)):
                 raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
-                yield user, _convert_inputs(x), _convert_labels(y)
+                yield user, _convert_inputs(x), np.asarray(list(map(_convert_label, y)), np.int32)
     except msgspec.ValidationError as error:
         raise DataError(f"{path}: not in LEAF's format: {error}") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
@@ -125,10 +125,6 @@ def _convert_inputs(values: list[Any]) -> np.ndarray:
         x = steps.astype(np.uint8)
     side = math.isqrt(x.shape[1]) if x.ndim == 2 else 0
     return x.reshape(-1, side, side, 1) if side and side * side == x.shape[1] else x
-
-
-def _convert_labels(values: Sequence[Any]) -> np.ndarray:
-    return np.asarray([_convert_label(value) for value in values], np.int32)
 
 
 def _convert_label(value: Any) -> int:

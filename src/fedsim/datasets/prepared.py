@@ -4,7 +4,6 @@ A record is a client with its examples (`client_id`, `x`, `y`, as fedsim's build
 (`image`, `label`, as in any image set of TFDS).
 """
 
-import importlib
 import logging
 import os
 import re
@@ -20,7 +19,7 @@ from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.portions import take
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.spool import Spool
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, import_extra
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
 TFDS_MODULES = ("tensorflow_datasets", "array_record", "importlib_resources", "PIL")  # of the extra `data`
@@ -79,11 +78,8 @@ def resolve_name(name: str) -> str:
 
 def require_tfds() -> None:
     """Raises `DataError` if tensorflow-datasets, or what it needs to read its files, is not installed."""
-    try:
-        for module in TFDS_MODULES:
-            importlib.import_module(module)
-    except ImportError as error:
-        raise DataError(f"this needs tensorflow-datasets; pip install 'fedsim[data]' ({error})") from None
+    for module in TFDS_MODULES:
+        import_extra(module, DataError, "this needs tensorflow-datasets; pip install 'fedsim[data]' ({error})")
 
 
 def load(name: str) -> RawDataset:

@@ -8,7 +8,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.columns import encode
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError
+from fedsim.errors import ConfigError, DataError, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,10 +73,7 @@ def from_pandas(
     the test set, `test_fraction` of each client's rows or of all, are as in `fedsim.from_arrays`. Raises `DataError`
     if a column is missing or cannot be used, or pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError:
-        raise DataError("from_pandas: needs pandas; pip install pandas") from None
+    pandas = import_extra("pandas", DataError, "from_pandas: needs pandas; pip install pandas")
     import pyarrow as pa
 
     if not isinstance(df, pandas.DataFrame):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError
+from fedsim.errors import DataError, import_extra
 
 Encode = Callable[[str], np.ndarray]  # text -> [T] integers
 
@@ -55,14 +55,10 @@ def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
 
 def _tokens(file: str) -> tuple[Encode, int, None]:
     """An encoding by the tokenizer in `file`, and the size of its vocabulary."""
+    missing = "tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
+    tokenizers = import_extra("tokenizers", DataError, missing)
     try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise DataError(
-            f"tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
-        ) from None
-    try:
-        tokenizer = Tokenizer.from_file(str(Path(file).expanduser()))
+        tokenizer = tokenizers.Tokenizer.from_file(str(Path(file).expanduser()))
     except Exception as error:  # the library raises no other type
         reason = (str(error).splitlines() or [""])[0][:200]
         raise DataError(f"{file}: not a tokenizer's file: {reason}") from None

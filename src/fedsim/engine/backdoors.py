@@ -1,13 +1,13 @@
 """Test examples with backdoors' triggers."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.components import settings_under
-from fedsim.config.schema import Config, Settings
+from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.engine import build
 
@@ -21,18 +21,11 @@ class BackdoorTests(NamedTuple):
     """The trigger [S] of each run, int32; 0 means no trigger, and client 0 has no examples."""
 
 
-class Trigger(NamedTuple):
-    """A corruption that has a trigger, and its settings."""
-
-    kind: str
-    settings: Settings
-
-
-def find_trigger(config: Config) -> Trigger | None:
-    """The trigger of a run; None if its corruption has none."""
+def find_trigger(config: Config) -> Hashable | None:
+    """The trigger of a run, as its corruption with the settings; None if that has none."""
     if build.corruption(config).trigger is None:
         return None
-    return Trigger(config.corruption.kind, settings_under(config, "corruption.kind"))
+    return config.corruption.kind, settings_under(config, "corruption.kind")
 
 
 def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) -> BackdoorTests | None:

@@ -129,21 +129,31 @@ def corruption_factory(config: Config) -> Factory:
     return find("corruption.kind", config.corruption.kind)
 
 
-def cached_by_model(function: Callable[..., Value]) -> Callable[..., Value]:
-    """Remembers `function(config, dataset, ...)` for each model and data set: it must depend on no other keys."""
-    values: WeakKeyDictionary[FederatedDataset, dict[Hashable, Value]] = WeakKeyDictionary()
+def cached_by_model(
+    *others: Callable[[Config], Hashable],
+) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Remembers `function(config, dataset, ...)` for each model, data set and value of `others`, functions of `config`.
 
-    @wraps(function)
-    def call(config: Config, dataset: FederatedDataset, *arguments: Hashable) -> Value:
-        factory = find("model.name", config.model.name)
-        settings = tuple(sorted(settings_for(config, factory).items()))
-        key = (factory, settings, config.client.augmentation, config.engine.precision, *arguments)
-        known = values.setdefault(dataset, {})
-        if key not in known:
-            known[key] = function(config, dataset, *arguments)
-        return known[key]
+    It must depend on no other keys.
+    """
 
-    return call
+    def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
+        values: WeakKeyDictionary[FederatedDataset, dict[Hashable, Value]] = WeakKeyDictionary()
+
+        @wraps(function)
+        def call(config: Config, dataset: FederatedDataset, *arguments: Hashable) -> Value:
+            factory = find("model.name", config.model.name)
+            settings = tuple(sorted(settings_for(config, factory).items()))
+            keys = [other(config) for other in others]
+            key = (factory, settings, config.client.augmentation, config.engine.precision, *keys, *arguments)
+            known = values.setdefault(dataset, {})
+            if key not in known:
+                known[key] = function(config, dataset, *arguments)
+            return known[key]
+
+        return call
+
+    return decorate
 
 
 def task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
@@ -300,7 +310,7 @@ def plugin_files(configs: Iterable[Config]) -> dict[str, str]:
     return {plugin.name: plugin.digest or "" for plugin in sorted(plugins, key=lambda plugin: plugin.name)}
 
 
-@cached_by_model
+@cached_by_model()
 def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     """Shapes and dtypes of the run's model. Raises `ConfigError` if the model does not take the data's inputs."""
     try:
@@ -315,7 +325,7 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     return shapes
 
 
-@cached_by_model
+@cached_by_model()
 def check_targets(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
     model, model_task = model_shapes(config, dataset), task(config, dataset)
@@ -328,7 +338,7 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
         raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
 
 
-@cached_by_model
+@cached_by_model()
 def num_outputs(config: Config, dataset: FederatedDataset) -> int | None:
     """Number of classes that the run's model distinguishes; None if it is unknown."""
     num_classes = task(config, dataset).num_classes

@@ -1,7 +1,7 @@
 """Estimates of a group's memory, from shapes, and of its time, from a few steps that are timed on the device."""
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from fedsim.engine import build, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
-from fedsim.engine.program_key import Component, attack_component, server_component
+from fedsim.engine.program_key import attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
 
@@ -49,55 +49,36 @@ def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> 
     return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
 
+@build.cached_by_model(server_component)
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's server keeps."""
-    return _component_bytes(config, dataset, server_component(config), True)
+    num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
+    init = lambda *reports: build.server(config)(build.hparams(config)).init(*reports)
+    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset), num_examples, losses))
 
 
+@build.cached_by_model(attack_component)
 def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's attack keeps."""
-    return _component_bytes(config, dataset, attack_component(config), False)
+    num_examples = jax.ShapeDtypeStruct((dataset.num_clients,), jnp.int32)
+    init = lambda *reports: build.attack(config)(build.hparams(config)).init(*reports)
+    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset), num_examples))
 
 
-@build.cached_by_model
-def _component_bytes(config: Config, dataset: FederatedDataset, component: Component, is_server: bool) -> int:
-    del component  # part of the key
-    variables, hparams = build.model_shapes(config, dataset), build.hparams(config)
-    num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
-    if is_server:
-        return memory.tree_bytes(
-            jax.eval_shape(
-                lambda *reports: build.server(config)(hparams).init(*reports), variables, num_examples, losses
-            )
-        )
-    return memory.tree_bytes(
-        jax.eval_shape(lambda *reports: build.attack(config)(hparams).init(*reports), variables, num_examples)
-    )
-
-
+@build.cached_by_model(lambda config: (config.client.algorithm, settings_under(config, "client.algorithm")))
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
-    algorithm = config.client.algorithm, settings_under(config, "client.algorithm")
-    return _client_state_bytes(config, dataset, algorithm)
-
-
-@build.cached_by_model
-def _client_state_bytes(config: Config, dataset: FederatedDataset, *key: Hashable) -> int:
-    del key
     algorithm = build.build(config, "client.algorithm", config.client.algorithm)
     client_state, _ = jax.eval_shape(algorithm.init, build.model_shapes(config, dataset).params)
     return memory.tree_bytes(client_state)
 
 
+@build.cached_by_model(
+    lambda config: (config.client, config.server.optimizer),
+    lambda config: settings_under(config, "client.algorithm", "server.optimizer"),
+)
 def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
-    keys = ("client.algorithm", "server.optimizer")
-    return _training_state_bytes(config, dataset, config.client, config.server.optimizer, settings_under(config, *keys))
-
-
-@build.cached_by_model
-def _training_state_bytes(config: Config, dataset: FederatedDataset, *key: Hashable) -> int:
     """Bytes of a run's model and of all states but those of clients, server and attack."""
-    del key
 
     def init(variables: Variables) -> PyTree:
         method = build.method(config)(build.hparams(config), jnp.int32(0))
@@ -155,11 +136,7 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
     counts = count_examples(config, dataset, layout)
     per_round = (counts.training + FORWARD_SHARE * counts.losses) / layout.client_devices
     examples = config.server.num_rounds * per_round + FORWARD_SHARE * counts.evaluation
-    return float(
-        -(-len(configs) // layout.run_devices)
-        * examples
-        * _example_seconds(config, dataset, layout, config.client.batch_size)
-    )
+    return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 
 def sgd_step(task: Task) -> Callable[..., Variables]:
@@ -173,11 +150,11 @@ def sgd_step(task: Task) -> Callable[..., Variables]:
     return step
 
 
-@build.cached_by_model
-def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout, batch_size: int) -> float:
+@build.cached_by_model(lambda config: config.client.batch_size)
+def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = build.task(config, dataset, layout.backend)
-    batch = min(layout.micro_batch or batch_size, len(dataset.train.y))
+    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
     def steps(variables: Variables, key: Array, x: Array, y: Array) -> PyTree:

@@ -3,7 +3,7 @@
 Planning tries both out on small synthetic or real data. The weights of every round are checked, too.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import jax
@@ -16,7 +16,7 @@ from fedsim.core.contracts import RootEvaluator
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
 from fedsim.engine import build, memory
-from fedsim.engine.program_key import Component, server_component
+from fedsim.engine.program_key import server_component
 from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # of a synthetic cohort's updates; the weights of larger models are checked in their rounds only
@@ -29,7 +29,7 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if a plug-in rule, pre-aggregator or corruption of a group's runs breaks its contract."""
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
-            _check_changed_fields(config, dataset, build.corruption_factory(config))
+            _check_changed_fields(config, dataset)
     _check_weights(configs, dataset)
     if weighting := configs[0].server.weighting:  # a rule behind it may normalize its weights
         alone = [replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=()) for c in configs]
@@ -43,9 +43,8 @@ def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None
         return
     if config.server.cohort_size * memory.tree_bytes(build.model_shapes(config, dataset)) > MAX_BYTES:
         return
-    server = server_component(config)
-    compute_weights = _weights_function(config, dataset, server, config.server.cohort_size, config.client.loss_at)
-    keys = [key for key, value in server.settings if value == "data"]
+    compute_weights = _weights_function(config, dataset)
+    keys = [key for key, value in server_component(config).settings if value == "data"]
     values_of = lambda traced: tuple(traced[key] for key in keys)
     for values in dict.fromkeys(values_of(traced_settings(config)) for config in configs):
         weights, valid = compute_weights(HParams(settings=dict(zip(keys, values, strict=True))))
@@ -92,15 +91,12 @@ def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, whe
             )
 
 
-@build.cached_by_model
-def _weights_function(
-    config: Config, dataset: FederatedDataset, server: Component, cohort_size: int, loss_at: str
-) -> Callable[[HParams], tuple[Array, Array]]:
+@build.cached_by_model(server_component, lambda config: (config.server.cohort_size, config.client.loss_at))
+def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HParams], tuple[Array, Array]]:
     """A compiled function of the server's traced settings: the weights [2, K] of two cohorts, and who is valid [2, K].
 
     All clients of the first cohort answer, and not all of the second.
     """
-    del server, cohort_size, loss_at  # what it depends on besides the model, for the cache
     make_server, shapes = build.server(config), build.model_shapes(config, dataset)
     num_examples = np.asarray(dataset.train.num_examples)
     size, num_clients = config.server.cohort_size, len(num_examples)
@@ -133,10 +129,9 @@ def _weights_function(
     return lambda hparams: (compute_weights(hparams, num_examples), valid)
 
 
-@build.cached_by_model
-def _check_changed_fields(config: Config, dataset: FederatedDataset, factory: Hashable) -> None:
+@build.cached_by_model(build.corruption_factory)
+def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
-    del factory  # of the corruption, for the cache
     corruption, data = build.corruption(config), _few_clients(dataset.train)
     is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
     after = jax.jit(corruption.apply, static_argnums=3)(jax.random.key(0), data, is_corrupted, dataset.spec)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsim.config.experiment import Experiment
 from fedsim.engine.program_key import group_runs
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, import_extra
 
 LOCAL_MINUTES = 24 * 60
 
@@ -22,10 +22,7 @@ def submit(
     machine). The first job that starts makes the plan, on its device. `options` are those of `run_job`. Raises
     `ConfigError` if a setting or a name in the experiment is unknown.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise ConfigError("--slurm: needs submitit; pip install 'fedsim[slurm]'") from None
+    submitit = import_extra("submitit", ConfigError, "--slurm: needs submitit; pip install 'fedsim[slurm]'")
     values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
     runs = experiment.runs()  # raises where a name is unknown
     jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))

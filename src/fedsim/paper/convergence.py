@@ -59,33 +59,35 @@ def _find_rules(results: Results, scenario: Scenario) -> SettingsByRule:
 
 
 def _has_highest_accuracy(settings: SettingsByRule) -> Measurement:
-    accuracy = _accuracies(settings)
-    best = _highest(_without(accuracy, "arfl"))
-    return _format(accuracy, " %", paired_differences(accuracy["arfl"], accuracy[best]), "points")
+    return _compare(_accuracies(settings), "arfl", 1, " %", "points")
 
 
 def _has_lowest_loss(settings: SettingsByRule) -> Measurement:
-    loss = _losses(settings)
-    lowest = _lowest(_without(loss, "arfl"))
-    return _format(loss, " nats", paired_differences(loss[lowest], loss["arfl"]), "nats")
+    return _compare(_losses(settings), "arfl", -1, " nats", "nats")
 
 
 def _has_highest_loss(settings: SettingsByRule) -> Measurement:
-    loss = _losses(settings)
-    highest = _highest(_without(loss, "arfl"))
-    return _format(loss, " nats", paired_differences(loss["arfl"], loss[highest]), "nats")
-
-
-def _are_close(settings: SettingsByRule) -> Measurement:
-    accuracy = _accuracies(settings)
-    spread = paired_differences(accuracy[_highest(accuracy)], accuracy[_lowest(accuracy)])
-    return _format(accuracy, " %", None if spread is None else MAX_SPREAD - spread, "points")
+    return _compare(_losses(settings), "arfl", 1, " nats", "nats")
 
 
 def _krum_is_slowest(settings: SettingsByRule) -> Measurement:
     mean = {rule: by_seed(setting, 100 * setting.accuracy.mean(axis=1)) for rule, setting in settings.items()}
-    slowest = _lowest(_without(mean, "multi_krum"))
-    return _format(mean, " %", paired_differences(mean[slowest], mean["multi_krum"]), "points")
+    return _compare(mean, "multi_krum", -1, " %", "points")
+
+
+def _compare(values: ValuesByRule, rule: str, sign: int, unit: str, margin_unit: str) -> Measurement:
+    """The margin by which the mean of `rule` is above those of all others (sign 1), or below them (-1)."""
+    others = [name for name in values if name != rule]
+    nearest = max(others, key=lambda name: sign * _mean(values[name]))
+    above, below = (rule, nearest) if sign > 0 else (nearest, rule)
+    return _format(values, unit, paired_differences(values[above], values[below]), margin_unit)
+
+
+def _are_close(settings: SettingsByRule) -> Measurement:
+    accuracy = _accuracies(settings)
+    highest, lowest = (choose(accuracy, key=lambda rule: _mean(accuracy[rule])) for choose in (max, min))
+    spread = paired_differences(accuracy[highest], accuracy[lowest])
+    return _format(accuracy, " %", None if spread is None else MAX_SPREAD - spread, "points")
 
 
 def _accuracies(settings: SettingsByRule) -> ValuesByRule:
@@ -97,22 +99,8 @@ def _losses(settings: SettingsByRule) -> ValuesByRule:
     return {rule: by_seed(s, np.nan_to_num(s.loss[:, -1], nan=np.inf)) for rule, s in settings.items()}
 
 
-def _without(values: ValuesByRule, rule: str) -> ValuesByRule:
-    return {name: values_by_seed for name, values_by_seed in values.items() if name != rule}
-
-
 def _mean(values: ValuesBySeed) -> float:
     return float(np.mean(list(values.values())))
-
-
-def _highest(values: ValuesByRule) -> str:
-    """The rule with the highest mean over its seeds."""
-    return max(values, key=lambda rule: _mean(values[rule]))
-
-
-def _lowest(values: ValuesByRule) -> str:
-    """The rule with the lowest mean over its seeds."""
-    return min(values, key=lambda rule: _mean(values[rule]))
 
 
 def _format(values: ValuesByRule, unit: str, margin: np.ndarray | None, margin_unit: str) -> Measurement:

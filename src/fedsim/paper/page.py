@@ -43,7 +43,7 @@ class Page(NamedTuple):
     @property
     def machine(self) -> str:
         """Device, version and duration, for example "2 x AMD EPYC, jax 0.10.2, 24 min"."""
-        manifest = self.results.manifest
+        manifest = self.results.manifests[0]
         device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
         mixed = " (partly on others)" if "mismatches" in manifest else ""
         at_least = "at least " if manifest.get(RESUMED) else ""

@@ -62,16 +62,11 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     for group, candidates in groups.items():
         candidates = _run_in_all_scenarios(group, candidates, keys)
         metric = metric_of[group.data]
-        on_test = {
-            values: _worst(_basis(results, value_settings), metric, metric.final)
-            for values, value_settings in candidates.items()
-        }
+        basis = {values: list(map(results.basis, of)) for values, of in candidates.items()}
+        on_test = {values: _worst(of, metric, metric.final) for values, of in basis.items()}
         scores = on_test
         if by == "validation":
-            scores = {
-                values: _worst(_basis(results, value_settings), metric, metric.final_validation)
-                for values, value_settings in candidates.items()
-            }
+            scores = {values: _worst(of, metric, metric.final_validation) for values, of in basis.items()}
         values = max(candidates, key=lambda values: scores[values])
         test, best_test = on_test[values], max(on_test.values())
         rename = partial(replace, swept_values=group.swept_values, chosen=values)
@@ -84,10 +79,6 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     settings.sort(key=lambda setting: order[setting.runs])
     selection = Selection(tuple(keys), by, per, tuple(choices))
     return replace(results, settings=settings, explored=explored if results.explored else {}, selection=selection)
-
-
-def _basis(results: Results, settings: Sequence[Setting]) -> list[Setting]:
-    return [results.basis(setting) for setting in settings]
 
 
 def _worst(settings: Sequence[Setting], metric: Metric, final: Callable[[Setting], np.ndarray]) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from fedsim.report.table import Column, Entry, Number, Row, Table
+from fedsim.report.table import Entry, Number, Row, Table
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -54,7 +54,8 @@ def _tabular(table: Table) -> list[str]:
     if any(column.name for column in table.columns):
         starts = [2 + sum(width for _, width in groups[:position]) for position in range(len(groups))]
         rules = [f"\\cmidrule(lr){{{s}-{s + width - 1}}}" for s, (_, width) in zip(starts, groups, strict=True)]
-        lines += ["    " + " ".join(rules), _line(["Corrupted", *map(_part, table.columns)])]
+        parts = [escape(column.name).replace(" ", r"\,") or "--" for column in table.columns]
+        lines += ["    " + " ".join(rules), _line(["Corrupted", *parts])]
     lines.append(r"    \midrule")
     for position, row in enumerate(table.rows):
         if position and _is_arfl(row) and not _is_arfl(table.rows[position - 1]):
@@ -71,10 +72,6 @@ def _line(entries: list[str]) -> str:
 def _group(name: str, width: int) -> str:
     text = f"\\textbf{{{escape(name)}}}"
     return text if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{text}}}"
-
-
-def _part(column: Column) -> str:
-    return escape(column.name).replace(" ", r"\,") or "--"
 
 
 def _format(entry: Entry, table: Table) -> str:

@@ -90,8 +90,3 @@ class Results:
             if self.confirmed
             else "chosen by these numbers (exploratory)"
         )
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """The first folder's."""
-        return self.manifests[0]

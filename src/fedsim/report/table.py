@@ -78,14 +78,10 @@ class Table:
     digits: int = 2
     """Decimals of the numbers."""
 
-    def format_mean(self, number: Number) -> str:
-        """For example "95.32", or "+1.20" in a table of differences."""
-        return f"{number.mean:{'+' if self.signed else ''}.{self.digits}f}"
-
     def format_number(self, number: Number, plus_minus: str = "±") -> str:
-        """For example "95.32 ± 0.57"."""
+        """For example "95.32 ± 0.57", or "+1.20 ± 0.31" in a table of differences."""
         spread = "" if number.spread is None else f" {plus_minus} {number.spread:.{self.digits}f}"
-        return self.format_mean(number) + spread
+        return f"{number.mean:{'+' if self.signed else ''}.{self.digits}f}{spread}"
 
     def heading(self, tables: "Sequence[Table]") -> str:
         """The title, preceded by the data set if `tables` are of several."""

@@ -75,13 +75,6 @@ class LamPanel(NamedTuple):
     row: str
 
 
-class FinalWeight(NamedTuple):
-    """A client's weight after the last round."""
-
-    alpha: float
-    corrupted: bool
-
-
 def plot_weights_over_lam(results: Results) -> "Figure | None":
     """Each client's final weight over lambda, for one seed; None with fewer than three lambdas."""
     clients = _rows_with_alpha(results)
@@ -100,12 +93,12 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
     cuts = [style.cut(len(shown), len(every), "panels")]
     for panel, key in zip(panels, shown, strict=True):
         lams = np.asarray(sorted(runs_of[key]))
-        finals = [_final_weights(clients[runs_of[key][lam]]) for lam in lams]
-        ids = np.asarray(sorted(set.intersection(*(set(final) for final in finals))))
+        finals = [_last_rows(clients[runs_of[key][lam]]) for lam in lams]
+        ids = np.asarray(sorted(set.intersection(*map(set, finals))))
         cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
         for client in thin_out(ids):
-            alpha = np.asarray([100 * final[client].alpha for final in finals])
-            draw_client(panel, lams, alpha, finals[0][client].corrupted, handles)
+            alpha = np.asarray([100 * final[client]["alpha"] for final in finals])
+            draw_client(panel, lams, alpha, finals[0][client]["corrupted"], handles)
         title = f"{key.row}\n{key.scenario}" if has_several_rows else key.scenario
         panel.set_title(f"{title}, seed {groups[key][0].seeds[0]}")
         scale_x(panel, lams.tolist(), lam_label(groups[key]), log_from=0)
@@ -119,8 +112,7 @@ def _runs_by_lam(settings: list[Setting]) -> dict[float, int]:
     return {s.lam: s.runs[s.seeds.index(seed)] for s in settings if s.lam and seed in s.seeds}
 
 
-def _final_weights(clients: pa.Table) -> dict[int, FinalWeight]:
-    """Each client's weight after the last round of a run."""
-    last = clients.filter(pc.equal(clients["round"], pc.max(clients["round"]))).to_pydict()
-    rows = zip(last["client_id"], last["alpha"], last["corrupted"], strict=True)
-    return {client: FinalWeight(alpha, corrupted) for client, alpha, corrupted in rows}
+def _last_rows(clients: pa.Table) -> dict[int, dict[str, Any]]:
+    """Each client's row after the last round of a run."""
+    last = clients.filter(pc.equal(clients["round"], pc.max(clients["round"])))
+    return {row["client_id"]: row for row in last.to_pylist()}

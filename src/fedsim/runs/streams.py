@@ -1,4 +1,4 @@
-"""Observers that write rows while the experiment runs: JSON lines, and TensorBoard."""
+"""The observer that writes rows as JSON lines while the experiment runs, and the values that trackers get."""
 
 import json
 import math
@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedsim.errors import ConfigError, RunFolderError
+from fedsim.errors import RunFolderError
 from fedsim.runs import sweep
-from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Started
+from fedsim.runs.events import Evaluated, Event, GroupStarted
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import Columns
 from fedsim.runs.sweep import Run
@@ -62,51 +62,6 @@ class JsonLines:
 
     def _path(self, group: int) -> Path:
         return self._folder.path / "log" / f"{group:05}.jsonl"
-
-
-class TensorBoard:
-    """Each run's accuracies and losses, corrupted clients' weight and backdoor success, in the folder tensorboard/."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            import tensorboardX
-        except ImportError:
-            raise ConfigError("--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'") from None
-        self._writer_of = tensorboardX.SummaryWriter
-        self._folder = folder / "tensorboard"
-        self._purge: dict[int, int] = {}  # of each group: the round from which TensorBoard discards earlier points
-        self._writers: dict[int, Any] = {}
-        self._names: tuple[str, ...] = ()
-
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started(names=names):
-                self._names = names
-            case GroupStarted(group, after):
-                self._purge[group] = after + 1
-            case Evaluated(group, tables=tables):
-                self._add_points(group, tables["rounds"])
-            case GroupFinished():
-                for writer in self._writers.values():
-                    writer.close()
-                self._writers.clear()
-
-    def _add_points(self, group: int, columns: Columns) -> None:
-        """Adds a point for each run and curve."""
-        for values in json_rows(columns):
-            run = values["run"]
-            if run not in self._writers:
-                name = self._names[run] if self._names else f"{run:05}"
-                self._writers[run] = self._writer(self._folder / name, self._purge[group])
-            for name in TRACKED:
-                if values[name] is not None:
-                    self._writers[run].add_scalar(name, float(values[name]), values["round"])
-            self._writers[run].flush()
-
-    def _writer(self, folder: Path, purge_step: int) -> Any:
-        """The file's name ends in a number, as its time is in whole seconds and a run may resume within one."""
-        number = len(list(folder.glob("events.*")))
-        return self._writer_of(str(folder), purge_step=purge_step, filename_suffix=f".{number:05}")
 
 
 def json_rows(columns: Columns) -> Iterator[dict[str, Any]]:

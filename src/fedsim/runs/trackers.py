@@ -1,16 +1,17 @@
-"""Observers that send each run's curves to an experiment tracker: Weights & Biases, MLflow."""
+"""Observers that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases, MLflow."""
 
 import importlib.util
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsim.errors import ConfigError
-from fedsim.runs.events import Evaluated, Event, GroupFinished, Observer, Started
+from fedsim.errors import ConfigError, import_extra
+from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import TRACKED, TensorBoard, json_rows
+from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
 DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow, but not of mlflow-skinny
@@ -25,31 +26,57 @@ class TrackerRun(NamedTuple):
 
 
 class Tracker:
-    """Opens a run of the tracker for each run of the folder, and adds its values after each evaluation."""
+    """Opens a run of the tracker for each run of the folder, and adds its values after each evaluation.
 
-    def __init__(self, folder: Path, open_run: Callable[[int, str, dict[str, Any]], TrackerRun]) -> None:
-        self._folder, self._open_run = RunFolder(folder), open_run
+    `open_run` takes the run's position, its name and the round from which its values are new.
+    """
+
+    def __init__(self, open_run: Callable[[int, str, int], TrackerRun]) -> None:
+        self._open_run = open_run
         self._names: tuple[str, ...] = ()
-        self._configs: list[dict[str, Any]] = []
+        self._starts: dict[int, int] = {}  # of each group: the first round after its checkpoint
         self._runs: dict[int, TrackerRun] = {}
 
     def __call__(self, event: Event) -> None:
         match event:
             case Started(names=names):
-                self._names, self._configs = names, self._folder.read_manifest()["runs"]
-            case Evaluated(tables=tables):
+                self._names = names
+            case GroupStarted(group, after):
+                self._starts[group] = after + 1
+            case Evaluated(group, tables=tables):
                 for row in json_rows(tables["rounds"]):
-                    self._add(row)
+                    self._add(row, self._starts[group])
             case GroupFinished():
                 for tracker_run in self._runs.values():
                     tracker_run.end()
                 self._runs.clear()
 
-    def _add(self, row: dict[str, Any]) -> None:
+    def _add(self, row: dict[str, Any], start: int) -> None:
         run = row["run"]
         if run not in self._runs:
-            self._runs[run] = self._open_run(run, self._names[run], self._configs[run])
+            self._runs[run] = self._open_run(run, self._names[run], start)
         self._runs[run].add({name: row[name] for name in TRACKED if row[name] is not None}, row["round"])
+
+
+def tensorboard(folder: Path) -> Tracker:
+    """TensorBoard's files, in the folder tensorboard/. Raises `ConfigError` if tensorboardX is not installed."""
+    missing = "--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'"
+    package = import_extra("tensorboardX", ConfigError, missing)
+
+    def open_run(run: int, name: str, start: int) -> TrackerRun:
+        path = folder / "tensorboard" / name
+        # The file's name ends in a number, as its time is in whole seconds and a run may resume within one.
+        suffix = f".{len(list(path.glob('events.*'))):05}"
+        writer = package.SummaryWriter(str(path), purge_step=start, filename_suffix=suffix)
+
+        def add(values: dict[str, float], round_: int) -> None:
+            for key, value in values.items():
+                writer.add_scalar(key, float(value), round_)
+            writer.flush()
+
+        return TrackerRun(add, writer.close)
+
+    return Tracker(open_run)
 
 
 def wandb(folder: Path) -> Tracker:
@@ -57,25 +84,23 @@ def wandb(folder: Path) -> Tracker:
 
     Raises `ConfigError` if wandb is not installed.
     """
-    try:
-        import wandb as client
-    except ImportError:
-        raise ConfigError("--log wandb: needs wandb; pip install 'fedsim[wandb]'") from None
+    client = import_extra("wandb", ConfigError, "--log wandb: needs wandb; pip install 'fedsim[wandb]'")
+    configs = _configs(folder)
 
-    def open_run(run: int, name: str, config: dict[str, Any]) -> TrackerRun:
+    def open_run(run: int, name: str, start: int) -> TrackerRun:
         tracker_run = client.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=name,
             group=folder.name,
             id=f"{folder.name}-{run:05}",
             resume="allow",
-            config=config,
+            config=configs()[run],
             dir=folder,
             reinit="create_new",
         )
         return TrackerRun(lambda values, round_: tracker_run.log(values, step=round_), tracker_run.finish)
 
-    return Tracker(folder, open_run)
+    return Tracker(open_run)
 
 
 def mlflow(folder: Path) -> Tracker:
@@ -84,20 +109,18 @@ def mlflow(folder: Path) -> Tracker:
     MLflow's default store is a database, which mlflow-skinny cannot open; then the default is the folder mlruns.
     Raises `ConfigError` if mlflow is not installed, or its tracking store cannot be reached.
     """
-    try:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
-    except ImportError:
-        raise ConfigError("--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'") from None
+    missing = "--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'"
+    package, entities = (import_extra(name, ConfigError, missing) for name in ("mlflow", "mlflow.entities"))
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:
-        client = MlflowClient(tracking_uri=_default_store())
+        client = package.MlflowClient(tracking_uri=_default_store())
         existing = client.get_experiment_by_name(name)
         experiment = client.create_experiment(name) if existing is None else existing.experiment_id
     except Exception as error:  # whatever the tracking store raises
         raise ConfigError(f"--log mlflow: {str(error).splitlines()[0]}") from None
+    configs = _configs(folder)
 
-    def open_run(run: int, name: str, config: dict[str, Any]) -> TrackerRun:
+    def open_run(run: int, name: str, start: int) -> TrackerRun:
         tags = {"fedsim.folder": str(folder.absolute()), "fedsim.run": str(run)}
         query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
         earlier = client.search_runs([experiment], query)
@@ -105,15 +128,24 @@ def mlflow(folder: Path) -> Tracker:
             identity = earlier[0].info.run_id
         else:
             identity = client.create_run(experiment, run_name=name, tags=tags).info.run_id
-            client.log_batch(identity, params=[Param(key, str(value)) for key, value in config.items()])
+            client.log_batch(
+                identity, params=[entities.Param(key, str(value)) for key, value in configs()[run].items()]
+            )
 
         def add(values: dict[str, float], round_: int) -> None:
             now = int(1000 * time.time())
-            client.log_batch(identity, metrics=[Metric(key, value, now, round_) for key, value in values.items()])
+            client.log_batch(
+                identity, metrics=[entities.Metric(key, value, now, round_) for key, value in values.items()]
+            )
 
         return TrackerRun(add, lambda: client.set_terminated(identity))
 
-    return Tracker(folder, open_run)
+    return Tracker(open_run)
+
+
+def _configs(folder: Path) -> Callable[[], list[dict[str, Any]]]:
+    """Reads the configurations of the folder's runs once, when the first is needed."""
+    return cache(lambda: RunFolder(folder).read_manifest()["runs"])
 
 
 def _default_store() -> str | None:
@@ -124,10 +156,10 @@ def _default_store() -> str | None:
     return Path("mlruns").absolute().as_uri()
 
 
-TRACKERS = {"wandb": wandb, "mlflow": mlflow}
+TRACKERS = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
 
 
 def make_trackers(folder: Path, tensorboard: bool, log: str | None) -> list[Observer]:
     """The observers for `--tensorboard` and `--log`."""
-    observers: list[Observer] = [TensorBoard(folder)] if tensorboard else []
-    return observers + ([TRACKERS[log](folder)] if log else [])
+    names = (["tensorboard"] if tensorboard else []) + ([log] if log else [])
+    return [TRACKERS[name](folder) for name in names]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.aggregators import fedavg
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, RoundRecord, Variables
+from fedsim.core.types import Array, CohortReport, HParams, PyTree, RoundRecord, Variables
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
 from fedsim.testing.reports import COHORT_SIZE, draw_clients, draw_report, equalize_updates, invalidate, make_variables
@@ -43,7 +43,8 @@ class _Case(StatefulFunctionCase):
         if self.attack.forge_report is not None:
             forged_report = self.attack.forge_report(state, report._replace(updates=()), corrupted, KEY)
         if self.attack.forge_updates is not None:
-            context = AttackContext(report, corrupted, make_variables(), _aggregate)
+            aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
+            context = AttackContext(report, corrupted, make_variables(), aggregate)
             forged_updates, state = self.attack.forge_updates(state, context, KEY)
         return (forged_report, forged_updates), state
 
@@ -59,10 +60,6 @@ def _malicious(round: Round) -> Array:
     """The clients [K] whose forged values reach the server."""
     report, corrupted = round.inputs
     return corrupted & report.valid
-
-
-def _aggregate(report: CohortReport) -> Aggregate:
-    return fedavg().aggregate((), report, KEY)[0]
 
 
 def _forge_report(case: _Case) -> None:

@@ -34,6 +34,7 @@ def axes(settings: Sequence[Setting]) -> list[Axis]:
     keys = list(dict.fromkeys(key for setting in settings for key, _ in setting.swept_values))
     rules = {setting: aggregator_name(setting.aggregator) for setting in settings}
     threats = ["Clean" if s.scenario.is_clean else threat_name(*s.scenario.threat) for s in settings]
+    malicious = [ABSENT if s.attack_fraction is None else s.attack_fraction for s in settings]
     clean_first = list(dict.fromkeys(sorted(threats, key="Clean".__ne__)))
     row_axes = ["aggregator", "lam", *keys]
     every = [
@@ -44,16 +45,12 @@ def axes(settings: Sequence[Setting]) -> list[Axis]:
         _axis("corruption", "Corruption", [s.corruption for s in settings], show=lambda kind: _kind(kind, "none")),
         _axis("attack", "Attack", [setting.attack for setting in settings], show=lambda kind: _kind("none", kind)),
         _axis("fraction", "Corrupted clients", [setting.fraction for setting in settings], show=percent),
-        _axis(MALICIOUS, "Malicious clients", [_share(s.attack_fraction) for s in settings], show=percent),
+        _axis(MALICIOUS, "Malicious clients", malicious, show=percent),
         _axis("lam", lam_label(settings), _lams(settings), show=lambda lam: f"{lam:g}"),
         *(_swept_axis(key, settings) for key in keys),
     ]
     differ = [axis for axis in every if len(axis.values) > 1]
     return [axis for axis in differ if not any(_same(axis, other) for other in differ if other.key in axis.determines)]
-
-
-def _share(fraction: float | None) -> Any:
-    return ABSENT if fraction is None else fraction
 
 
 def _kind(corruption: str, attack: str) -> str:

@@ -9,8 +9,10 @@ from fedsim.config.values import format_toml
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.report.swept_values import Run, applies, configuration, is_shared_f, section
+from fedsim.runs.differences import flatten
 from fedsim.runs.sweep import varying_keys
 
+DRAWS = ("seed", "data.seed")  # keys in which the runs of a setting differ
 Table = dict[str, Any]
 
 
@@ -34,17 +36,7 @@ def commands(results: Results) -> list[str]:
 def _swept_keys(manifest: Table) -> set[str]:
     """The keys of the folder's sweep, and those that vary among its runs, except the seeds."""
     blocks = tomllib.loads(manifest["config"]).get("sweep", [])
-    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in _dotted(block))} - {
-        "seed",
-        "data.seed",
-    }
-
-
-def _dotted(table: Table, prefix: str = "") -> list[str]:
-    keys = []
-    for name, value in table.items():
-        keys += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
-    return keys
+    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in flatten(block))} - set(DRAWS)
 
 
 def setting_tomls(results: Results) -> list[str]:
@@ -66,6 +58,5 @@ def _toml(config: Run, setting: Setting) -> str:
     for name, group in groupby(keys, key=section):
         lines += [f"\n[{name}]"] if name else []
         lines += [f"{key.rpartition('.')[2]} = {format_toml(config[key])}" for key in group]
-    return (
-        "\n".join([*lines, "\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in swept.items())]) + "\n"
-    )
+    lines += ["\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in swept.items())]
+    return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from fedsim.errors import FedsimError
+from fedsim.errors import FedsimError, import_extra
 from fedsim.report.html.contents import contents
 from fedsim.report.html.packing import compress, pack
 from fedsim.report.results import Results
@@ -51,11 +51,8 @@ def page(results: Results) -> str:
 
 def _plotly() -> str:
     """The plotting library (MIT license) from its Python package."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise FedsimError("--format html needs Plotly: pip install 'fedsim[html]'") from None
-    return str(get_plotlyjs())
+    missing = "--format html needs Plotly: pip install 'fedsim[html]'"
+    return str(import_extra("plotly.offline", FedsimError, missing).get_plotlyjs())
 
 
 def program() -> str:
