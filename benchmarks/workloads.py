@@ -26,8 +26,7 @@ from synthetic import images, vectors
 import fedsim
 from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
 from fedsim.core.contracts import Aggregator, Attack, Task
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array, HParams, PyTree
+from fedsim.core.types import Array, HParams, PyTree, Scalar
 from fedsim.engine import build, memory
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout

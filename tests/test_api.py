@@ -58,6 +58,13 @@ def result(tmp_path_factory):
     return fedsim.run(TABLES, out=tmp_path_factory.mktemp("runs") / "two", progress=False)
 
 
+def test_public_names_are_there_when_they_are_used():
+    assert {"load", "Simulation", "aggregators", "__version__"} <= set(dir(fedsim))
+    assert fedsim.report.summary  # a subpackage that nothing else has imported
+    with pytest.raises(AttributeError, match=r"^module 'fedsim' has no attribute 'laod'$"):
+        fedsim.laod  # noqa: B018
+
+
 def test_files_paths_and_tables_are_equivalent(config):
     loaded = [fedsim.load(source, name="trial") for source in (config, str(config), TABLES)]
     assert len({experiment.dump() for experiment in loaded}) == 1

@@ -7,90 +7,33 @@ a `Method` (aggregator, optimizers, attack), and a few numbers. Its methods are 
 and `HParams`. The command line is `fedsim.cli`.
 """
 
-from fedsim import interrupts  # noqa: F401  # isort: skip  # first, to handle Ctrl-C during the other imports
-from fedsim import aggregators, algorithms, attacks, corruption
-from fedsim.api import Result, load, run
-from fedsim.config.values import sweep
-from fedsim.core.contracts import (
-    Aggregator,
-    Algorithm,
-    Attack,
-    AttackContext,
-    ClientOptimizer,
-    Corruption,
-    LocalResult,
-    LocalTraining,
-    Task,
-)
-from fedsim.core.corrupt import corrupt
-from fedsim.core.evaluate import evaluate
-from fedsim.core.method import Method, client_sgd, plain_sgd
-from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
-from fedsim.core.settings import Bounds, Limit, Scalar, Traced
-from fedsim.core.simulation import Simulation
-from fedsim.core.task import classification, regression, stateless, with_frozen
-from fedsim.core.types import (
-    Aggregate,
-    ClientData,
-    CohortReport,
-    DataSpec,
-    FederatedDataset,
-    HParams,
-    Metrics,
-    RoundRecord,
-    SimulationState,
-    Variables,
-)
-from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from fedsim import interrupts  # noqa: F401  # first, to handle Ctrl-C during all other imports
 from fedsim.version import __version__ as __version__
 
-__all__ = [
-    "Aggregate",
-    "Aggregator",
-    "Algorithm",
-    "Attack",
-    "AttackContext",
-    "Bounds",
-    "ClientData",
-    "ClientOptimizer",
-    "CohortOptions",
-    "CohortReport",
-    "Corruption",
-    "DataSpec",
-    "FederatedDataset",
-    "HParams",
-    "Limit",
-    "LocalResult",
-    "LocalTraining",
-    "LossOptions",
-    "Method",
-    "Metrics",
-    "Partition",
-    "RawDataset",
-    "Result",
-    "RoundRecord",
-    "Scalar",
-    "Simulation",
-    "SimulationState",
-    "Task",
-    "Traced",
-    "TrainingOptions",
-    "Variables",
-    "aggregators",
-    "algorithms",
-    "attacks",
-    "classification",
-    "client_sgd",
-    "corrupt",
-    "corruption",
-    "evaluate",
-    "from_arrays",
-    "from_pandas",
-    "load",
-    "plain_sgd",
-    "regression",
-    "run",
-    "stateless",
-    "sweep",
-    "with_frozen",
-]
+if TYPE_CHECKING:
+    from fedsim import aggregators as aggregators
+    from fedsim import algorithms as algorithms
+    from fedsim import attacks as attacks
+    from fedsim import corruption as corruption
+    from fedsim.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a subpackage or the public names when one is first used: without JAX the command line starts at once."""
+    if not name.startswith("_"):
+        if importlib.util.find_spec(f"fedsim.{name}") is not None:
+            return importlib.import_module(f"fedsim.{name}")
+        public = importlib.import_module("fedsim.public")
+        if name in public.__all__:
+            globals()[name] = getattr(public, name)
+            return globals()[name]
+    raise AttributeError(f"module 'fedsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    public = importlib.import_module("fedsim.public")
+    return sorted({*globals(), *public.__all__, "aggregators", "algorithms", "attacks", "corruption"})

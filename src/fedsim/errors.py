@@ -1,7 +1,16 @@
 """Errors that users can fix. The command line prints them as one line, without a traceback."""
 
 import importlib
+import tokenize
+import zipfile
+import zlib
 from typing import Any
+
+LOAD_ERRORS = (
+    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What NumPy raises for a broken .npy or .npz file."""
 
 
 class FedsimError(Exception):

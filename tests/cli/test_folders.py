@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 
 import pyarrow.parquet as pq
@@ -45,6 +47,15 @@ def test_show_lists_folders(folders, monkeypatch, capsys):
     assert "complete│3.0h│2│" in text
     assert "stopped" in text
     assert "ARFL,Shuffling50%" in text
+
+
+def test_show_starts_without_jax(folders):
+    """It takes a second to import."""
+    program = "import sys; from fedsim.cli.main import main; main(['show', '.']); print('jax' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    shown = subprocess.run(command, cwd=folders, capture_output=True, text=True, check=True).stdout
+    assert "complete" in shown
+    assert shown.splitlines()[-1] == "False"
 
 
 def test_show_lists_broken_folders(tmp_path, monkeypatch, capsys):

@@ -6,9 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.background import BackgroundCompiler
+from fedsim.engine.compiling import GroupCompiler, shared_programs
 from fedsim.engine.devices import compiler_options
 from tests.conftest import check_equal
 
@@ -35,6 +37,7 @@ def plan():
 @pytest.fixture
 def compilers(plan):
     """A function that makes the compiler of a group, and the numbers of the groups that it was called with."""
+    shared_programs.cache_clear()
     numbers = []
 
     def make(number):
@@ -57,6 +60,41 @@ def test_a_started_group_is_not_compiled_again(compilers):
         assert background.take(1).compile() == (executables, 0.0)  # the time of compiling counts once
 
 
+def _losses(folder, **changes):
+    """The test losses of a run of a plug-in's model in `folder`, under other values of what is data."""
+    config = {
+        "data": {"num_clients": 4, "num_train": 200, "num_test": 20},
+        "model": {"name": f"{folder / 'model.py'}:net"},
+        "server": {"cohort_size": 2, "num_rounds": 2},
+        "corruption": {"kind": "shuffling", "fraction": 0.5},
+    }
+    return fedsim.run(fedsim.load(config, **changes), out=folder / "run", force=True, progress=False).rounds[
+        "test_loss"
+    ]
+
+
+def test_a_later_run_with_an_equal_program_does_not_compile(tmp_path, monkeypatch):
+    lowered, lower = [], GroupCompiler.lower
+    monkeypatch.setattr(GroupCompiler, "lower", lambda self: lowered.append(self) or lower(self))
+    shared_programs.cache_clear()
+    plugin = tmp_path / "model.py"
+    plugin.write_text("from fedsim.models import MLP\ndef net(spec): return MLP(spec.num_classes, (4,))\n")
+    first = _losses(tmp_path)
+    others = {"seed": 3, "data__seed": 1, "corruption__fraction": 0.25, "client__learning_rate": 0.5}
+    second = _losses(tmp_path, **others)
+    assert len(lowered) == 1
+    shared_programs.cache_clear()
+    assert second == _losses(tmp_path, **others) != first
+    assert len(lowered) == 2
+    _losses(tmp_path, server__num_rounds=3)
+    with jax.numpy_rank_promotion("allow"):  # as any setting of JAX that may change a program
+        _losses(tmp_path)
+    assert len(lowered) == 4
+    plugin.write_text(plugin.read_text().replace("(4,)", "(4, 4)"))  # the shapes of all inputs stay as they are
+    assert _losses(tmp_path) != first
+    assert len(lowered) == 5
+
+
 def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
     """For example because memory was short while another group ran."""
     make, _ = compilers
@@ -76,6 +114,7 @@ def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
 
 def test_rows_do_not_depend_on_background_compilation(plan, tmp_path, monkeypatch):
     ahead = run_plan(plan, tmp_path / "ahead")
+    shared_programs.cache_clear()
     monkeypatch.setattr(BackgroundCompiler, "start", lambda self, number: None)
     monkeypatch.setattr(BackgroundCompiler, "take", lambda self, number: self._make_compiler(number))
     check_equal(run_plan(plan, tmp_path / "alone"), ahead)

@@ -11,7 +11,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.compiling import GroupCompiler, shared_programs
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 
 import fedsim
-from fedsim.core.settings import Scalar, Traced
+from fedsim.core.settings import Traced
+from fedsim.core.types import Scalar
 
 
 def slow_mean(*, decay: Annotated[Scalar, Traced(ge=0, lt=1), "share of the previous aggregate"] = 0.5):
@@ -102,6 +103,7 @@ def plan(directory):
 def compiled():
     """The groups that were compiled."""
     with pytest.MonkeyPatch.context() as patch:
+        shared_programs.cache_clear()
         groups, lower = [], GroupCompiler.lower
         patch.setattr(GroupCompiler, "lower", lambda self: groups.append(self) or lower(self))
         yield groups

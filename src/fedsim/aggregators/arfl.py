@@ -14,8 +14,8 @@ from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.aggregators.weighting import from_weights, normalize
 from fedsim.core.contracts import Aggregator, RootEvaluator
-from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Scalar, Traced
-from fedsim.core.types import Array, CohortReport, PyTree
+from fedsim.core.settings import POSITIVE, Limit, OnlyIf, Traced
+from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
 
 class ArflState(NamedTuple):

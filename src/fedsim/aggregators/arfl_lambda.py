@@ -4,8 +4,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.arfl_weights import MAX_LAM, MAX_SORTED, MIN_LAM, make_clients, sort_clients
 from fedsim.aggregators.bisection import largest_below
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array
+from fedsim.core.types import Array, Scalar
 
 
 def lam_for_clients(losses: Array, num_examples: Array, target: Scalar, guess: Array | None = None) -> Array:

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fedsim.aggregators.bisection import largest_below
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array
+from fedsim.core.types import Array, Scalar
 
 MAX_LAM = 1e30
 """The largest `lam` that a setting may have; gives FedAvg."""

@@ -13,8 +13,8 @@ from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
 from fedsim.aggregators.weighting import equal_weights, from_weights, normalize
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.types import Array, CohortReport, Scalar
 
 
 def autogm(

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.settings import Scalar
 from fedsim.core.sorting import ASCENDING
-from fedsim.core.types import Array
+from fedsim.core.types import Array, Scalar
 
 GUESS_MARGIN = 2.0**-13
 """Relative distance of the first two probes from a guess."""

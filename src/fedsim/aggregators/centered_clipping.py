@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Bounds, Scalar, Traced
+from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates, unravel_update
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 
 def centered_clipping(

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.aggregators.weighting import Weighting, from_weights, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Scalar, Traced
+from fedsim.core.settings import Traced
 from fedsim.core.trees import gram_matrix
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.types import Array, CohortReport, Scalar
 
 
 def cfl(

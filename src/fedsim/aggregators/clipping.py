@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fedsim.aggregators.norms import clip_updates
 from fedsim.core.contracts import PreAggregator
-from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.settings import Traced
+from fedsim.core.types import Array, CohortReport, Scalar
 
 
 def clipping(*, threshold: Annotated[Scalar, Traced(gt=0), "largest norm of an update"] = 10.0) -> PreAggregator:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from fedsim.aggregators.geometry import top_eigenpair
 from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Bounds, Scalar, Traced
+from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.types import Array, CohortReport, Scalar
 
 
 def dnc(

@@ -13,9 +13,9 @@ from fedsim.aggregators.geometry import pairwise_distances
 from fedsim.aggregators.norms import add_noise, clipped_mean, norms_and_median
 from fedsim.aggregators.weighting import stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Scalar, Traced
+from fedsim.core.settings import Traced
 from fedsim.core.trees import ravel_updates
-from fedsim.core.types import Aggregate, Array, CohortReport
+from fedsim.core.types import Aggregate, Array, CohortReport, Scalar
 
 MAX_DISTANCE = 4.0
 """Larger than any cosine distance."""

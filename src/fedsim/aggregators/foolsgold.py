@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.aggregators.weighting import normalize
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import POSITIVE, Scalar, Traced
+from fedsim.core.settings import POSITIVE, Traced
 from fedsim.core.trees import gram_matrix, ravel_updates, weighted_sum
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ROUNDING = 1e-5
 """Rounding error of a cosine in float32: if it is closer to 1, it counts as 1."""

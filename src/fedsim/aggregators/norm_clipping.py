@@ -12,9 +12,9 @@ from fedsim.aggregators import privacy
 from fedsim.aggregators.norms import add_noise, clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Scalar, Traced
+from fedsim.core.settings import Traced
 from fedsim.core.trees import weighted_sum
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 
 def norm_clipping(

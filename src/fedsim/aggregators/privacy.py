@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array
+from fedsim.core.types import Array, Scalar
 
 ORDERS = np.asarray([*range(2, 65), 128, 256])  # alpha [A]
 TERMS = np.arange(3, ORDERS[-1] + 1)  # j [J]

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
 from fedsim.aggregators.weighting import Weighting, from_weights, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.types import Array, CohortReport, Scalar
 
 
 def rfa(

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import clipped_mean, norms_and_median
 from fedsim.aggregators.weighting import stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Bounds, Scalar, Traced
+from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
-from fedsim.core.types import Aggregate, Array, CohortReport
+from fedsim.core.types import Aggregate, Array, CohortReport, Scalar
 
 MAX_STEPS = 300
 """Mean shift steps."""

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Limit, Scalar, Traced
+from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import squared_norms
-from fedsim.core.types import Array, CohortReport
+from fedsim.core.types import Array, CohortReport, Scalar
 
 LIMIT = Limit("b < K", lambda k: k - 1)
 

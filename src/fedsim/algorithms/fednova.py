@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def fednova() -> Algorithm:

@@ -9,8 +9,8 @@ from typing import Annotated
 import jax
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
-from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import PyTree
+from fedsim.core.settings import Traced
+from fedsim.core.types import PyTree, Scalar
 
 
 def fedprox(

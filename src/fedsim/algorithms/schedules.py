@@ -5,8 +5,8 @@ from typing import Annotated
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Schedule
-from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array
+from fedsim.core.settings import Traced
+from fedsim.core.types import Array, Scalar
 
 
 def constant(num_rounds: int) -> Schedule:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.types import Array, PyTree, Scalar
 
 BiasCorrection = Annotated[bool, "divide the moments by 1 - decay^t, as optax does; false: the paper's Algorithm 2"]
 

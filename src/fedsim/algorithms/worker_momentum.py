@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
-from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import PyTree
+from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.types import PyTree, Scalar
 
 
 def worker_momentum(

@@ -12,8 +12,8 @@ from jax.scipy.special import ndtri
 
 from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import Traced
+from fedsim.core.types import Array, PyTree, Scalar
 
 Sign = Literal["plus", "minus"]
 Deviation = Literal["population", "sample"]

@@ -9,8 +9,8 @@ from typing import Annotated
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Attack
-from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, CohortReport, PyTree
+from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.types import Array, CohortReport, PyTree, Scalar
 
 
 def fake_counts(

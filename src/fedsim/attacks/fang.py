@@ -21,9 +21,9 @@ from fedsim.attacks.honest import (
 )
 from fedsim.attacks.search import aggregate_with
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import Bounds, OnlyIf, Scalar, Traced
+from fedsim.core.settings import Bounds, OnlyIf, Traced
 from fedsim.core.trees import expand_like, gram_matrix, squared_distances, squared_norms, sum_of_nearest
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def fang(

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from fedsim.attacks.honest import cast_like_report, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import Scalar, Traced
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import Traced
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def gaussian(

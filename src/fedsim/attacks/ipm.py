@@ -10,7 +10,8 @@ import jax
 
 from fedsim.attacks.honest import honest_mean, identical_updates
 from fedsim.core.contracts import Attack
-from fedsim.core.settings import POSITIVE, Scalar, Traced
+from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.types import Scalar
 
 
 def ipm(*, tau: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the honest mean"] = 0.5) -> Attack:

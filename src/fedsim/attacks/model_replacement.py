@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from fedsim.attacks.honest import cast_like_report, to_float32
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def model_replacement(

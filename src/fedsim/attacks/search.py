@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from fedsim.attacks.honest import broadcast_update, honest_mean, malicious_mask
 from fedsim.core.backend import current_backend
 from fedsim.core.contracts import AttackContext
-from fedsim.core.settings import POSITIVE, Bounds, Scalar, Traced
+from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import select_clients, squared_norm
-from fedsim.core.types import Aggregate, Array, PyTree
+from fedsim.core.types import Aggregate, Array, PyTree, Scalar
 
 MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
 MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]

@@ -5,8 +5,8 @@ from typing import Annotated
 import jax
 
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import POSITIVE, Scalar, Traced
-from fedsim.core.types import Array, PyTree
+from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.types import Array, PyTree, Scalar
 
 
 def sign_flip(*, scale: Annotated[Scalar, Traced(**POSITIVE), "multiplies minus the client's update"] = 1.0) -> Attack:

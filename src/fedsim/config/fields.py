@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import jax
 import msgspec
 
 from fedsim.config.kinds import KINDS
@@ -79,7 +78,7 @@ def _to_msgspec(annotation: Any, bounds: Bounds | None = None) -> Any:
         meta = [note for note in notes if isinstance(note, msgspec.Meta)]
         return Annotated[(inner, *meta)] if meta else _to_msgspec(inner, bounds)
     if get_origin(annotation) in (Union, types.UnionType):
-        members = [_to_msgspec(member, bounds) for member in get_args(annotation) if member is not jax.Array]
+        members = [_to_msgspec(member, bounds) for member in get_args(annotation) if not _is_array(member)]
         return Union[tuple(members)]  # noqa: UP007
     if get_origin(annotation) is list:
         return tuple[_to_msgspec(get_args(annotation)[0], bounds), ...]  # type: ignore[misc]
@@ -94,6 +93,11 @@ def _to_msgspec(annotation: Any, bounds: Bounds | None = None) -> Any:
         widest |= {} if "gt" in limits else {"ge": -MAX_INT - 1}
         limits = widest | {name: int(value) for name, value in limits.items()}
     return Annotated[annotation, msgspec.Meta(**limits)] if limits else annotation
+
+
+def _is_array(annotation: Any) -> bool:
+    """Whether it is `jax.Array`, without importing JAX, which takes a second."""
+    return getattr(annotation, "__module__", "") == "jax"
 
 
 def describe_type(kind: Any) -> str:

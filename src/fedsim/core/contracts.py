@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import optax
 
-from fedsim.core.settings import Scalar
 from fedsim.core.types import (
     Aggregate,
     Array,
@@ -17,6 +16,7 @@ from fedsim.core.types import (
     DataSpec,
     Metrics,
     PyTree,
+    Scalar,
     Variables,
 )
 

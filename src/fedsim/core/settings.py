@@ -11,12 +11,10 @@ one switches on has `OnlyIf`, so that users who set it in vain are warned.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
-import jax
-
-Scalar: TypeAlias = jax.Array | float
-"""A number, or the traced array [] that stands for it in a compiled program."""
+if TYPE_CHECKING:
+    from fedsim.core.types import Scalar
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,13 @@ class Limit:
     of: Literal["cohort", "clients"] = "cohort"
     """Whether K counts the clients of a cohort, or all clients of the data set."""
 
-    def check(self, name: str, value: Scalar | None, num_rows: int, rows: str = "") -> None:
+    def check(self, name: str, value: "Scalar | None", num_rows: int, rows: str = "") -> None:
         """Raises `ValueError` if `value` exceeds the limit for K = `num_rows`; None and traced values pass.
 
         Messages call the setting `name` and the K rows `rows` ("a cohort of K" by default).
         """
+        import jax
+
         largest = max(self.largest(num_rows), 0)
         if value is None or isinstance(value, jax.core.Tracer) or float(value) <= largest:
             return

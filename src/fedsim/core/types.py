@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from fedsim.core.settings import Scalar
-
 Array: TypeAlias = jax.Array
+Scalar: TypeAlias = jax.Array | float
+"""A number, or the traced array [] that stands for it in a compiled program."""
 PyTree: TypeAlias = Any
 InputKind: TypeAlias = Literal["image", "text", "vector"]
 TargetKind: TypeAlias = Literal["classes", "numbers"]

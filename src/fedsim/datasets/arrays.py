@@ -11,13 +11,12 @@ import numpy as np
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset, InputKind
-from fedsim.datasets.cache import LOAD_ERRORS
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import number_clients, number_test_clients
 from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import ConfigError, DataError, reason
+from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200

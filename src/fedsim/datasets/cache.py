@@ -10,8 +10,6 @@ import json
 import os
 import shutil
 import tempfile
-import tokenize
-import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -21,14 +19,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.datasets.raw import RawDataset
+from fedsim.errors import LOAD_ERRORS
 
 VERSION = 2  # of the format
 SCALARS = ("name", "num_classes", "inputs")
-LOAD_ERRORS = (
-    OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What NumPy raises for a broken .npy or .npz file."""
 ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in SCALARS)
 
 

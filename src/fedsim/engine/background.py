@@ -1,10 +1,10 @@
 """Compiles families in the background, while groups run."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from fedsim.engine.compiling import GroupCompiler
-from fedsim.engine.family import Family
 
 
 class BackgroundCompiler:
@@ -12,7 +12,7 @@ class BackgroundCompiler:
 
     def __init__(self, make_compiler: Callable[[int], GroupCompiler]) -> None:
         self._make_compiler, self._executor = make_compiler, ThreadPoolExecutor(1)
-        self._leaders: dict[Family, GroupCompiler] = {}
+        self._upcoming: Future[Any] | None = None
 
     def __enter__(self) -> "BackgroundCompiler":
         return self
@@ -21,19 +21,14 @@ class BackgroundCompiler:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def start(self, number: int) -> GroupCompiler:
-        """Starts to compile the family of group `number`, unless it was started before; the group's compiler."""
+        """Starts to compile the programs of group `number`, unless they are known; the group's compiler."""
         compiler = self._make_compiler(number)
-        if (leader := self._leaders.get(compiler.family)) is None:
-            compiler.submit(self._executor)
-            self._leaders[compiler.family] = compiler
-        else:
-            compiler.follow(leader)
+        self._upcoming = compiler.submit(self._executor)
         return compiler
 
     def take(self, number: int) -> GroupCompiler:
-        """The compiler of group `number`; cancels all families whose compilation has not started."""
-        compiler = self.start(number)
-        for family, leader in list(self._leaders.items()):
-            if family is not compiler.family and leader.cancel():
-                del self._leaders[family]
+        """The compiler of group `number`; cancels the compilation of others that has not started."""
+        upcoming, compiler = self._upcoming, self.start(number)
+        if upcoming is not None and upcoming is not self._upcoming:
+            upcoming.cancel()
         return compiler

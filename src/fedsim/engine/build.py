@@ -304,10 +304,14 @@ def hparams(config: Config) -> HParams:
     return HParams(*rates, dict(traced_settings(config)), client.momentum, client.weight_decay)
 
 
+def plugins(configs: Iterable[Config]) -> frozenset[Factory]:
+    """All plug-ins that `configs` name; equal if their code is."""
+    return frozenset(factory for config in configs for factory in factories(config) if factory.file is not None)
+
+
 def plugin_files(configs: Iterable[Config]) -> dict[str, str]:
     """{name: digest} of the files of all plug-ins that `configs` name."""
-    plugins = {factory for config in configs for factory in factories(config) if factory.file is not None}
-    return {plugin.name: plugin.digest or "" for plugin in sorted(plugins, key=lambda plugin: plugin.name)}
+    return {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}
 
 
 @cached_by_model()

@@ -1,12 +1,17 @@
-"""Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
+"""Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine.
+
+Programs stay in memory after a run, so a later run of this process with an equal program starts at once.
+"""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
@@ -18,7 +23,7 @@ from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.devices import compiler_options
-from fedsim.engine.families import Member, make_family
+from fedsim.engine.families import Member, make_family, program_form
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import (
     EvaluationData,
@@ -33,6 +38,7 @@ from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
+MAX_FAMILIES = 8  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
 
 
 class InputShapes(NamedTuple):
@@ -44,10 +50,30 @@ class InputShapes(NamedTuple):
     backdoors: BackdoorTests | None
 
 
+@dataclass(eq=False)
+class SharedPrograms:
+    """What all groups with equal programs share, as far as it is known."""
+
+    shapes: InputShapes | None = None
+    """Of the inputs of a batch."""
+    states: SimulationState | None = None
+    """The shapes [B] of a batch's states."""
+    compiled: Future[tuple[Executables, float]] | None = None
+    """The programs, and the seconds of tracing and compiling them."""
+    is_reported: bool = False
+    """Whether a group has counted these seconds."""
+
+
+@lru_cache(maxsize=MAX_FAMILIES)
+def shared_programs(key: Hashable) -> SharedPrograms:
+    """The same object for equal keys, in this and in later runs of this process."""
+    return SharedPrograms()
+
+
 class GroupCompiler:
     """Compiles the programs of the runs `configs` with `layout` for the first of `devices` (default: JAX's).
 
-    Groups of a `family` have the same programs (`follow`); a group without one has its own.
+    Groups with equal programs, such as those of a `family`, share them; a group without a family has one of its own.
     """
 
     def __init__(
@@ -61,7 +87,7 @@ class GroupCompiler:
         self.family = family or make_family([Member(configs, dataset, layout)])
         self._config, self.batch_size = configs[0], layout.run_devices * layout.run_width
         self._configs = configs
-        devices = jax.devices() if devices is None else devices
+        devices = self._devices = tuple(jax.devices() if devices is None else devices)
         self._mesh = make_mesh(layout, devices)
         self._everywhere, self._by_run = (
             SingleDeviceSharding(devices[0]) if self._mesh is None else NamedSharding(self._mesh, spec)
@@ -71,9 +97,29 @@ class GroupCompiler:
         self.layout, self._dataset = layout, dataset
         server = self._config.server
         self.max_rounds = max(1, min(server.eval_every, server.num_rounds))
-        self._leader: GroupCompiler | None = None  # a group of the same family, which compiles for both
-        self._future: Future[tuple[Executables, float]] | None = None
-        self._is_reported = False  # whether a group has counted the seconds of compiling
+
+    @cached_property
+    def _shared(self) -> SharedPrograms:
+        """What this group shares with those whose programs depend on the same."""
+        family = self.family
+        leaves, structure = jax.tree.flatten((self._host_data(), self._backdoors))
+        return shared_programs(
+            (
+                program_form(self._configs, self._dataset),
+                tuple(family.servers),
+                tuple(family.attacks),
+                tuple(sorted((name, kind) for name, (_, kind) in family.settings.items())),
+                family.max_num_examples,
+                build.plugins([*family.servers.values(), *family.attacks.values()]),
+                structure,
+                tuple((np.shape(a), jnp.result_type(a)) for a in leaves),
+                self.layout,
+                self._portion_size if self._is_streamed else 0,
+                self._devices,
+                tuple(self._options.items()),
+                tuple(jax.config.values.items()),
+            )
+        )
 
     @cached_property
     def functions(self) -> RunFunctions:
@@ -126,11 +172,14 @@ class GroupCompiler:
             shared, evaluation, batches, backdoors, self._everywhere, self._by_run, stream, client_states
         )
 
-    @cached_property
+    @property
     def shapes(self) -> InputShapes:
         """The shapes of what `place` returns, for one batch."""
-        if self._leader is not None:
-            return self._leader.shapes
+        if self._shared.shapes is None:
+            self._shared.shapes = self._input_shapes()
+        return self._shared.shapes
+
+    def _input_shapes(self) -> InputShapes:
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
         if self._is_streamed:
             shared = shared._replace(train=buffer_shapes(shared.train, self.layout.buffer_examples))
@@ -170,14 +219,13 @@ class GroupCompiler:
     def _backdoors(self) -> BackdoorTests | None:
         return make_backdoor_tests(self._configs, self._dataset)
 
-    @cached_property
+    @property
     def states(self) -> SimulationState:
         """The shapes [B] of a batch's states, with their shardings."""
-        if self._leader is not None:
-            return self._leader.states
-        return _shapes(
-            jax.eval_shape(self.functions.init, self.shapes.shared, self.shapes.runs, *self._loss_shapes), self._by_run
-        )
+        if self._shared.states is None:
+            inputs = self.shapes.shared, self.shapes.runs, *self._loss_shapes
+            self._shared.states = _shapes(jax.eval_shape(self.functions.init, *inputs), self._by_run)
+        return self._shared.states
 
     def on_host(self, tree: PyTree) -> PyTree:
         """NumPy copies of arrays on the group's devices; all processes call it."""
@@ -198,8 +246,7 @@ class GroupCompiler:
         if backdoors is not None:
             lowered["success"] = jax.jit(functions.success).lower(self.states, shared.frozen, backdoors)
         if self._is_streamed and self.family.uses_losses(self._dataset):
-            size = portion_size(np.asarray(self._dataset.train.num_examples), self.layout)
-            client_ids = jax.ShapeDtypeStruct((size,), np.int32, sharding=self._everywhere)
+            client_ids = jax.ShapeDtypeStruct((self._portion_size,), np.int32, sharding=self._everywhere)
             lowered["initial_losses"] = jax.jit(functions.initial_losses).lower(shared, runs, client_ids)
         return lowered
 
@@ -209,36 +256,37 @@ class GroupCompiler:
         shape = (self.batch_size, self._dataset.num_clients)
         return [jax.ShapeDtypeStruct(shape, np.float32, sharding=self._by_run)] if self._is_streamed else []
 
-    def follow(self, leader: "GroupCompiler") -> None:
-        """Uses the programs of `leader`, a group of the same family."""
-        self._leader = leader
+    @property
+    def _portion_size(self) -> int:
+        """The clients whose losses are computed together before the first round, if data are streamed."""
+        return portion_size(np.asarray(self._dataset.train.num_examples), self.layout)
 
-    def submit(self, executor: Executor) -> None:
-        """Traces now, in this thread with its settings of JAX, and compiles in the background."""
-        self._future = executor.submit(_compile, *self._timed_lower(), self._options)
+    def submit(self, executor: Executor) -> Future[tuple[Executables, float]]:
+        """Traces now, in this thread with its settings of JAX, and compiles in the background, unless this was done."""
+        compiled = self._shared.compiled
+        if compiled is None or compiled.cancelled():
+            compiled = executor.submit(_compile, *self._timed_lower(), self._options)
+            self._shared.compiled = compiled
+        return compiled
 
     def compile(self) -> tuple[Executables, float]:
-        """The programs, and the seconds of tracing and compiling them, to the first group of a family that asks."""
-        leader = self._leader or self
-        executables, seconds = leader._wait()
-        is_first, leader._is_reported = not leader._is_reported, True
+        """The programs, and the seconds of tracing and compiling them, to the first group that asks."""
+        executables, seconds = self._wait()
+        is_first, self._shared.is_reported = not self._shared.is_reported, True
         return executables, seconds if is_first else 0.0
 
     def _wait(self) -> tuple[Executables, float]:
-        """The programs and the seconds; tries again what failed in the background."""
-        if self._future is None or self._future.exception() is not None:
+        """The programs and the seconds; tries again what was cancelled or failed in the background."""
+        compiled = self._shared.compiled
+        if compiled is None or compiled.cancelled() or compiled.exception() is not None:
             executables = _compile(*self._timed_lower(), self._options)
-            self._future = Future()
-            self._future.set_result(executables)
-        return self._future.result()
+            compiled = self._shared.compiled = Future()
+            compiled.set_result(executables)
+        return compiled.result()
 
     def _timed_lower(self) -> tuple[dict[str, jax.stages.Lowered], float]:
         started = time.perf_counter()
         return self.lower(), time.perf_counter() - started
-
-    def cancel(self) -> bool:
-        """Cancels background compilation if it has not started; returns whether it did."""
-        return self._future is not None and self._future.cancel()
 
     def peak_memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the group needs; None if the compiler runs out of memory."""
@@ -255,8 +303,6 @@ class GroupCompiler:
     @cached_property
     def _program_memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the programs need; None if the compiler runs out of memory."""
-        if self._leader is not None:
-            return self._leader._program_memory
         try:
             executables, _ = self._wait()
         except jax.errors.JaxRuntimeError as error:

@@ -75,6 +75,14 @@ def make_family(members: Sequence[Member]) -> Family:
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
     """Equal for groups whose programs differ in their branches and layouts only."""
+    shapes = jax.tree.map(np.shape, (dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation))
+    has_triggers = any(find_trigger(config) is not None for config in configs)
+    number_of_triggered = id(dataset) if has_triggers else None  # it depends on the labels
+    return program_form(configs, dataset), str(shapes), number_of_triggered
+
+
+def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
+    """What shapes the programs of a group, except for its branches, its layout and the shapes of its data."""
     config, _ = program_key(configs[0])
     branches = dict(settings_under(configs[0], *SERVER_KEYS, *ATTACK_KEYS))
     config = replace(
@@ -84,18 +92,8 @@ def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable
         server=replace(config.server, aggregator="", pre_aggregators=(), weighting=None, num_byzantine=None),
         settings=tuple((key, value) for key, value in config.settings if key not in branches),
     )
-    has_triggers = any(find_trigger(config) is not None for config in configs)
-    shapes = jax.tree.map(np.shape, (dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation))
     is_delayed = any(config.corruption.start_round for config in configs)
-    return (
-        config,
-        changed_fields(configs),
-        is_delayed,
-        dataset.spec,
-        str(shapes),
-        dataset.num_test_clients,
-        id(dataset) if has_triggers else None,  # the number of triggered examples depends on their labels
-    )
+    return config, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
 
 
 def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:

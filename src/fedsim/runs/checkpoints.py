@@ -12,6 +12,7 @@ import numpy as np
 
 from fedsim.core.types import SimulationState
 from fedsim.errors import RunFolderError
+from fedsim.runs.files import has_checkpoint
 
 
 class Checkpoints:
@@ -98,8 +99,3 @@ class Checkpoints:
 
     def _write_error(self, error: Exception) -> RunFolderError:
         return RunFolderError(f"{self._path}: cannot be written: {error}")
-
-
-def has_checkpoint(path: Path) -> bool:
-    """Whether the folder `path` has a checkpoint."""
-    return any(entry.name.isdigit() for entry in path.glob("*"))

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from fedsim.core.types import SimulationState, Variables
 from fedsim.runs.schemas import Tables
+
+if TYPE_CHECKING:
+    from fedsim.core.types import SimulationState, Variables
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Evaluated:
     """The new rows."""
     num_rounds: int
     """Rounds since the last evaluation, sum over the group's runs."""
-    states: Callable[[], Sequence[SimulationState]] | None
+    states: "Callable[[], Sequence[SimulationState]] | None"
     """Returns the batches' states [B], from which the group can resume, until the next rounds; None after the last."""
 
 
@@ -75,7 +77,7 @@ class FinalState:
 
     group: int
     round: int
-    states: Sequence[SimulationState]
+    states: "Sequence[SimulationState]"
     """Of each batch, [B]."""
 
 
@@ -84,7 +86,7 @@ class RunModel:
     """A run's model after its last round."""
 
     run: int
-    variables: Variables
+    variables: "Variables"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedsim.datasets.cache import LOAD_ERRORS
-from fedsim.errors import RunFolderError, describe_os_error, reason
+from fedsim.errors import LOAD_ERRORS, RunFolderError, describe_os_error, reason
 
 PORTION_BYTES = 2**24
 
@@ -92,3 +91,8 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
             return dict(file)
     except LOAD_ERRORS as error:
         raise RunFolderError(f"{path}: cannot be read: {reason(error)}; {remedy}") from None
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether the folder `path` has a checkpoint."""
+    return any(entry.name.isdigit() for entry in path.glob("*"))

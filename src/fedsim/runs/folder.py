@@ -23,21 +23,29 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 import pyarrow as pa
 
-from fedsim.core.types import PyTree, Variables
 from fedsim.errors import RunFolderError
-from fedsim.runs.checkpoints import has_checkpoint
-from fedsim.runs.files import checksum, read_arrays, read_table, write_arrays, write_atomically, write_table
+from fedsim.runs.files import (
+    checksum,
+    has_checkpoint,
+    read_arrays,
+    read_table,
+    write_arrays,
+    write_atomically,
+    write_table,
+)
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
 from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
+
+if TYPE_CHECKING:
+    from fedsim.core.types import Variables
 
 SECONDS = ("seconds_compiling", "seconds_running")  # of a group, and their sums in the manifest
 CHECKSUMS = "checksums"  # in the manifest: the CRC-32 of each joined table
@@ -186,8 +194,10 @@ class RunFolder:
 
     # Models, data, texts and figures
 
-    def write_model(self, run: int, variables: Variables) -> None:
+    def write_model(self, run: int, variables: "Variables") -> None:
         """Writes a run's model as models/<run>.npz, arrays by path such as "Dense_0/kernel" or "statistics/..."."""
+        import jax
+
         tree = {**_named(variables.params), **({"statistics": variables.statistics} if variables.statistics else {})}
         flat, _ = jax.tree.flatten_with_path(tree)
         arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
@@ -216,6 +226,6 @@ class RunFolder:
         write_atomically(figures / f"{name}.pdf", lambda path: figure.savefig(path, format="pdf", metadata=dateless))
 
 
-def _named(params: PyTree) -> dict[str, PyTree]:
+def _named(params: Any) -> dict[str, Any]:
     """A model's parameters by name; those of a plug-in need not be a dict."""
     return dict(params) if isinstance(params, dict) else {"params": params}

@@ -10,8 +10,7 @@ import optax
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
 from fedsim.core.local import LocalSGD
-from fedsim.core.settings import Scalar
-from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, SimulationState, Variables
+from fedsim.core.types import Array, ClientData, ClientSlice, HParams, PyTree, Scalar, SimulationState, Variables
 from fedsim.testing import require, tiny
 from fedsim.testing.clauses import StatefulFunctionCase, by_name, check, stack_trees, take_rows, vmap
 

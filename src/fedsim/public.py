@@ -1,0 +1,83 @@
+"""The names that `fedsim` offers, imported when one of them is first used (see `fedsim.__getattr__`)."""
+
+from fedsim.api import Result, load, run
+from fedsim.config.values import sweep
+from fedsim.core.contracts import (
+    Aggregator,
+    Algorithm,
+    Attack,
+    AttackContext,
+    ClientOptimizer,
+    Corruption,
+    LocalResult,
+    LocalTraining,
+    Task,
+)
+from fedsim.core.corrupt import corrupt
+from fedsim.core.evaluate import evaluate
+from fedsim.core.method import Method, client_sgd, plain_sgd
+from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
+from fedsim.core.settings import Bounds, Limit, Traced
+from fedsim.core.simulation import Simulation
+from fedsim.core.task import classification, regression, stateless, with_frozen
+from fedsim.core.types import (
+    Aggregate,
+    ClientData,
+    CohortReport,
+    DataSpec,
+    FederatedDataset,
+    HParams,
+    Metrics,
+    RoundRecord,
+    Scalar,
+    SimulationState,
+    Variables,
+)
+from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+
+__all__ = [
+    "Aggregate",
+    "Aggregator",
+    "Algorithm",
+    "Attack",
+    "AttackContext",
+    "Bounds",
+    "ClientData",
+    "ClientOptimizer",
+    "CohortOptions",
+    "CohortReport",
+    "Corruption",
+    "DataSpec",
+    "FederatedDataset",
+    "HParams",
+    "Limit",
+    "LocalResult",
+    "LocalTraining",
+    "LossOptions",
+    "Method",
+    "Metrics",
+    "Partition",
+    "RawDataset",
+    "Result",
+    "RoundRecord",
+    "Scalar",
+    "Simulation",
+    "SimulationState",
+    "Task",
+    "Traced",
+    "TrainingOptions",
+    "Variables",
+    "classification",
+    "client_sgd",
+    "corrupt",
+    "evaluate",
+    "from_arrays",
+    "from_pandas",
+    "load",
+    "plain_sgd",
+    "regression",
+    "run",
+    "stateless",
+    "sweep",
+    "with_frozen",
+]
