@@ -1,5 +1,6 @@
 """Shared by all tests: the persistent compile cache, strict rank promotion, a tiny federation, run folders compared."""
 
+import gc
 import os
 import time
 from collections.abc import Iterable
@@ -32,10 +33,17 @@ from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted
 from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+gc.set_threshold(100_000, 20, 100)  # tracing makes many objects and little garbage: an eighth of the time
 hypothesis.settings.register_profile("fedsim", deadline=None)  # the first example may compile or import
 hypothesis.settings.load_profile("fedsim")
 
 COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no worker is left with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 class Linear(nn.Module):

@@ -86,13 +86,12 @@ def test_a_later_run_with_an_equal_program_does_not_compile(tmp_path, monkeypatc
     shared_programs.cache_clear()
     assert second == _losses(tmp_path, **others) != first
     assert len(lowered) == 2
-    _losses(tmp_path, server__num_rounds=3)
     with jax.numpy_rank_promotion("allow"):  # as any setting of JAX that may change a program
         _losses(tmp_path)
-    assert len(lowered) == 4
+    assert len(lowered) == 3
     plugin.write_text(plugin.read_text().replace("(4,)", "(4, 4)"))  # the shapes of all inputs stay as they are
     assert _losses(tmp_path) != first
-    assert len(lowered) == 5
+    assert len(lowered) == 4
 
 
 def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):

@@ -151,13 +151,13 @@ def test_each_process_gathers_the_examples_of_its_devices(directory, reference):
     check_equal(RunFolder(out), reference)
 
 
-def test_a_script_may_connect_four_processes_itself(directory, reference):
+def test_a_script_may_connect_processes_itself(directory, reference):
     script, address = directory / "script.py", f"localhost:{free_port()}"
     script.write_text(SCRIPT)
-    out = directory / "four"
-    started = [start([script, address, 4, process, directory / "tiny.toml", out], 1) for process in range(4)]
+    out = directory / "script"
+    started = [start([script, address, 2, process, directory / "tiny.toml", out], 2) for process in range(2)]
     outputs = [process.communicate(timeout=240) for process in started]
-    assert [process.returncode for process in started] == [0] * 4, outputs
+    assert [process.returncode for process in started] == [0, 0], outputs
     assert {printed.splitlines()[-1] for printed, _ in outputs} == {str(reference.read("rounds").num_rows)}
     assert layouts(RunFolder(out)) == LAYOUTS
     check_equal(RunFolder(out), reference)

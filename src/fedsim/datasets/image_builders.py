@@ -6,6 +6,7 @@ letters are incomplete and have 37 classes.
 This module needs the extra `data`: import it inside functions, after `prepared.require_tfds`.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,13 @@ from tensorflow_datasets.image_classification import mnist as tfds_mnist
 
 from fedsim.datasets import cifar10, cifar100, emnist, mnist
 from fedsim.datasets.download import Progress
+
+
+def encode_png(image: np.ndarray) -> bytes:
+    """An image [H, W, C] uint8 as PNG, in half the time of TFDS, which compresses more."""
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image.squeeze())).save(file, "png", compress_level=1)
+    return file.getvalue()
 
 
 class FileBuilder:
@@ -52,7 +60,7 @@ class _ImageBuilder(FileBuilder):
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         for i, (image, label) in enumerate(zip(*examples, strict=True)):
             fields = self.make_fields(f"{split}_{i:05d}", int(label))
-            yield i, {"image": Image.fromarray(np.ascontiguousarray(image.squeeze()))} | fields
+            yield i, {"image": encode_png(image)} | fields
             self.progress(f"{split} records", i + 1, 0)
 
     def make_fields(self, name: str, label: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
+RECORDS_PER_READ = 100  # one at a time, reading takes longer than decoding
 TFDS_MODULES = ("tensorflow_datasets", "array_record", "importlib_resources", "PIL")  # of the extra `data`
 
 
@@ -121,8 +122,8 @@ def _read_records(builder: Any, split: str) -> Iterator[Any]:
     source, expected = builder.as_data_source(split), builder.info.splits[split].num_examples
     if len(source) != expected:
         raise DataError(f"{builder.data_path}: must have {expected} {split} records, got {len(source)}")
-    for i in range(expected):
-        yield source[i]
+    for start in range(0, expected, RECORDS_PER_READ):
+        yield from source.__getitems__(range(start, min(start + RECORDS_PER_READ, expected)))
 
 
 def _read_clients(name: str, builder: Any) -> RawDataset:

@@ -142,7 +142,7 @@ def _identical(case: _Case) -> None:
     report = case.add_measurements(equalize_updates(draw_report(case.rng, num_examples)))
     losses = jnp.zeros(COHORT_SIZE).at[report.client_ids].set(report.losses)
     first_state = case.aggregator.init(make_variables(), num_examples, losses)
-    aggregate, _ = case.aggregator.aggregate(first_state, report, KEY)
+    aggregate, _ = case.jitted(first_state, report)
     message = "the update must be that of the clients if all send the same one, but differs"
     require.close(aggregate.update, take_rows(report.updates, 0), message)
 

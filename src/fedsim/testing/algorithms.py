@@ -30,7 +30,7 @@ class _Case(StatefulFunctionCase):
         clients = ClientSlice(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.num_examples)
         self.clients = [take_rows(clients, i) for i in range(NUM_CLIENTS)]
         inputs = {f"client {i}": self.inputs(client, LEARNING_RATE) for i, client in enumerate(self.clients)}
-        super().__init__(self.train, (), inputs, compile=True)
+        super().__init__(self.train, (), inputs, has_jit_clause=False)
 
     def inputs(self, client: ClientSlice, learning_rate: Scalar) -> tuple[ClientSlice, PyTree, PyTree, Scalar]:
         return client, self.client_state, self.server_state, learning_rate
