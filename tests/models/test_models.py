@@ -175,12 +175,13 @@ def test_strided_conv_equals_flax_conv(size, stride, padding, backend):
 
 def check_equal(ours, convolution, theirs, x):
     """Compares parameter shapes, values and gradients."""
-    params = ours.init(KEY, x)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, convolution.init(KEY, x))
+    params = jax.jit(ours.init)(KEY, x)
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(convolution.init, KEY, x))
     params = {"params": params["params"] | {"bias": jnp.asarray([0.3, -0.2, 0.0, 0.1])}}
-    np.testing.assert_allclose(ours.apply(params, x), theirs(params, x), rtol=1e-5, atol=1e-5)
-    loss = lambda apply: lambda params, x: jnp.sum(jnp.sin(apply(params, x)))
-    got, expected = (jax.grad(loss(apply), (0, 1))(params, x) for apply in (ours.apply, theirs))
+    loss = lambda apply: lambda params, x: (lambda y: (jnp.sum(jnp.sin(y)), y))(apply(params, x))
+    both = [jax.grad(loss(apply), (0, 1), has_aux=True) for apply in (ours.apply, theirs)]
+    (got, value), (expected, expected_value) = jax.jit(lambda *batch: [f(*batch) for f in both])(params, x)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -192,8 +193,8 @@ def test_pool_relu_equals_flax_max_pool(shape, ties):
     x = jnp.round(x) if ties else x
     bias = jnp.full(shape[-1], 0.25)
     theirs = lambda x, bias: nn.relu(nn.max_pool(x, (2, 2), (2, 2)) + bias[None, None, None])
-    np.testing.assert_array_equal(im2col.pool_relu(x, bias), theirs(x, bias))
-    gradient = lambda pool: jax.grad(lambda x, bias: jnp.sum(jnp.sin(1 + pool(x, bias))), (0, 1))(x, bias)
+    np.testing.assert_array_equal(jax.jit(im2col.pool_relu)(x, bias), jax.jit(theirs)(x, bias))
+    gradient = lambda pool: jax.jit(jax.grad(lambda x, bias: jnp.sum(jnp.sin(1 + pool(x, bias))), (0, 1)))(x, bias)
     for a, b in zip(gradient(im2col.pool_relu), gradient(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
@@ -274,7 +275,7 @@ def test_bfloat16_agrees_within_its_precision(module, example):
     float32_task, bfloat16_task = (
         classification(module, example, dtype=dtype) for dtype in (jnp.float32, jnp.bfloat16)
     )
-    params, statistics = float32_task.init(KEY)
+    params, statistics = jax.jit(float32_task.init)(KEY)
     batch = jnp.asarray(np.stack([example, example[::-1]])), jnp.asarray([0, 1]), jnp.ones(2, bool), KEY
 
     def loss_of(task, params):
@@ -298,11 +299,11 @@ def test_dropout_acts_in_training_only():
     module = CharLSTM(num_classes=5, embedding_size=3, hidden_size=4, dropout_rate=0.5)
     x = jax.random.randint(KEY, (2, 6), 0, 5)
     task = classification(module, np.asarray(x[0]))
-    variables, y, mask = task.init(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
-    loss = lambda task, seed: float(task.loss(variables, x, y, mask, jax.random.key(seed))[0])
+    variables, y, mask = jax.jit(task.init)(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
+    loss = lambda task, seed: float(jax.jit(task.loss)(variables, x, y, mask, jax.random.key(seed))[0])
     assert len({loss(task, seed) for seed in range(3)}) == 3
     without_dropout = classification(CharLSTM(5, 3, 4, dropout_rate=0.0), np.asarray(x[0]))
-    mean = float(task.metrics(variables, x, y, mask).loss_sum) / 2
+    mean = float(jax.jit(task.metrics)(variables, x, y, mask).loss_sum) / 2
     assert loss(without_dropout, 0) == pytest.approx(mean, rel=1e-6)
 
 
