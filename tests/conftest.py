@@ -33,7 +33,7 @@ from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted
 from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-gc.set_threshold(100_000, 20, 100)  # tracing makes many objects and little garbage: an eighth of the time
+gc.set_threshold(100_000, 20, 100)  # tracing makes many objects and little garbage; the collector took 1/8 of the time
 hypothesis.settings.register_profile("fedsim", deadline=None)  # the first example may compile or import
 hypothesis.settings.load_profile("fedsim")
 
@@ -41,7 +41,7 @@ COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker is left with one of them at the end."""
+    """Files with slow tests come first, so that no worker is left with a slow file at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

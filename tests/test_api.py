@@ -61,6 +61,10 @@ def result(tmp_path_factory):
 def test_public_names_are_there_when_they_are_used():
     assert {"load", "Simulation", "aggregators", "__version__"} <= set(dir(fedsim))
     assert fedsim.report.summary  # a subpackage that nothing else has imported
+    names = {}
+    exec("from fedsim import *", names)
+    assert {"load", "Simulation", "aggregators"} <= set(names)
+    assert not hasattr(fedsim, "aggregators.arfl")
     with pytest.raises(AttributeError, match=r"^module 'fedsim' has no attribute 'laod'$"):
         fedsim.laod  # noqa: B018
 

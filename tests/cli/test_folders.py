@@ -50,7 +50,7 @@ def test_show_lists_folders(folders, monkeypatch, capsys):
 
 
 def test_show_starts_without_jax(folders):
-    """It takes a second to import."""
+    """JAX takes a second to import."""
     program = "import sys; from fedsim.cli.main import main; main(['show', '.']); print('jax' in sys.modules)"
     command = [sys.executable, "-c", program]
     shown = subprocess.run(command, cwd=folders, capture_output=True, text=True, check=True).stdout

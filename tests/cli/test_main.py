@@ -81,6 +81,7 @@ def test_config_is_a_configuration_with_every_default(capsys):
         (["run", "nowhere/x.toml"], "nowhere/x.toml: no such file"),
         (["run", "smal.toml"], "smal.toml: no such file; did you mean small.toml?"),
         (["report"], "the following arguments are required: RUN"),
+        (["report", "x", "--formt", "html"], "--formt: not an argument of `fedsim report`; see `fedsim report --help`"),
         (["report", "x", "--format", "word"], "invalid choice: 'word'"),
         (["report", "nowhere"], "error: nowhere: "),
         (["paper", "lamda"], "got lamda; did you mean lambda?"),

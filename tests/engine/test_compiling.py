@@ -1,5 +1,8 @@
 """Programs that are compiled in the background."""
 
+import gc
+import sys
+from collections import deque
 from types import SimpleNamespace
 
 import jax
@@ -10,7 +13,7 @@ import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.background import BackgroundCompiler
-from fedsim.engine.compiling import GroupCompiler, shared_programs
+from fedsim.engine.compiling import GroupCompiler, clear_programs
 from fedsim.engine.devices import compiler_options
 from tests.conftest import check_equal
 
@@ -37,7 +40,7 @@ def plan():
 @pytest.fixture
 def compilers(plan):
     """A function that makes the compiler of a group, and the numbers of the groups that it was called with."""
-    shared_programs.cache_clear()
+    clear_programs()
     numbers = []
 
     def make(number):
@@ -61,37 +64,59 @@ def test_a_started_group_is_not_compiled_again(compilers):
 
 
 def _losses(folder, **changes):
-    """The test losses of a run of a plug-in's model in `folder`, under other values of what is data."""
+    """The test losses of a run in `folder`."""
     config = {
         "data": {"num_clients": 4, "num_train": 200, "num_test": 20},
-        "model": {"name": f"{folder / 'model.py'}:net"},
+        "model": {"name": "logistic"},
         "server": {"cohort_size": 2, "num_rounds": 2},
         "corruption": {"kind": "shuffling", "fraction": 0.5},
     }
-    return fedsim.run(fedsim.load(config, **changes), out=folder / "run", force=True, progress=False).rounds[
-        "test_loss"
-    ]
+    result = fedsim.run(fedsim.load(config, **changes), out=folder / "run", force=True, progress=False)
+    return result.rounds["test_loss"].to_pylist()
 
 
-def test_a_later_run_with_an_equal_program_does_not_compile(tmp_path, monkeypatch):
-    lowered, lower = [], GroupCompiler.lower
-    monkeypatch.setattr(GroupCompiler, "lower", lambda self: lowered.append(self) or lower(self))
-    shared_programs.cache_clear()
-    plugin = tmp_path / "model.py"
-    plugin.write_text("from fedsim.models import MLP\ndef net(spec): return MLP(spec.num_classes, (4,))\n")
+@pytest.fixture
+def lowered(monkeypatch):
+    """The layouts of the groups that were traced."""
+    clear_programs()
+    layouts, lower = [], GroupCompiler.lower
+    monkeypatch.setattr(GroupCompiler, "lower", lambda self: layouts.append(self.layout) or lower(self))
+    return layouts
+
+
+def test_a_later_run_with_an_equal_program_does_not_compile(lowered, tmp_path):
     first = _losses(tmp_path)
-    others = {"seed": 3, "data__seed": 1, "corruption__fraction": 0.25, "client__learning_rate": 0.5}
-    second = _losses(tmp_path, **others)
+    changes = {"seed": 3, "data__seed": 1, "corruption__fraction": 0.25, "client__learning_rate": 0.5}
+    second = _losses(tmp_path, **changes)
     assert len(lowered) == 1
-    shared_programs.cache_clear()
-    assert second == _losses(tmp_path, **others) != first
+    clear_programs()
+    assert second == _losses(tmp_path, **changes) != first
     assert len(lowered) == 2
     with jax.numpy_rank_promotion("allow"):  # as any setting of JAX that may change a program
         _losses(tmp_path)
     assert len(lowered) == 3
-    plugin.write_text(plugin.read_text().replace("(4,)", "(4, 4)"))  # the shapes of all inputs stay as they are
-    assert _losses(tmp_path) != first
-    assert len(lowered) == 4
+
+
+def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
+    """It may depend on more than its code, such as a variable of a module that is changed in a notebook."""
+    (tmp_path / "sizes.py").write_text("HIDDEN = 4\n")
+    code = "import sizes\nfrom fedsim.models import MLP\ndef net(spec): return MLP(spec.num_classes, (sizes.HIDDEN,))\n"
+    (tmp_path / "model.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = f"{tmp_path / 'model.py'}:net"
+    first = _losses(tmp_path, model__name=model)
+    monkeypatch.setattr(sys.modules.pop("sizes"), "HIDDEN", 8)
+    assert _losses(tmp_path, model__name=model) != first
+    assert len(lowered) == 2
+
+
+def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatch):
+    """Two families in turn, more than are kept between runs."""
+    monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
+    changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
+    plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
+    run_plan(plan, tmp_path, [lambda event: gc.collect()])
+    assert (len(plan.groups), len(lowered)) == (4, 2)
 
 
 def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
@@ -113,7 +138,7 @@ def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
 
 def test_rows_do_not_depend_on_background_compilation(plan, tmp_path, monkeypatch):
     ahead = run_plan(plan, tmp_path / "ahead")
-    shared_programs.cache_clear()
+    clear_programs()
     monkeypatch.setattr(BackgroundCompiler, "start", lambda self, number: None)
     monkeypatch.setattr(BackgroundCompiler, "take", lambda self, number: self._make_compiler(number))
     check_equal(run_plan(plan, tmp_path / "alone"), ahead)

@@ -8,7 +8,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
-from fedsim.engine.compiling import shared_programs
+from fedsim.engine.compiling import clear_programs
 from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.program_key import group_runs
@@ -199,7 +199,7 @@ def test_more_rounds_and_other_values_compile_nothing_more(tmp_path):
     for trial, overrides in enumerate([{}, {}, {"server.num_rounds": 2}, {"seed": fedsim.sweep([5, 6])}]):
         plan = make_plan(parse(SMALL, rule | overrides))
         compiled.clear()
-        shared_programs.cache_clear()
+        clear_programs()
         run_plan(plan, tmp_path / str(trial))
         num_examples.append(len(compiled))
     assert num_examples[1] >= 3 * len(plan.groups)

@@ -11,7 +11,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, shared_programs
+from fedsim.engine.compiling import GroupCompiler, clear_programs
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -103,7 +103,7 @@ def plan(directory):
 def compiled():
     """The groups that were compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        shared_programs.cache_clear()
+        clear_programs()
         groups, lower = [], GroupCompiler.lower
         patch.setattr(GroupCompiler, "lower", lambda self: groups.append(self) or lower(self))
         yield groups

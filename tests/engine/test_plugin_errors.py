@@ -4,7 +4,7 @@ import pytest
 
 from fedsim.config.toml import read
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.compiling import GroupCompiler, clear_programs
 from fedsim.errors import ConfigError
 
 RULE = '''
@@ -160,6 +160,7 @@ def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch)
         raise TypeError("mine")
 
     monkeypatch.setattr(GroupCompiler, "lower", broken)
+    clear_programs()
     config = tmp_path / "c.toml"
     config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))
     with pytest.raises(TypeError, match="mine"):

@@ -9,7 +9,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, shared_programs
+from fedsim.engine.compiling import GroupCompiler, clear_programs
 from fedsim.engine.inputs import make_run_inputs
 from fedsim.engine.program_key import group_runs
 from fedsim.models import MLP
@@ -57,7 +57,7 @@ def many(blocks):
 @pytest.fixture
 def compiled(monkeypatch):
     """How many runs are in lockstep in each program that is compiled, in order."""
-    shared_programs.cache_clear()
+    clear_programs()
     sizes, lower = [], GroupCompiler.lower
 
     def counted(self):

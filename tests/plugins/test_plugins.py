@@ -10,7 +10,7 @@ import pytest
 import fedsim
 from fedsim import testing
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, shared_programs
+from fedsim.engine.compiling import GroupCompiler, clear_programs
 from fedsim.engine.slurm import submit
 from fedsim.errors import RunFolderError
 from tests.conftest import Stop, check_equal, finish_jobs
@@ -37,7 +37,7 @@ def experiment(folder):
 def compiled():
     """The groups that are compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        shared_programs.cache_clear()
+        clear_programs()
         calls = []
         lower_group = GroupCompiler.lower
 

@@ -75,7 +75,10 @@ def _dispatch(arguments: list[str]) -> int:
         if unknown:
             raise no_option(unknown[0], map(option_of, vars(options)))
         return run.call(options, overrides)
-    options = _parser().parse_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        command = f"fedsim {options.command}"
+        raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; see `{command} --help`")
     commands = {
         "init": init.call,
         "config": _config,

@@ -22,7 +22,7 @@ from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
-RECORDS_PER_READ = 100  # one at a time, reading takes longer than decoding
+IMAGES_PER_READ = 100  # one at a time, reading takes longer than decoding
 TFDS_MODULES = ("tensorflow_datasets", "array_record", "importlib_resources", "PIL")  # of the extra `data`
 
 
@@ -115,15 +115,15 @@ def _decode(name: str, folder: Path) -> RawDataset:
     raise DataError(f"{folder}: must have the features image and label, got {sorted(features)}")
 
 
-def _read_records(builder: Any, split: str) -> Iterator[Any]:
-    """All records of a split. Raises `DataError` if some are missing."""
+def _read_records(builder: Any, split: str, num_at_once: int = 1) -> Iterator[Any]:
+    """All records of a split, `num_at_once` of them read together. Raises `DataError` if some are missing."""
     if split not in builder.info.splits:
         return
     source, expected = builder.as_data_source(split), builder.info.splits[split].num_examples
     if len(source) != expected:
         raise DataError(f"{builder.data_path}: must have {expected} {split} records, got {len(source)}")
-    for start in range(0, expected, RECORDS_PER_READ):
-        yield from source.__getitems__(range(start, min(start + RECORDS_PER_READ, expected)))
+    for start in range(0, expected, num_at_once):
+        yield from source.__getitems__(range(start, min(start + num_at_once, expected)))
 
 
 def _read_clients(name: str, builder: Any) -> RawDataset:
@@ -148,7 +148,7 @@ def _read_images(name: str, builder: Any) -> RawDataset:
     arrays = {}
     for split in ("train", "test"):
         spool, labels, ids = Spool(), [], []
-        for record in _read_records(builder, split):
+        for record in _read_records(builder, split, IMAGES_PER_READ):
             if spool.shape not in (None, record["image"].shape):
                 raise DataError(f"{builder.data_path}: images must have one size, got several")
             spool.append(record["image"][None])

@@ -3,12 +3,15 @@
 Programs stay in memory after a run, so a later run of this process with an equal program starts at once.
 """
 
+import contextlib
 import time
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +41,7 @@ from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
+DATA_KEYS = {"data.name", "data.partition", "corruption.kind"}  # of components that are not part of a program
 MAX_FAMILIES = 8  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
 
 
@@ -64,10 +68,14 @@ class SharedPrograms:
     """Whether a group has counted these seconds."""
 
 
-@lru_cache(maxsize=MAX_FAMILIES)
-def shared_programs(key: Hashable) -> SharedPrograms:
-    """The same object for equal keys, in this and in later runs of this process."""
-    return SharedPrograms()
+_by_key: WeakValueDictionary[Hashable, SharedPrograms] = WeakValueDictionary()
+_recent: deque[SharedPrograms] = deque(maxlen=MAX_FAMILIES)
+
+
+def clear_programs() -> None:
+    """Frees the programs that earlier runs of this process have compiled."""
+    _by_key.clear()
+    _recent.clear()
 
 
 class GroupCompiler:
@@ -99,27 +107,29 @@ class GroupCompiler:
         self.max_rounds = max(1, min(server.eval_every, server.num_rounds))
 
     @cached_property
-    def _shared(self) -> SharedPrograms:
-        """What this group shares with those whose programs depend on the same."""
+    def shared(self) -> SharedPrograms:
+        """What this group shares with all groups that have equal programs."""
         family = self.family
+        plugins = build.plugins([*family.servers.values(), *family.attacks.values()])
+        # A plug-in may depend on more than its code, so a later run traces it again.
+        own_family = family if any(plugin.key not in DATA_KEYS for plugin in plugins) else None
         leaves, structure = jax.tree.flatten((self._host_data(), self._backdoors))
-        return shared_programs(
-            (
-                program_form(self._configs, self._dataset),
-                tuple(family.servers),
-                tuple(family.attacks),
-                tuple(sorted((name, kind) for name, (_, kind) in family.settings.items())),
-                family.max_num_examples,
-                build.plugins([*family.servers.values(), *family.attacks.values()]),
-                structure,
-                tuple((np.shape(a), jnp.result_type(a)) for a in leaves),
-                self.layout,
-                self._portion_size if self._is_streamed else 0,
-                self._devices,
-                tuple(self._options.items()),
-                tuple(jax.config.values.items()),
-            )
+        key = (
+            own_family,
+            program_form(self._configs, self._dataset),
+            tuple(family.servers),
+            tuple(family.attacks),
+            tuple(sorted((name, kind) for name, (_, kind) in family.settings.items())),
+            family.max_num_examples,
+            structure,
+            tuple((np.shape(a), jnp.result_type(a)) for a in leaves),
+            self.layout,
+            self._portion_size if self._is_streamed else 0,
+            self._devices,
+            tuple(self._options.items()),
+            tuple(jax.config.values.items()),
         )
+        return _by_key.setdefault(key, SharedPrograms())
 
     @cached_property
     def functions(self) -> RunFunctions:
@@ -175,9 +185,9 @@ class GroupCompiler:
     @property
     def shapes(self) -> InputShapes:
         """The shapes of what `place` returns, for one batch."""
-        if self._shared.shapes is None:
-            self._shared.shapes = self._input_shapes()
-        return self._shared.shapes
+        if self.shared.shapes is None:
+            self.shared.shapes = self._input_shapes()
+        return self.shared.shapes
 
     def _input_shapes(self) -> InputShapes:
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
@@ -222,10 +232,10 @@ class GroupCompiler:
     @property
     def states(self) -> SimulationState:
         """The shapes [B] of a batch's states, with their shardings."""
-        if self._shared.states is None:
+        if self.shared.states is None:
             inputs = self.shapes.shared, self.shapes.runs, *self._loss_shapes
-            self._shared.states = _shapes(jax.eval_shape(self.functions.init, *inputs), self._by_run)
-        return self._shared.states
+            self.shared.states = _shapes(jax.eval_shape(self.functions.init, *inputs), self._by_run)
+        return self.shared.states
 
     def on_host(self, tree: PyTree) -> PyTree:
         """NumPy copies of arrays on the group's devices; all processes call it."""
@@ -263,25 +273,31 @@ class GroupCompiler:
 
     def submit(self, executor: Executor) -> Future[tuple[Executables, float]]:
         """Traces now, in this thread with its settings of JAX, and compiles in the background, unless this was done."""
-        compiled = self._shared.compiled
+        compiled = self.shared.compiled
         if compiled is None or compiled.cancelled():
             compiled = executor.submit(_compile, *self._timed_lower(), self._options)
-            self._shared.compiled = compiled
+            self._keep(compiled)
         return compiled
+
+    def _keep(self, compiled: Future[tuple[Executables, float]]) -> None:
+        self.shared.compiled = compiled
+        if self.shared not in _recent:
+            _recent.append(self.shared)
 
     def compile(self) -> tuple[Executables, float]:
         """The programs, and the seconds of tracing and compiling them, to the first group that asks."""
         executables, seconds = self._wait()
-        is_first, self._shared.is_reported = not self._shared.is_reported, True
+        is_first, self.shared.is_reported = not self.shared.is_reported, True
         return executables, seconds if is_first else 0.0
 
     def _wait(self) -> tuple[Executables, float]:
         """The programs and the seconds; tries again what was cancelled or failed in the background."""
-        compiled = self._shared.compiled
-        if compiled is None or compiled.cancelled() or compiled.exception() is not None:
-            executables = _compile(*self._timed_lower(), self._options)
-            compiled = self._shared.compiled = Future()
-            compiled.set_result(executables)
+        if (compiled := self.shared.compiled) is not None:
+            with contextlib.suppress(Exception):
+                return compiled.result()
+        compiled = Future()
+        compiled.set_result(_compile(*self._timed_lower(), self._options))
+        self._keep(compiled)
         return compiled.result()
 
     def _timed_lower(self) -> tuple[dict[str, jax.stages.Lowered], float]:

@@ -179,7 +179,7 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
     - no_valid_clients: then the update is zero;
     - client_weights: alpha is None, or weights [N] of all clients;
     - info: scalars with the same names and dtypes in all rounds;
-    - jit, vmap: the results are the same inside these;
+    - jit, vmap: the results are the same inside these (of `jit`, in one round);
     - order: update, weights and state do not depend on the order of the clients;
     - observe_losses: if the rule has it, it keeps the state's form, and `aggregate` works without losses;
     - identical: if all clients send the same update, it is the result.

@@ -138,7 +138,7 @@ def check_attack(attack: Attack, *, seed: int = 0, skip: Collection[str] = ()) -
       also for all N clients before the first round;
     - forge_updates: updates like those of the report;
     - finite: malicious clients' updates, if the honest ones are finite;
-    - jit, vmap: the results are the same inside these;
+    - jit, vmap: the results are the same inside these (of `jit`, in one round);
     - simulation: two rounds run, the model stays finite, and the losses of honest clients are recorded unchanged.
 
     >>> import fedsim

@@ -102,7 +102,7 @@ def check_pre_aggregator(pre_aggregator: PreAggregator, *, seed: int = 0, skip: 
     - invalid: no invalid client becomes valid, and the updates of invalid rows are zero;
     - no_valid_clients: then no row is valid;
     - identical: if all clients send the same update, all rows have the same update;
-    - jit, vmap: the results are the same inside these.
+    - jit, vmap: the results are the same inside these (of `jit`, in one round).
 
     >>> import jax, fedsim
     >>> from fedsim.testing import check_pre_aggregator
