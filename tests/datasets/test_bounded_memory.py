@@ -88,7 +88,7 @@ def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path)
 def test_a_population_larger_than_the_limit_is_streamed(tmp_path):
     """The losses of all clients before the first round read all examples once."""
     text = write_folder(tmp_path / "large", 1_000_000, 1000)
-    result = run_limited(RUN, text + SMALL_RUN, "data", 512)
+    result = run_limited(RUN, text + SMALL_RUN, "data", 640)  # the data have 750 MiB
     assert result.returncode == 0, result.stderr
     assert result.stdout.split()[-1] == "2"
 
