@@ -77,8 +77,8 @@ def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable
     """Equal for groups whose programs differ in their branches and layouts only."""
     shapes = jax.tree.map(np.shape, (dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation))
     has_triggers = any(find_trigger(config) is not None for config in configs)
-    num_triggered_examples = id(dataset) if has_triggers else None  # it depends on the labels
-    return program_form(configs, dataset), str(shapes), num_triggered_examples
+    dataset_id = id(dataset) if has_triggers else None  # the number of triggered examples depends on the labels
+    return program_form(configs, dataset), str(shapes), dataset_id
 
 
 def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
