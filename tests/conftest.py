@@ -10,11 +10,11 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # also where compilers for accelerators are installed
-# Most of the time goes into compiling tiny programs, which LLVM need not optimize, nor XLA send through MLIR: a flag
-# that later versions do not know, which ends the process.
+# Most of the time goes into compiling tiny programs, which LLVM need not optimize, XLA need not split for several
+# threads, nor send through MLIR: a flag that later versions do not know, which ends the process.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0"
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
     + (" --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""),
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

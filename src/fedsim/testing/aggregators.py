@@ -108,12 +108,13 @@ def _order(case: _Case) -> None:
     for round in case.rounds:
         if round.name not in TIED:
             (report,) = round.inputs
-            permuted = case.add_measurements(take_rows(report._replace(measurements=None), order))
+            permuted = take_rows(report._replace(measurements=None), order)
+            permuted = case.add_measurements(jax.tree.map(jnp.asarray, permuted))
             aggregate, next_state = case.jitted(round.state, permuted)
             message = f"with {round.name} {{}} must not depend on the order of the clients, but differs"
             scale = require.max_abs(report.updates)
             require.close(aggregate.update, round.result.update, message.format("the update"), scale)
-            expected_weights = jnp.asarray(round.result.weights)[order]
+            expected_weights = np.asarray(round.result.weights)[order]
             require.close(aggregate.weights, expected_weights, message.format("a client's weight"))
             require.close(next_state, round.next_state, message.format("the state"))
 

@@ -81,7 +81,7 @@ def _finite(case: _Case) -> None:
 def _update_server_state(case: _Case) -> None:
     messages = stack_trees([result.message for result in case.results])
     for name, factor in (("all", 1), ("no", 0)):
-        masked = jax.tree.map(lambda a, factor=factor: factor * a, messages)
+        masked = jax.tree.map(lambda a, factor=factor: jnp.asarray(factor * a), messages)
         valid = jnp.full(NUM_CLIENTS, bool(factor))
         server_state = case.algorithm.update_server_state(case.server_state, masked, valid, 2 * NUM_CLIENTS)
         require.like(server_state, case.server_state, f"with {name} clients valid server_state")
@@ -93,7 +93,7 @@ def _scale(case: _Case) -> None:
         return
     messages = stack_trees([result.message for result in case.results])
     for name, weight in (("all", 1 / NUM_CLIENTS), ("no", 0.0)):
-        masked = jax.tree.map(lambda a, weight=weight: a if weight else jnp.zeros_like(a), messages)
+        masked = jax.tree.map(lambda a, weight=weight: jnp.asarray(a if weight else np.zeros_like(a)), messages)
         factor = case.algorithm.scale(masked, jnp.full(NUM_CLIENTS, weight))
         require.like(factor, jnp.float32(0), f"with {name} clients valid the factor")
         require.finite(factor, f"with {name} clients valid the factor")

@@ -115,11 +115,12 @@ def _simulation(case: _Case) -> None:
 
     before, after, records = jax.jit(run)()
     require.finite(after, f"after {ROUNDS} rounds the model")
+    evaluate = jax.jit(simulation.task.metrics)
     for client, loss in zip(np.asarray(records.client_ids[0]), records.losses[0], strict=True):
         if not corrupted[client]:
             start, size = int(data.offsets[client]), int(data.num_examples[client])
             examples = slice(start, start + size)
-            metrics = simulation.task.metrics(before, data.x[examples], data.y[examples], jnp.ones(size, bool))
+            metrics = evaluate(before, data.x[examples], data.y[examples], jnp.ones(size, bool))
             message = "the recorded loss of an honest client must be its true one, but differs"
             require.close(loss, metrics.loss_sum / metrics.num_examples, message)
 

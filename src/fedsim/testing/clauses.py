@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedsim.core.types import PyTree
 from fedsim.testing import require
@@ -52,13 +53,23 @@ def _one_line(error: Exception) -> str:
 
 
 def take_rows(tree: PyTree, index: Any) -> PyTree:
-    """The rows `index` of all leaves [K, ...]."""
-    return jax.tree.map(lambda a: a[index], tree)
+    """The rows `index` of all leaves [K, ...], as NumPy arrays: an indexing of JAX is compiled for each shape."""
+    return jax.tree.map(lambda a: _on_host(a)[index], tree)
 
 
 def stack_trees(trees: list[PyTree]) -> PyTree:
-    """Stacks trees of one structure along a new first axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *trees)
+    """Stacks trees of one structure along a new first axis, on the host."""
+    return jax.tree.map(lambda *leaves: _stack([_on_host(leaf) for leaf in leaves]), *trees)
+
+
+def _on_host(leaf: Any) -> Any:
+    """A NumPy array with the dtype that JAX gives `leaf`; random keys, which NumPy does not know, stay as they are."""
+    array = jnp.asarray(leaf)
+    return array if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else np.asarray(array)
+
+
+def _stack(leaves: list[Any]) -> Any:
+    return np.stack(leaves) if isinstance(leaves[0], np.ndarray) else jnp.stack(leaves)
 
 
 class Round(NamedTuple):
