@@ -25,7 +25,7 @@ from workloads import Workload
 from fedsim.config.schema import Config, DataConfig
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.core.waves import sample_cohort
-from fedsim.engine import build
+from fedsim.engine.load_dataset import load_dataset
 from fedsim.engine.slots import num_slots
 from fedsim.errors import FedsimError
 
@@ -94,7 +94,7 @@ def cohort_sizes(data: ClientData, cohort_size: int, num_cohorts: int) -> np.nda
 
 def _shakespeare(sample_clients: int | None) -> FederatedDataset:
     config = DataConfig(name="shakespeare", partition="natural", sample_clients=sample_clients, test_fraction=0.2)
-    return build.dataset(Config(data=config))
+    return load_dataset(Config(data=config))
 
 
 def _make_w5(name: str, dataset: FederatedDataset) -> Workload:

@@ -27,9 +27,10 @@ import fedsim
 from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
 from fedsim.core.contracts import Aggregator, Attack, Task
 from fedsim.core.types import Array, HParams, PyTree, Scalar
-from fedsim.engine import build, memory
+from fedsim.engine import memory
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout
+from fedsim.engine.load_dataset import load_dataset
 from fedsim.engine.programs import RunFunctions, make_mesh
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
@@ -123,7 +124,7 @@ def load(name: str) -> Workload:
 def roles() -> fedsim.FederatedDataset:
     """16 roles of the prepared Shakespeare with realistic ratios of sizes: every 40th training window of each."""
     config = DataConfig(name="shakespeare", partition="natural", sample_clients=NUM_ROLES, test_fraction=0.2)
-    dataset = build.dataset(Config(data=config))
+    dataset = load_dataset(Config(data=config))
     train = dataset.train
     kept = [np.arange(o, o + c, EVERY) for o, c in zip(train.offsets, train.num_examples, strict=True)]
     owners = np.repeat(np.arange(len(kept)), [len(k) for k in kept])
@@ -133,7 +134,7 @@ def roles() -> fedsim.FederatedDataset:
 
 def writers() -> fedsim.FederatedDataset:
     """All writers of the prepared FEMNIST."""
-    return build.dataset(Config(data=DataConfig(name="femnist", partition="natural")))
+    return load_dataset(Config(data=DataConfig(name="femnist", partition="natural")))
 
 
 def _w1() -> Workload:

@@ -16,7 +16,8 @@ from fedsim.core.local import LocalSGD
 from fedsim.core.options import TrainingOptions
 from fedsim.core.root import root_evaluator
 from fedsim.core.types import Aggregate, Examples, Variables
-from fedsim.engine import build, make_plan
+from fedsim.engine import make_plan
+from fedsim.engine.load_dataset import load_dataset
 from fedsim.errors import ConfigError, DataError
 from tests.aggregators.test_robust import KEY, report_of, result, updates_of
 from tests.conftest import make_simulation
@@ -122,7 +123,7 @@ ROOT = "[server]\naggregator = 'zeno'\nnum_rounds = 2\n[data]\n"
 
 def test_root_examples_belong_to_no_client():
     plain, config = (parse(f"[data]\n{more}").runs()[0] for more in ("", "root_examples = 100"))
-    clean, kept = build.dataset(plain), build.dataset(config)
+    clean, kept = load_dataset(plain), load_dataset(config)
     assert len(kept.root.y) == 100
     assert kept.train.num_examples.sum() == clean.train.num_examples.sum() - 100
     as_rows = lambda x, y: sorted(map(tuple, np.column_stack([x.reshape(len(x), -1), y]).tolist()))
@@ -136,6 +137,6 @@ def test_missing_root_data_is_an_error():
     with pytest.raises(ConfigError, match=r"^data\.root_examples: .*zeno.*got 0"):
         make_plan(parse(ROOT))
     with pytest.raises(DataError, match=r"^data\.root_examples: .*1438.*got 2000"):
-        build.dataset(parse("data.root_examples = 2000\n").runs()[0])
+        load_dataset(parse("data.root_examples = 2000\n").runs()[0])
     make_plan(parse(ROOT + "root_examples = 50\n"))
     make_plan(parse("[data]\nroot_examples = 50\n[arfl]\nsource = 'root'\n"))

@@ -19,6 +19,8 @@ from fedsim.core.options import TrainingOptions
 from fedsim.core.task import shift_flip
 from fedsim.core.types import ClientSlice
 from fedsim.engine import build, checks
+from fedsim.engine.load_dataset import load_dataset
+from fedsim.engine.model import num_params
 from fedsim.errors import ConfigError
 from tests.conftest import Linear
 
@@ -95,7 +97,7 @@ def test_clipping_is_element_by_element(dataset, data):
 def test_configuration_reaches_local_training():
     """A round with each key gives another model than one without."""
     config = Config(server=ServerConfig(cohort_size=2, aggregator="fedavg"), settings=(("mlp.hidden_sizes", (4,)),))
-    digits = build.dataset(config)
+    digits = load_dataset(config)
 
     def moved(**client):
         simulation = build.simulation(replace(config, client=ClientConfig(**client)), digits)
@@ -128,9 +130,9 @@ def predicted(variables, x):
 
 @pytest.mark.parametrize("name", ["cifar10_cnn", "char_lstm"])
 def test_models_that_do_not_fit_the_data_are_refused(name):
-    digits = build.dataset(Config())
+    digits = load_dataset(Config())
     with pytest.raises(ConfigError, match=rf"model\.name: {name} does not take uint8 inputs of shape \(8, 8, 1\)"):
-        build.num_params(schema().resolve({"model.name": name}), digits)
+        num_params(schema().resolve({"model.name": name}), digits)
 
 
 @pytest.mark.parametrize("batch_size", [3, 7, 40, 1000])

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import fedsim
 from fedsim.config import toml
-from fedsim.engine import build
+from fedsim.engine.load_dataset import load_dataset
 
 
 def build_dataset(text: str) -> fedsim.FederatedDataset:
     """The data set of the single run in the TOML `text`."""
     (config,) = toml.parse(text).runs()
-    return build.dataset(config)
+    return load_dataset(config)
 
 
 def write_leaf(path: Path, user_data: dict, num_samples=None) -> None:

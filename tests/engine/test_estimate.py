@@ -8,6 +8,7 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import build, estimate, make_plan, memory
 from fedsim.engine.layout import Layout
+from fedsim.engine.load_dataset import load_dataset
 
 TEXT = """
 [data]
@@ -27,7 +28,7 @@ seed = [0, 1, 2, 3, 4, 5, 6]
 def run_bytes(overrides=None):
     """What a run without corruption holds, and what it carries from round to round, made for true."""
     config = parse(TEXT, {"corruption.kind": "none"} | (overrides or {})).runs()[0]
-    dataset = build.dataset(config)
+    dataset = load_dataset(config)
     (estimated,) = estimate.run_bytes([config], dataset)
     data = jax.tree.map(jnp.asarray, dataset.train)
     return estimated, build.simulation(config, dataset).init(jax.random.key(0), data, build.hparams(config))
@@ -50,7 +51,7 @@ def test_a_state_counts_with_all_that_it_carries(overrides):
 
 def test_a_noisy_run_holds_its_own_images():
     config = parse(TEXT).runs()[0]
-    dataset = build.dataset(config)
+    dataset = load_dataset(config)
     clean = parse(TEXT, {"corruption.kind": "none"}).runs()[0]
     noisy, benign = estimate.run_bytes([config, clean], dataset)
     assert noisy - benign == estimate.NUM_COPIES * dataset.train.x.nbytes
@@ -59,7 +60,7 @@ def test_a_noisy_run_holds_its_own_images():
 def test_groups_are_cut_to_the_memory(monkeypatch):
     """With memory for three runs at a time, seven runs are three equal groups, each run once."""
     runs = parse(TEXT).runs()
-    each, *_ = estimate.run_bytes(runs, build.dataset(runs[0]))
+    each, *_ = estimate.run_bytes(runs, load_dataset(runs[0]))
     monkeypatch.setattr(memory, "available", lambda: 2 * 3 * each)
     groups = make_plan(parse(TEXT)).groups
     assert [len(group.runs) for group in groups] == [3, 2, 2]
@@ -70,7 +71,7 @@ def test_groups_are_cut_to_the_memory(monkeypatch):
 
 def test_a_group_needs_at_least_what_its_runs_and_data_do():
     configs = parse(TEXT).runs()
-    dataset = build.dataset(configs[0])
+    dataset = load_dataset(configs[0])
     one, two = (estimate.group_bytes(configs, dataset, Layout(run_devices=n)) for n in (1, 2))
     of_runs, of_data = sum(estimate.run_bytes(configs, dataset)), dataset.train.x.nbytes + dataset.x_test.nbytes
     assert one > of_runs + of_data
@@ -83,9 +84,9 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
 
     def seconds(overrides=None, **layout):
         configs = parse(TEXT, {"client.batch_size": 1} | (overrides or {})).runs()
-        return estimate.group_seconds(configs, build.dataset(configs[0]), Layout(**layout))
+        return estimate.group_seconds(configs, load_dataset(configs[0]), Layout(**layout))
 
-    dataset = build.dataset(parse(TEXT).runs()[0])
+    dataset = load_dataset(parse(TEXT).runs()[0])
     cohort = 4 * dataset.train.num_examples.mean()  # clients have 179 or 180 examples, and batches of one waste nothing
     assert seconds({"client.epochs": 3}) - seconds() == pytest.approx(7 * 10 * 2 * cohort, rel=0.02)
     assert seconds() - seconds({"client.steps": 100}) == pytest.approx(7 * 10 * (cohort - 4 * 100), rel=0.02)
@@ -98,4 +99,4 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
 
 def test_a_step_is_timed():
     config = parse(TEXT).runs()[0]
-    assert 0 < estimate.group_seconds([config], build.dataset(config), Layout(client_width=2)) < 100
+    assert 0 < estimate.group_seconds([config], load_dataset(config), Layout(client_width=2)) < 100

@@ -10,8 +10,9 @@ from fedsim.config.byzantine_count import assumed_f
 from fedsim.config.toml import parse
 from fedsim.datasets.holdout import hold_out_validation
 from fedsim.datasets.raw import RawDataset
-from fedsim.engine import build, make_plan, manifest, run_plan
+from fedsim.engine import make_plan, manifest, run_plan
 from fedsim.engine.estimate import count_examples, group_bytes
+from fedsim.engine.load_dataset import load_dataset
 from fedsim.errors import DataError
 
 TEXT = """
@@ -59,15 +60,15 @@ def rows_of(x, y):
 def test_validation_data_are_no_clients_and_clean(plan):
     (dataset,) = plan.datasets.values()
     config = plan.runs[0]
-    plain = build.dataset(replace(config, data=replace(config.data, validation_fraction=0.0)))
+    plain = load_dataset(replace(config, data=replace(config.data, validation_fraction=0.0)))
     assert plain.validation is None
     assert len(dataset.validation.y) == 60
     together = np.concatenate([dataset.train.x, dataset.validation.x])
     labels = np.concatenate([dataset.train.y, dataset.validation.y])
     assert rows_of(together, labels) == rows_of(plain.train.x, plain.train.y)
     np.testing.assert_array_equal(dataset.x_test, plain.x_test)
-    with_root = build.dataset(replace(config, data=replace(config.data, root_examples=50)))
-    root_alone = build.dataset(replace(config, data=replace(plain_data(config), root_examples=50)))
+    with_root = load_dataset(replace(config, data=replace(config.data, root_examples=50)))
+    root_alone = load_dataset(replace(config, data=replace(plain_data(config), root_examples=50)))
     np.testing.assert_array_equal(with_root.root.x, root_alone.root.x)  # whatever is kept beside it
     assert manifest.dataset_digest(dataset) != manifest.dataset_digest(replace(dataset, validation=None))
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from fedsim.config.components import limited_settings
 from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
-from fedsim.engine import build, memory
+from fedsim.engine import build, factories, memory
+from fedsim.engine.model import check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
@@ -54,10 +55,10 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
 def check_settings(configs: Sequence[Config]) -> None:
     """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
     for config in {config.settings: config for config in configs}.values():
-        build.build(config, "attack.kind", config.attack.kind)
-        build.build(config, "server.aggregator", config.server.aggregator)
+        factories.build(config, "attack.kind", config.attack.kind)
+        factories.build(config, "server.aggregator", config.server.aggregator)
         for name in config.server.pre_aggregators:
-            build.build(config, "server.pre_aggregators", name)
+            factories.build(config, "server.pre_aggregators", name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
@@ -79,17 +80,17 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
     """Raises `ConfigError` if the model does not fit the inputs, the labels, the classes or the memory."""
-    needed = 2 * memory.tree_bytes(build.model_shapes(config, dataset).params)
-    build.check_targets(config, dataset)
-    num_outputs = build.num_outputs(config, dataset)
-    if dataset.num_classes and num_outputs is not None and num_outputs < dataset.num_classes:
+    needed = 2 * memory.tree_bytes(model_shapes(config, dataset).params)
+    check_targets(config, dataset)
+    outputs = num_outputs(config, dataset)
+    if dataset.num_classes and outputs is not None and outputs < dataset.num_classes:
         raise ConfigError(
             f"model.name: {config.model.name} must have at least {dataset.num_classes} outputs, one for each class of "
-            f"{dataset.name}, got {num_outputs}; its argument spec has the number of classes"
+            f"{dataset.name}, got {outputs}; its argument spec has the number of classes"
         )
     if needed > available:
         raise ConfigError(
-            f"model.name: {config.model.name} has {build.num_params(config, dataset):,} parameters, "
+            f"model.name: {config.model.name} has {num_params(config, dataset):,} parameters, "
             f"{memory.gibibytes(needed)} with their gradient, and {memory.gibibytes(available)} are free; use a "
             f"smaller model ({dataset.num_classes:,} classes)"
         )
@@ -126,8 +127,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
 
 def _count_rows(config: Config, name: str, num_rows: int, dataset: FederatedDataset) -> int:
     """The number of rows that a pre-aggregator makes of `num_rows`."""
-    pre_aggregate = build.build(config, "server.pre_aggregators", name)
-    shapes = build.model_shapes(config, dataset)
+    pre_aggregate = factories.build(config, "server.pre_aggregators", name)
+    shapes = model_shapes(config, dataset)
 
     def apply() -> CohortReport:
         ids, valid = jnp.arange(num_rows), jnp.ones(num_rows, bool)

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.config.schema import Config
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
-from fedsim.engine import build, memory, transfer
+from fedsim.engine import build, factories, memory, transfer
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.device_inputs import DeviceInputs
@@ -36,6 +36,7 @@ from fedsim.engine.inputs import (
     make_run_inputs,
 )
 from fedsim.engine.layout import RUNS, Layout
+from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions, cut_batches, make_mesh
 from fedsim.engine.streaming import ClientStream, portion_size
 
@@ -110,7 +111,7 @@ class GroupCompiler:
     def shared(self) -> SharedPrograms:
         """What this group shares with all groups that have equal programs."""
         family = self.family
-        plugins = build.plugins([*family.servers.values(), *family.attacks.values()])
+        plugins = factories.plugins([*family.servers.values(), *family.attacks.values()])
         # A plug-in may depend on more than its code, so a later run traces it again.
         own_family = family if any(plugin.key not in DATA_KEYS for plugin in plugins) else None
         leaves, structure = jax.tree.flatten((self._host_data(), self._backdoors))
@@ -220,7 +221,7 @@ class GroupCompiler:
         return self.family.hparams(self._configs)
 
     def _host_data(self) -> tuple[SharedInputs, EvaluationData]:
-        data, frozen = self._dataset, build.task(self._config, self._dataset, self.layout.backend).frozen
+        data, frozen = self._dataset, make_task(self._config, self._dataset, self.layout.backend).frozen
         shared = SharedInputs(ClientData(*data.train), frozen, data.root, self.family.branch(self._config))
         arrays = data.x_test, data.y_test, data.test_clients
         return shared, EvaluationData(*arrays, data.validation)  # type: ignore[arg-type]

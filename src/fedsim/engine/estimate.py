@@ -14,10 +14,11 @@ from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, FederatedDataset, PyTree, Variables
-from fedsim.engine import build, memory
+from fedsim.engine import build, factories, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
+from fedsim.engine.model import cached_by_model, make_task, model_shapes
 from fedsim.engine.program_key import attack_component, server_component
 from fedsim.engine.slots import draw_cohorts, num_slots
 from fedsim.errors import ConfigError
@@ -49,31 +50,31 @@ def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> 
     return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
 
-@build.cached_by_model(server_component)
+@cached_by_model(server_component)
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's server keeps."""
     num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
     init = lambda *reports: build.server(config)(build.hparams(config)).init(*reports)
-    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset), num_examples, losses))
+    return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples, losses))
 
 
-@build.cached_by_model(attack_component)
+@cached_by_model(attack_component)
 def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's attack keeps."""
     num_examples = jax.ShapeDtypeStruct((dataset.num_clients,), jnp.int32)
     init = lambda *reports: build.attack(config)(build.hparams(config)).init(*reports)
-    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset), num_examples))
+    return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples))
 
 
-@build.cached_by_model(lambda config: (config.client.algorithm, settings_under(config, "client.algorithm")))
+@cached_by_model(lambda config: (config.client.algorithm, settings_under(config, "client.algorithm")))
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
-    algorithm = build.build(config, "client.algorithm", config.client.algorithm)
-    client_state, _ = jax.eval_shape(algorithm.init, build.model_shapes(config, dataset).params)
+    algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
+    client_state, _ = jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)
     return memory.tree_bytes(client_state)
 
 
-@build.cached_by_model(
+@cached_by_model(
     lambda config: (config.client, config.server.optimizer),
     lambda config: settings_under(config, "client.algorithm", "server.optimizer"),
 )
@@ -86,13 +87,13 @@ def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
         state = (variables, method.server_optimizer.init(variables.params), server_state)
         return *state, jax.random.key(0), jnp.int32(0)
 
-    return memory.tree_bytes(jax.eval_shape(init, build.model_shapes(config, dataset)))
+    return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset)))
 
 
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
     """Bytes that a group needs on all its devices together; an upper bound."""
     config = configs[0]
-    task = build.task(config, dataset)
+    task = make_task(config, dataset)
     num_triggers = len({find_trigger(config) for config in configs} - {None})
     tests = [*[dataset.x_test] * (1 + num_triggers), dataset.y_test]
     train = dataset.train
@@ -150,10 +151,10 @@ def sgd_step(task: Task) -> Callable[..., Variables]:
     return step
 
 
-@build.cached_by_model(lambda config: config.client.batch_size)
+@cached_by_model(lambda config: config.client.batch_size)
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
-    task = build.task(config, dataset, layout.backend)
+    task = make_task(config, dataset, layout.backend)
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 

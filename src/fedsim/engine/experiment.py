@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsim.engine import build, processes
+from fedsim.engine import factories, processes
 from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
@@ -145,7 +145,7 @@ def _run_group(
         observe = _broadcast([*observers, write])
         observe(plan.status(number, "compiling"))
         try:
-            with build.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
+            with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
                 compiler = background.take(number)
                 if following is not None:
                     background.start(following)

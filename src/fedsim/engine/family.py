@@ -17,6 +17,7 @@ from fedsim.core.contracts import RootEvaluator
 from fedsim.core.method import MethodFunction
 from fedsim.core.types import Aggregate, CohortReport, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build
+from fedsim.engine.model import model_shapes
 from fedsim.engine.program_key import Component, attack_component, server_component
 
 
@@ -137,7 +138,7 @@ def trace_server(config: Config, dataset: FederatedDataset) -> ServerTrace:
     trains_on_root = False
 
     def run(losses: jax.Array, all_losses: jax.Array) -> tuple[PyTree, Aggregate]:
-        variables = jax.tree.map(jnp.zeros_like, build.model_shapes(config, dataset))
+        variables = jax.tree.map(jnp.zeros_like, model_shapes(config, dataset))
         update = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), variables)
         ids = jnp.arange(size)
         report = CohortReport(ids, ids, losses, update, ids >= 0)

@@ -23,10 +23,11 @@ from fedsim.config.schema import AttackConfig, Config
 from fedsim.core import flops
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree
-from fedsim.engine import build, cache, collectives, hlo, memory
+from fedsim.engine import cache, collectives, factories, hlo, memory
 from fedsim.engine.compiling import GroupCompiler, is_out_of_memory
 from fedsim.engine.estimate import FORWARD_SHARE, count_examples, sgd_step
 from fedsim.engine.layout import Layout, widest_fitting
+from fedsim.engine.model import make_task
 from fedsim.engine.plan import Group, Plan
 from fedsim.engine.program_key import program_key
 from fedsim.engine.programs import make_mesh
@@ -102,7 +103,7 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
         return None if peak is None else sum(peak)
 
     config = configs[0]
-    with build.plugin_errors(configs):
+    with factories.plugin_errors(configs):
         layout, needed = widest_fitting(group.layout, config.engine, peak_bytes, chip.memory)
     peak = peaks[layout]
     step = compile_step(config, dataset, layout, devices[0])
@@ -161,9 +162,9 @@ def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, devi
     """Compiles a step of the models in lockstep for `device`."""
     batch = layout.micro_batch or min(config.client.batch_size, dataset.max_num_examples)
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])
-    lowered = lower_step(build.task(config, dataset, layout.backend), x, y, layout.num_models, device)
+    lowered = lower_step(make_task(config, dataset, layout.backend), x, y, layout.num_models, device)
     cost = cache.memoize(_cache_key(lowered, [device]), lambda: hlo.analyze_cost(lowered.compile().as_text() or ""))
-    model_flops = step_flops(build.task(config, dataset, "cpu"), x, y)
+    model_flops = step_flops(make_task(config, dataset, "cpu"), x, y)
     return StepCost(layout.num_models * model_flops, hlo.Cost(*cost).bytes, layout.num_models * batch)
 
 

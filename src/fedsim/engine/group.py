@@ -8,10 +8,11 @@ import jax
 import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine import build, memory, processes
+from fedsim.engine import factories, memory, processes
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.layout import Layout
+from fedsim.engine.model import make_task
 from fedsim.engine.plan import Plan
 from fedsim.engine.plugin_checks import check_round_weights
 from fedsim.engine.programs import Executables
@@ -38,12 +39,12 @@ class GroupRun:
 
         Returns the seconds of compiling and running. Raises `ConfigError` if the programs do not fit into memory.
         """
-        with build.plugin_errors(self._configs):
+        with factories.plugin_errors(self._configs):
             inputs = self._compiler.place()
         self._check_labels(inputs)
         if self._config.record.data:
             self._record_data(inputs)
-        with build.plugin_errors(self._plan.runs):
+        with factories.plugin_errors(self._plan.runs):
             self._check_memory()
             executables, compile_seconds = self._compiler.compile()
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
@@ -175,8 +176,8 @@ class GroupRun:
 
     def _check_labels(self, inputs: DeviceInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
-        factories = {build.corruption_factory(config) for config in self._configs}
-        plugins = [factory.name for factory in factories if factory.file is not None]
+        corruptions = {factories.factory_of(config, "corruption.kind") for config in self._configs}
+        plugins = [factory.name for factory in corruptions if factory.file is not None]
         num_classes = self._dataset.num_classes
         if not plugins or not num_classes:
             return
@@ -204,7 +205,7 @@ class GroupRun:
         if peak is not None and peak.temp_bytes <= available:
             return
         needed = "more memory than the device has" if peak is None else memory.gibibytes(peak.temp_bytes)
-        step_bytes = memory.step_bytes(build.task(self._config, self._dataset), self._dataset, 1)
+        step_bytes = memory.step_bytes(make_task(self._config, self._dataset), self._dataset, 1)
         fitting = next((narrower for narrower in layout.narrower() if self._fits(narrower, available)), None)
         if fitting is not None:
             remedy = (

@@ -16,7 +16,7 @@ from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
 from fedsim.core.reports import malicious_clients
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
-from fedsim.engine import build
+from fedsim.engine import build, factories
 
 
 class SharedInputs(NamedTuple):
@@ -100,7 +100,7 @@ def make_run_inputs(
     for config, slots in slots_of.items():
         runs = [configs[slot] for slot in slots]
         numbers = np.asarray([[count(run, num_clients) for count in (num_corrupted, num_malicious)] for run in runs])
-        factory = build.corruption_factory(config)
+        factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_runs(factory, config, spec, changed, keys[np.asarray(slots), 0], numbers, data))
     changes = _in_order(parts, slots_of)
     starts = [config.corruption.start_round for config in configs]
@@ -118,7 +118,7 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
         corruption, number = _corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
         if (run := (corruption, config.seed, number)) not in labels:
             keys = _make_keys(np.asarray([config.seed], np.int32))[:, 0]
-            factory, changed = build.corruption_factory(corruption), frozenset({"y"})
+            factory, changed = factories.factory_of(corruption, "corruption.kind"), frozenset({"y"})
             changes = _corrupt_runs(factory, corruption, spec, changed, keys, np.asarray([[number, 0]]), data)
             labels[run] = np.asarray(changes["y"])[0]
         return labels[run]
@@ -145,7 +145,8 @@ def corrupt_buffers(
     parts = []
     for config, slots in slots_of.items():
         runs = keys[np.asarray(slots)], corrupted[np.asarray(slots)], buffers[slots]
-        parts.append(_corrupt_buffers(build.corruption_factory(config), config, spec, runs, (x, positions, owners)))
+        factory = factories.factory_of(config, "corruption.kind")
+        parts.append(_corrupt_buffers(factory, config, spec, runs, (x, positions, owners)))
     gathered: Array = _in_order(parts, slots_of)
     return gathered
 

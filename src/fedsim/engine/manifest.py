@@ -15,7 +15,7 @@ import numpy as np
 from fedsim.config.components import flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import portions
-from fedsim.engine import build, devices
+from fedsim.engine import devices, factories
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Group, Plan
 from fedsim.version import __version__
@@ -37,7 +37,7 @@ def make_manifest(plan: Plan) -> Manifest:
         "device": devices.describe(),
         "source": source_digests(),
         "data": [*map(dataset_digest, plan.datasets.values()), *_memory_digests(plan.experiment.data)],
-        "files": build.plugin_files(plan.runs),
+        "files": factories.plugin_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
         "plan": dump_groups(plan.groups),
     }

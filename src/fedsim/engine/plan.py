@@ -14,13 +14,15 @@ from fedsim.config.components import data_choice
 from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config, DataChoice
 from fedsim.core.types import FederatedDataset
-from fedsim.engine import build, memory
+from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.estimate import run_bytes
 from fedsim.engine.families import Member, family_key, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
+from fedsim.engine.load_dataset import load_dataset
+from fedsim.engine.model import make_task, num_params
 from fedsim.engine.placement import buffer_clients, buffer_examples, placement_note, stays_on_host
 from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
@@ -85,7 +87,7 @@ class Plan:
     def families(self) -> list[Family]:
         """The family of each group; groups with the same one share a compiled program."""
         members = [Member(self.configs(group), self.dataset(group), group.layout) for group in self.groups]
-        with build.plugin_errors(self.runs):
+        with factories.plugin_errors(self.runs):
             return make_families(members, self.machine.memory)
 
 
@@ -99,10 +101,10 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     datasets: dict[DataChoice, FederatedDataset] = {}
     for config in runs:
         if (choice := data_choice(config)) not in datasets:
-            datasets[choice] = build.dataset(config, experiment.data)
+            datasets[choice] = load_dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
     notes = [note for dataset in datasets.values() for note in dataset.notes]
-    with build.plugin_errors(runs):
+    with factories.plugin_errors(runs):
         grouped = group_runs(runs)
         for members in grouped:
             configs = [runs[position] for position in members]
@@ -119,7 +121,7 @@ def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
     """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
     others = sorted(set(range(len(plan.runs))) - set(completed))
     runs = [plan.runs[position] for position in (*completed, *others)]
-    with build.plugin_errors(runs):
+    with factories.plugin_errors(runs):
         added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
         return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
 
@@ -154,10 +156,10 @@ def _make_groups(
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
     """The layout of `num_runs` runs like `config`."""
     optimizer = build.client_optimizer(config, build.hparams(config)).transformation
-    task = build.task(config, dataset, machine.backend)
+    task = make_task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
-    return choose_layout(config, num_runs, build.num_params(config, dataset), num_examples, step_bytes, machine)
+    return choose_layout(config, num_runs, num_params(config, dataset), num_examples, step_bytes, machine)
 
 
 def fit_layouts(plan: Plan) -> Plan:
@@ -178,7 +180,7 @@ def fit_layouts(plan: Plan) -> Plan:
             peak = GroupCompiler(configs, dataset, layout, family=family).peak_memory()
             return None if peak is None else sum(peak)
 
-        with build.plugin_errors(plan.runs):
+        with factories.plugin_errors(plan.runs):
             return widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)[0]
 
     layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}

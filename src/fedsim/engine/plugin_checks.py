@@ -15,7 +15,8 @@ from fedsim.config.schema import Config
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
-from fedsim.engine import build, memory
+from fedsim.engine import build, factories, memory
+from fedsim.engine.model import cached_by_model, model_shapes
 from fedsim.engine.program_key import server_component
 from fedsim.errors import ConfigError
 
@@ -41,7 +42,7 @@ def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None
     config = configs[0]
     if not _plugins(config):
         return
-    if config.server.cohort_size * memory.tree_bytes(build.model_shapes(config, dataset)) > MAX_BYTES:
+    if config.server.cohort_size * memory.tree_bytes(model_shapes(config, dataset)) > MAX_BYTES:
         return
     compute_weights = _weights_function(config, dataset)
     keys = [key for key, value in server_component(config).settings if value == "data"]
@@ -91,13 +92,13 @@ def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, whe
             )
 
 
-@build.cached_by_model(server_component, lambda config: (config.server.cohort_size, config.client.loss_at))
+@cached_by_model(server_component, lambda config: (config.server.cohort_size, config.client.loss_at))
 def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HParams], tuple[Array, Array]]:
     """A compiled function of the server's traced settings: the weights [2, K] of two cohorts, and who is valid [2, K].
 
     All clients of the first cohort answer, and not all of the second.
     """
-    make_server, shapes = build.server(config), build.model_shapes(config, dataset)
+    make_server, shapes = build.server(config), model_shapes(config, dataset)
     num_examples = np.asarray(dataset.train.num_examples)
     size, num_clients = config.server.cohort_size, len(num_examples)
     all_valid = jnp.arange(size) >= 0
@@ -129,7 +130,7 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
     return lambda hparams: (compute_weights(hparams, num_examples), valid)
 
 
-@build.cached_by_model(build.corruption_factory)
+@cached_by_model(lambda config: factories.factory_of(config, "corruption.kind"))
 def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
     corruption, data = build.corruption(config), _few_clients(dataset.train)

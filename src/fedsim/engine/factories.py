@@ -1,0 +1,86 @@
+"""The factories that configurations name: the only place where names become what they name."""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import jax
+
+from fedsim.config.components import factories, settings_for, traced_settings
+from fedsim.config.registry import Factory, find
+from fedsim.config.schema import Config
+from fedsim.core.types import HParams
+from fedsim.errors import ConfigError, FedsimError
+
+MAX_MESSAGE_LENGTH = 300
+MACHINE_ERRORS = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that plug-ins do not cause
+
+
+def factory_of(config: Config, key: str) -> Factory:
+    """The factory that `key` names, such as "model.name"; equal if its code is."""
+    section, field = key.split(".")
+    return find(key, getattr(getattr(config, section), field))
+
+
+def build(config: Config, key: str, name: str, *arguments: Any) -> Any:
+    """Calls the factory `name` of `key` with `arguments` and its settings, on the host.
+
+    Raises `ConfigError`, with the key, if the factory raises `ValueError` or a plug-in raises anything.
+    """
+    factory = find(key, name)
+    try:
+        return factory.make(*arguments, **settings_for(config, factory))
+    except Exception as error:
+        if isinstance(error, ValueError) and factory.file is None:
+            raise ConfigError(f"{key}: {name}: {error}") from None
+        _raise_as_plugin_error([factory], error)
+
+
+@contextmanager
+def plugin_errors(configs: Iterable[Config]) -> Iterator[None]:
+    """A context in which errors caused by plug-ins of `configs` become `ConfigError`s with the plug-in and its line."""
+    try:
+        yield
+    except Exception as error:
+        _raise_as_plugin_error((factory for config in configs for factory in factories(config)), error)
+
+
+def _raise_as_plugin_error(factories: Iterable[Factory], error: Exception) -> NoReturn:
+    """Raises a `ConfigError` that names the plug-in among `factories` that caused `error`; else `error` itself."""
+    if isinstance(error, FedsimError):
+        raise error
+    plugins = list(dict.fromkeys(factory for factory in factories if factory.file is not None))
+    files = {str(plugin.file): plugin.name.rpartition(":")[0] for plugin in plugins}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    if not plugins or (isinstance(error, MACHINE_ERRORS) and not frames):
+        raise error
+    message = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_MESSAGE_LENGTH]
+    if frames:
+        raise ConfigError(f"{files[frames[-1].filename]}, line {frames[-1].lineno}: {message}") from error
+    names = ", ".join(f"{plugin.key}: {plugin.name}" for plugin in plugins)
+    raise ConfigError(f"{names} failed: {message}; fedsim.testing has a check for it") from error
+
+
+def build_traced(config: Config, key: str, name: str) -> Callable[..., Any]:
+    """A function of `HParams` and more arguments that calls the factory inside a trace, with traced settings."""
+    factory = find(key, name)
+    settings, data = settings_for(config, factory), traced_settings(config)
+    traced = {name: f"{factory.section}.{name}" for name in settings if f"{factory.section}.{name}" in data}
+    static = {name: value for name, value in settings.items() if name not in traced}
+
+    def make(hparams: HParams, *arguments: Any) -> Any:
+        numbers = {name: hparams.settings[key] for name, key in traced.items()}
+        return factory.make(*arguments, **static, **numbers)
+
+    return make
+
+
+def plugins(configs: Iterable[Config]) -> frozenset[Factory]:
+    """All plug-ins that `configs` name; equal if their code is."""
+    return frozenset(factory for config in configs for factory in factories(config) if factory.file is not None)
+
+
+def plugin_files(configs: Iterable[Config]) -> dict[str, str]:
+    """{name: digest} of the files of all plug-ins that `configs` name."""
+    return {plugin.name: plugin.digest or "" for plugin in sorted(plugins(configs), key=lambda plugin: plugin.name)}

@@ -1,0 +1,43 @@
+"""The data set of a configuration: loaded, cleaned, sampled, with root and validation data held out, partitioned."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedsim.config.schema import Config
+from fedsim.core.types import FederatedDataset
+from fedsim.datasets import sampling
+from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.deduplicate import deduplicate
+from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
+from fedsim.datasets.holdout import hold_out_root, hold_out_validation
+from fedsim.datasets.partition import number_test_clients
+from fedsim.engine import factories
+from fedsim.errors import ConfigError
+
+
+def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None) -> FederatedDataset:
+    """Loads the data set, or takes that in memory, and partitions it among its clients.
+
+    Raises `ConfigError` or `DataError`.
+    """
+    data = config.data
+    is_natural = data.partition == "natural"
+    if not is_natural and (keys := sampling.changed_keys(data, sampling.NATURAL_KEYS)):
+        raise ConfigError(f'data.{keys[0]}: has an effect with data.partition = "natural" only')
+    if is_natural and (keys := sampling.changed_keys(data, sampling.SUBSAMPLE_KEYS)):
+        raise ConfigError(f'data.{keys[0]}: has no effect with data.partition = "natural"; use data.max_examples')
+    load = lambda: factories.build(config, "data.name", data.name, data.seed)
+    raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
+    notes = sampling.default_split_notes(raw, data)
+    raw = deduplicate(raw) if data.deduplicate else raw
+    sample = sampling.sample_clients if is_natural else sampling.subsample
+    raw = canonicalize(sample(raw, data, np.random.default_rng([data.seed, 2])))
+    rng = np.random.default_rng([data.seed, 1])
+    raw, root = hold_out_root(raw, data.root_examples, np.random.default_rng([data.seed, 3]))
+    validation_rng = np.random.default_rng([data.seed, 4])
+    raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
+    partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
+    dataset = make_federated_dataset(raw, partition, number_test_clients(raw) if is_natural else None)
+    notes += [*unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    return replace(dataset, root=root, validation=validation, notes=tuple(notes))

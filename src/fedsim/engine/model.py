@@ -1,0 +1,108 @@
+"""The model of a configuration as a task: its shapes and outputs for a data set, remembered while the data set is."""
+
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedsim.config.components import settings_for
+from fedsim.config.schema import Config
+from fedsim.core.contracts import Task
+from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
+from fedsim.core.types import FederatedDataset, Variables
+from fedsim.engine import factories
+from fedsim.errors import ConfigError
+
+Value = TypeVar("Value")
+
+
+def make_task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
+    """The run's model with its loss; `backend` as in `classification`. Raises `ConfigError` if it is no model."""
+    model = factories.build(config, "model.name", config.model.name, dataset.spec)
+    if isinstance(model, Task):
+        for key, value, default in (
+            ("client.augmentation", config.client.augmentation, "none"),
+            ("engine.precision", config.engine.precision, "float32"),
+        ):
+            if value != default:
+                raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
+        return for_backend(model, backend)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"model.name: {config.model.name} must return a flax.linen module or a Task, got {type(model).__name__}; "
+            "convert an nnx module with flax.nnx.bridge.to_linen(Class, arguments)"
+        )
+    kind = classification if dataset.spec.targets == "classes" else regression
+    dtype = jnp.dtype(config.engine.precision)
+    return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
+
+
+def cached_by_model(
+    *others: Callable[[Config], Hashable],
+) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Remembers `function(config, dataset, ...)` for each model, data set and value of `others`, functions of `config`.
+
+    It must depend on no other keys.
+    """
+
+    def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
+        values: WeakKeyDictionary[FederatedDataset, dict[Hashable, Value]] = WeakKeyDictionary()
+
+        @wraps(function)
+        def call(config: Config, dataset: FederatedDataset, *arguments: Hashable) -> Value:
+            factory = factories.factory_of(config, "model.name")
+            settings = tuple(sorted(settings_for(config, factory).items()))
+            keys = [other(config) for other in others]
+            key = (factory, settings, config.client.augmentation, config.engine.precision, *keys, *arguments)
+            known = values.setdefault(dataset, {})
+            if key not in known:
+                known[key] = function(config, dataset, *arguments)
+            return known[key]
+
+        return call
+
+    return decorate
+
+
+@cached_by_model()
+def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
+    """Shapes and dtypes of the run's model. Raises `ConfigError` if the model does not take the data's inputs."""
+    try:
+        shapes: Variables = jax.eval_shape(make_task(config, dataset).init, jax.random.key(0))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
+        is_for_users = ":" in config.model.name or str(error).startswith("x: ")  # others are of JAX or flax
+        reason = f": {error}" if is_for_users else ""
+        raise ConfigError(
+            f"model.name: {config.model.name} does not take {dtype} inputs of shape {shape}{reason}"
+        ) from None
+    return shapes
+
+
+@cached_by_model()
+def check_targets(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
+    model, model_task = model_shapes(config, dataset), make_task(config, dataset)
+    x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
+    try:
+        jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+    except ValueError as error:
+        if ":" in config.model.name:
+            raise
+        raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
+
+
+@cached_by_model()
+def num_outputs(config: Config, dataset: FederatedDataset) -> int | None:
+    """Number of classes that the run's model distinguishes; None if it is unknown."""
+    num_classes = make_task(config, dataset).num_classes
+    return None if num_classes is None else num_classes()
+
+
+def num_params(config: Config, dataset: FederatedDataset) -> int:
+    """Number of parameters of the run's model. Raises `ConfigError` as `model_shapes` does."""
+    return sum(leaf.size for leaf in jax.tree.leaves(model_shapes(config, dataset).params))
