@@ -11,10 +11,11 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine import compiling, make_plan, run_plan, shared_programs
 from fedsim.engine.background import BackgroundCompiler
-from fedsim.engine.compiling import GroupCompiler, clear_programs
+from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.devices import compiler_options
+from fedsim.engine.shared_programs import clear_programs
 from tests.conftest import check_equal
 
 TWO_GROUPS = """
@@ -112,7 +113,7 @@ def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
 
 def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatch):
     """Two families in turn, more than are kept between runs."""
-    monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
+    monkeypatch.setattr(shared_programs, "_recent", deque(maxlen=1))
     changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
     plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
     run_plan(plan, tmp_path, [lambda event: gc.collect()])

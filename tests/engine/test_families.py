@@ -11,7 +11,8 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, clear_programs
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.shared_programs import clear_programs
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 

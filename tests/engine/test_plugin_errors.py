@@ -4,7 +4,8 @@ import pytest
 
 from fedsim.config.toml import read
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, clear_programs
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.shared_programs import clear_programs
 from fedsim.errors import ConfigError
 
 RULE = '''

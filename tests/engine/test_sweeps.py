@@ -9,9 +9,10 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, clear_programs
+from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.inputs import make_run_inputs
 from fedsim.engine.program_key import group_runs
+from fedsim.engine.shared_programs import clear_programs
 from fedsim.models import MLP
 from tests.conftest import build_simulation
 

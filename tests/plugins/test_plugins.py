@@ -10,7 +10,8 @@ import pytest
 import fedsim
 from fedsim import testing
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler, clear_programs
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.shared_programs import clear_programs
 from fedsim.engine.slurm import submit
 from fedsim.errors import RunFolderError
 from tests.conftest import Stop, check_equal, finish_jobs

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from fedsim.engine.compiling import GroupCompiler, SharedPrograms
+from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.shared_programs import SharedPrograms
 
 MAX_FAMILIES = 32  # whose programs stay in memory while a plan runs
 

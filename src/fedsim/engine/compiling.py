@@ -1,17 +1,10 @@
-"""Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine.
-
-Programs stay in memory after a run, so a later run of this process with an equal program starts at once.
-"""
+"""Compiles a family's programs from shapes alone: also ahead of time, and for devices of another machine."""
 
 import contextlib
 import time
-from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +23,6 @@ from fedsim.engine.families import Member, make_family, program_form
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import (
     EvaluationData,
-    RunInputs,
     SharedInputs,
     buffer_shapes,
     make_run_inputs,
@@ -38,45 +30,12 @@ from fedsim.engine.inputs import (
 from fedsim.engine.layout import RUNS, Layout
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions, cut_batches, make_mesh
+from fedsim.engine.shared_programs import InputShapes, SharedPrograms, shared_programs
 from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
 DATA_KEYS = {"data.name", "data.partition", "corruption.kind"}  # of components that are not part of a program
-MAX_FAMILIES = 8  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
-
-
-class InputShapes(NamedTuple):
-    """The shapes of what a batch of runs reads."""
-
-    shared: SharedInputs
-    evaluation: EvaluationData
-    runs: RunInputs
-    backdoors: BackdoorTests | None
-
-
-@dataclass(eq=False)
-class SharedPrograms:
-    """What all groups with equal programs share, as far as it is known."""
-
-    shapes: InputShapes | None = None
-    """Of the inputs of a batch."""
-    states: SimulationState | None = None
-    """The shapes [B] of a batch's states."""
-    compiled: Future[tuple[Executables, float]] | None = None
-    """The programs, and the seconds of tracing and compiling them."""
-    is_reported: bool = False
-    """Whether a group has counted these seconds."""
-
-
-_by_key: WeakValueDictionary[Hashable, SharedPrograms] = WeakValueDictionary()
-_recent: deque[SharedPrograms] = deque(maxlen=MAX_FAMILIES)
-
-
-def clear_programs() -> None:
-    """Frees the programs that earlier runs of this process have compiled."""
-    _by_key.clear()
-    _recent.clear()
 
 
 class GroupCompiler:
@@ -130,7 +89,7 @@ class GroupCompiler:
             tuple(self._options.items()),
             tuple(jax.config.values.items()),
         )
-        return _by_key.setdefault(key, SharedPrograms())
+        return shared_programs(key)
 
     @cached_property
     def functions(self) -> RunFunctions:
@@ -277,13 +236,8 @@ class GroupCompiler:
         compiled = self.shared.compiled
         if compiled is None or compiled.cancelled():
             compiled = executor.submit(_compile, *self._timed_lower(), self._options)
-            self._keep(compiled)
+            self.shared.keep(compiled)
         return compiled
-
-    def _keep(self, compiled: Future[tuple[Executables, float]]) -> None:
-        self.shared.compiled = compiled
-        if self.shared not in _recent:
-            _recent.append(self.shared)
 
     def compile(self) -> tuple[Executables, float]:
         """The programs, and the seconds of tracing and compiling them, to the first group that asks."""
@@ -298,7 +252,7 @@ class GroupCompiler:
                 return compiled.result()
         compiled = Future()
         compiled.set_result(_compile(*self._timed_lower(), self._options))
-        self._keep(compiled)
+        self.shared.keep(compiled)
         return compiled.result()
 
     def _timed_lower(self) -> tuple[dict[str, jax.stages.Lowered], float]:
