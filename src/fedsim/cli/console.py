@@ -1,4 +1,4 @@
-"""Tables of the command line: the plan, data sets and results; and a counter."""
+"""Tables of the command line: data sets and results; and a counter."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.table import Table
 
-from fedsim.engine.estimate import group_bytes, group_seconds
-from fedsim.engine.layout import Layout
-from fedsim.engine.memory import gibibytes
-from fedsim.engine.plan import Plan
-from fedsim.report.names import count, duration
-from fedsim.runs.folder import RunFolder
 from fedsim.terminal import make_console
 
 if TYPE_CHECKING:
     from fedsim.datasets.catalog import DatasetInfo
+    from fedsim.runs.folder import RunFolder
 
 
 class Counter:
@@ -47,68 +42,6 @@ class Counter:
         self._activity = activity
 
 
-def show_plan(plan: Plan, path: Path) -> None:
-    """Shows the plan: a line per group, with its peak memory and about how long it takes on this machine."""
-    caption = (
-        "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. The time "
-        "excludes compilation and is estimated from a few timed steps."
-    )
-    table = Table(caption=caption, caption_justify="left", caption_style="")
-    for name in (
-        "program",
-        "group",
-        "aggregator",
-        "data",
-        "runs",
-        "rounds",
-        "vectorized",
-        "micro-batch",
-        "devices",
-        "memory",
-        "time",
-    ):
-        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
-    seconds = 0.0
-    programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
-    for number, group in enumerate(plan.groups):
-        configs, dataset = plan.configs(group), plan.dataset(group)
-        peak_bytes = group_bytes(configs, dataset, group.layout)
-        group_time = group_seconds(configs, dataset, group.layout)
-        seconds += group_time
-        *cells, devices = group_cells(plan, number, group.layout)
-        examples = str(group.layout.micro_batch or configs[0].client.batch_size)
-        own_program = str(programs[plan.families[number]])
-        table.add_row(own_program, *cells, examples, devices, gibibytes(peak_bytes), duration(group_time))
-    console = make_console()
-    console.print(table)
-    for family, program in programs.items():
-        reason = f"; separate: {family.reason}" if family.reason else ""
-        console.print(f"program {program}: {family}{reason}", markup=False)
-    groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
-    for line in regressions(plan):
-        console.print(line, markup=False)
-    summary = f"{count(len(plan.runs), 'run')} in {groups}, about {duration(seconds)}"
-    console.print(f"{summary}, would be written to {path}", markup=False)
-
-
-def regressions(plan: Plan) -> list[str]:
-    """A line for each data set whose targets are numbers."""
-    names = dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes)
-    return [f"{name}: regression, since its labels are numbers, not classes" for name in names]
-
-
-def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
-    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices."""
-    group = plan.groups[number]
-    config = plan.configs(group)[0]
-    aggregator, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
-    vectorized = f"{layout.client_width} x {layout.run_width}"
-    devices = layout.run_devices * layout.client_devices
-    return list(
-        map(str, [number + 1, aggregator, data, len(group.runs), config.server.num_rounds, vectorized, devices])
-    )
-
-
 def show_datasets(entries: Sequence["DatasetInfo"]) -> None:
     """Shows a line per data set."""
     table = Table()
@@ -120,7 +53,7 @@ def show_datasets(entries: Sequence["DatasetInfo"]) -> None:
     make_console().print(table)
 
 
-def show_results(tables: Sequence[RenderableType], folder: RunFolder | None) -> None:
+def show_results(tables: Sequence[RenderableType], folder: "RunFolder | None") -> None:
     """Shows tables, and the paths of the files that were written into `folder`."""
     console = make_console()
     for table in tables:

@@ -164,7 +164,9 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:
-        console.show_plan(plan, path)
+        from fedsim.cli.plan import show_plan
+
+        show_plan(plan, path)
         return 0
     trackers = make_trackers(path, options.tensorboard, options.log)
     command = "the same command without --force" if options.force else "the same command"

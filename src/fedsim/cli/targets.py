@@ -8,7 +8,8 @@ from typing import TypeVar
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.cli.console import Counter, group_cells, regressions
+from fedsim.cli.console import Counter
+from fedsim.cli.plan import group_cells, regressions
 from fedsim.engine import targets
 from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
