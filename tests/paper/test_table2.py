@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedsim.paper import published, table2
+from fedsim.paper.analyses import with_split_means
 from tests.paper.run_folders import read, rule, run
 
 
@@ -75,3 +76,18 @@ def test_data_that_the_paper_does_not_use(tmp_path):
     (table,) = table2.tables(results)
     assert (table.header, *(column.label for column in table.columns)) == ("Aggregator", "Shuffling 50 %")
     assert (table.rows[0].name, *table.rows[0].entries) == ("FedAvg", "61.00 ± 1.00")
+    assert table.title.endswith("± standard deviation over 3 seeds of one split")
+
+
+def test_deviations_over_splits(tmp_path):
+    keys = {"data.name": "digits"}
+    runs = [
+        run(
+            rule("fedavg", "shuffling", 0.5, **keys, **{"data.seed": split, "seed": seed}), [10, 60 + 10 * split + seed]
+        )
+        for split in range(3)
+        for seed in range(2)
+    ]
+    (table,) = table2.tables(with_split_means(read(tmp_path, "table2-digits", runs)))
+    assert table.title.endswith("± standard deviation over 3 splits")
+    assert table.rows[0].entries == ("70.50 ± 10.00",)

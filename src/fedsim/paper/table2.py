@@ -9,6 +9,7 @@ from fedsim.paper.figures import rule_line
 from fedsim.paper.published import PublishedAccuracy, published_setting
 from fedsim.paper.settings import accuracy_differences, config, final_accuracy
 from fedsim.report import style
+from fedsim.report.accuracy import draws_text
 from fedsim.report.names import aggregator_name, scenario_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Scenario, Setting
@@ -38,12 +39,12 @@ class Comparison(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Measured mean over seeds."""
+        """Measured mean over splits, or over seeds of one split."""
         return final_accuracy(self.setting)
 
     @property
     def std(self) -> float | None:
-        """Measured standard deviation over seeds; None: one seed."""
+        """Measured standard deviation over splits, or over seeds of one split; None: one run."""
         return std(100 * self.setting.accuracy[:, -1])
 
     @property
@@ -156,7 +157,7 @@ def _distances(measured: dict[Scenario, ComparisonByRule]) -> Measurement | None
 def tables(results: Results) -> list[Table]:
     """Published and measured accuracy and their difference; for other data sets the measured accuracy only."""
     measured = compare_scenarios(results)
-    rows, num_measured = [], set()
+    rows, measured_draws = [], []
     for scenario, rules in measured.items():
         heading = scenario_name(scenario)
         for rule, comparison in rules.items():
@@ -164,12 +165,12 @@ def tables(results: Results) -> list[Table]:
                 published = _format_number(comparison.published.mean, comparison.published.std)
                 accuracy = _format_number(comparison.mean, comparison.std)
                 rows.append((heading, aggregator_name(rule), published, accuracy, f"{comparison.difference:+.2f}"))
-                num_measured.add(len(comparison.setting.runs))
+                measured_draws.append(comparison.setting.draws)
                 heading = ""
     if not rows:
         return [_measured_table(measured)] if measured else []
-    measured_over = " to ".join(f"{number}" for number in sorted({min(num_measured), max(num_measured)}))
-    title = f"Test accuracy (%) after the last round; ± standard deviation over five seeds (measured: {measured_over})"
+    over = f"five seeds (measured: {draws_text(measured_draws)})"
+    title = f"Test accuracy (%) after the last round; ± standard deviation over {over}"
     return [text_table(title, ("Scenario", "Aggregator", "Table 2", "Measured", "Difference"), rows, num_text=2)]
 
 
@@ -179,7 +180,8 @@ def _measured_table(measured: dict[Scenario, ComparisonByRule]) -> Table:
     entry = lambda comparison: _format_number(comparison.mean, comparison.std) if comparison else ""
     rows = [(aggregator_name(name), *(entry(rules.get(name)) for rules in measured.values())) for name in names]
     header = ("Aggregator", *map(scenario_name, measured))
-    return text_table("Test accuracy (%) after the last round; ± standard deviation over seeds", header, rows)
+    over = draws_text(comparison.setting.draws for rules in measured.values() for comparison in rules.values())
+    return text_table(f"Test accuracy (%) after the last round; ± standard deviation over {over}", header, rows)
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
