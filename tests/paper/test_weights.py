@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedsim.paper import autoweight, client_history, fairness, lambda_sweep
+from fedsim.paper.analyses import ANALYSES, check_claims
 from tests.paper.run_folders import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
 
 
@@ -28,6 +29,32 @@ def test_lambda(tmp_path):
 def test_lambda_whose_claims_fail(tmp_path):
     claims = lambda_sweep.claims(read(tmp_path, "lambda", lambda_runs((60, 40, 50, 70))[1:]))
     assert verdicts(claims) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
+
+
+def test_a_split_counts_as_all_of_its_seeds(tmp_path):
+    """Three splits with two seeds; in one run the corrupted client gets all the weight at the smallest lambda."""
+
+    def draw(split, seed):
+        runs = lambda_runs([accuracy + split - seed for accuracy in (40, 70, 60, 50)])
+        if (split, seed) == (1, 1):
+            runs[0] = runs[0] | {"clients": alphas(1, [0, 0, 0, 1])}
+        return [one | {"keys": one["keys"] | {"data.seed": split, "seed": seed}} for one in runs]
+
+    runs = [one for split in range(3) for seed in range(2) for one in draw(split, seed)]
+    results = read(tmp_path, "lambda", runs)
+    claims = check_claims(ANALYSES["lambda"], results)
+    single, zero_up_to, *_, near_paper, _ = claims
+    assert (single.margin.text, single.verdict) == ("3 of 3 splits", "holds")
+    assert (zero_up_to.margin.text, zero_up_to.verdict, zero_up_to.measured) == (
+        "2 of 3 splits",
+        "open",
+        "λ ≤ 0 to 1 M",
+    )
+    assert (near_paper.margin.over, near_paper.margin.values) == ("split", (10.0, 10.0, 10.0))
+    # A setting without the second seed of the last split: what is left are five runs of three splits.
+    assert [
+        claim.margin.num_seeds for claim in check_claims(ANALYSES["lambda"], read(tmp_path, "less", runs[:-1]))
+    ] == [3] * 7
 
 
 def test_autoweight(tmp_path):

@@ -56,13 +56,19 @@ ANALYSES = {
 
 
 def check_claims(analysis: Analysis, results: Results) -> list[Claim]:
-    """The claims of a result; of several splits, margins are over these."""
-    shown = with_split_means(results)
-    claims = analysis.claims(shown)
-    if shown is results:
-        return claims
-    over_splits = lambda margin: margin and replace(margin, over="split")
-    return [replace(claim, margin=over_splits(claim.margin)) for claim in claims]
+    """The claims of a result; of several splits, margins are over these.
+
+    They are checked for each run, then summarized for each split. Runs count if all settings have their split and seed.
+    """
+    first, *others = [setting.draws for setting in results.settings]
+    draws = [draw for draw in first if all(draw in of_setting for of_setting in others)]
+    splits = [split for split, _ in draws]
+    if len(set(splits)) < 2:
+        return analysis.claims(results)
+    select = lambda setting: setting.select([setting.draws.index(draw) for draw in draws])
+    numbered = [replace(select(setting), seeds=tuple(range(len(draws)))) for setting in results.settings]
+    claims = analysis.claims(replace(results, settings=numbered))
+    return [replace(claim, margin=claim.margin and claim.margin.over_splits(splits)) for claim in claims]
 
 
 def with_split_means(results: Results) -> Results:

@@ -32,8 +32,11 @@ def _histories(results: Results) -> list[ClientHistory]:
 
 def _becomes_zero(histories: list[ClientHistory]) -> Measurement:
     since = [zero_since(history) for history in histories]
-    rounds = ", ".join("never" if first is None else f"after {first:,}" for first in since)
-    return Measurement(f"{rounds} of {histories[0].rounds[-1]:,} rounds", [first is not None for first in since])
+    known = sorted({first for first in since if first is not None})
+    rounds = " to ".join(f"{first:,}" for first in dict.fromkeys(known[:1] + known[-1:]))
+    never = f"{since.count(None)} of {len(since)} times not" if None in since else ""
+    texts = [f"after {rounds} of {histories[0].rounds[-1]:,} rounds" if known else "", never]
+    return Measurement("; ".join(filter(None, texts)), [first is not None for first in since])
 
 
 def _is_closer_to_benign(histories: list[ClientHistory]) -> Measurement:
@@ -45,7 +48,8 @@ def _is_closer_to_benign(histories: list[ClientHistory]) -> Measurement:
 def _all_benign_have_weight(histories: list[ClientHistory]) -> Measurement:
     num_weighted = [int((history.alpha[-1] > 0)[~history.corrupted].sum()) for history in histories]
     num_benign = [int((~history.corrupted).sum()) for history in histories]
-    text = ", ".join(f"{weighted} of {benign}" for weighted, benign in zip(num_weighted, num_benign, strict=True))
+    pairs = dict.fromkeys(zip(num_weighted, num_benign, strict=True))
+    text = ", ".join(f"{weighted} of {benign}" for weighted, benign in pairs)
     return Measurement(text, np.equal(num_weighted, num_benign))
 
 

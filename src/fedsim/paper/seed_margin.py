@@ -1,5 +1,6 @@
 """The margin by which a statement holds, over the seeds of one split, or over splits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,21 +17,38 @@ class Margin:
     """A number for each seed, positive where the statement holds, or for each seed whether it holds."""
 
     values: tuple[float, ...]
-    """[S] numbers or bools; infinite if the run compared with has diverged."""
+    """[S] numbers or bools; infinite if the run compared with has diverged, NaN if it has no number."""
     unit: str = ""
     over: str = "seed"
     """What the values are of: "seed", or "split", each with the mean of its seeds."""
 
     @classmethod
     def from_values(cls, values: Any, unit: str = "") -> "Margin":
-        """Margin from a scalar or from values [S]; seeds with NaN are dropped."""
-        every = np.atleast_1d(np.asarray(values))
-        return cls(tuple(every[~np.isnan(every)].tolist()), unit)
+        """Margin from a scalar or from values [S]."""
+        return cls(tuple(np.atleast_1d(np.asarray(values)).tolist()), unit)
+
+    def over_splits(self, splits: Sequence[int]) -> "Margin":
+        """The margin with a value for each of the different `splits` [S]: the mean, or whether it holds for all seeds.
+
+        It stays as it is if it has values of some runs only, because the others lack what is measured.
+        """
+        if len(self.values) != len(splits):
+            return self
+        of_splits: dict[int, list[float]] = {}
+        for split, value in zip(splits, self.values, strict=True):
+            of_splits.setdefault(split, []).append(value)
+        summarize = all if self.is_boolean else lambda values: float(np.mean([v for v in values if v == v] or np.nan))
+        return Margin(tuple(map(summarize, of_splits.values())), self.unit, over="split")
+
+    @property
+    def known(self) -> tuple[float, ...]:
+        """The values that are not NaN."""
+        return tuple(value for value in self.values if not np.isnan(value))
 
     @property
     def num_seeds(self) -> int:
-        """The number of seeds, S."""
-        return len(self.values)
+        """The number of seeds, or of splits, with a value."""
+        return len(self.known)
 
     @property
     def is_preliminary(self) -> bool:
@@ -45,13 +63,13 @@ class Margin:
     @property
     def mean(self) -> float:
         """Mean over the seeds."""
-        return float(np.mean(self.values))
+        return float(np.mean(self.known))
 
     @property
     def half_width(self) -> float | None:
         """Half of the mean's 95 % t-interval; None: too few seeds, bools, or values that are not finite."""
-        has_interval = not self.is_boolean and not self.is_preliminary and np.isfinite(self.values).all()
-        return half_width(np.asarray(self.values)) if has_interval else None
+        has_interval = not self.is_boolean and not self.is_preliminary and np.isfinite(self.known).all()
+        return half_width(np.asarray(self.known)) if has_interval else None
 
     @property
     def holds(self) -> bool | None:
@@ -59,16 +77,16 @@ class Margin:
         if self.half_width is not None:
             low, high = self.mean - self.half_width, self.mean + self.half_width
             return True if low >= 0 else False if high < 0 else None
-        each = [value is True if self.is_boolean else value >= 0 for value in self.values]
+        each = [value is True if self.is_boolean else value >= 0 for value in self.known]
         return True if all(each) else None if any(each) else False
 
     @property
     def text(self) -> str:
         """For example "+22.66 ± 3.10 points"; of two seeds "+22.66 (+20.10, +25.22) points"; or "4 of 5 seeds"."""
         if self.is_boolean:
-            return f"{sum(self.values):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}"
+            return f"{sum(self.known):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}"
         digits = ".1e" if 0 < abs(self.mean) < 0.01 else ".2f"
         number, spread = f"{self.mean:+{digits}}", "" if self.half_width is None else f" ± {self.half_width:{digits}}"
         if self.num_seeds == 2:
-            spread = f" ({', '.join(f'{value:+{digits}}' for value in self.values)})"
+            spread = f" ({', '.join(f'{value:+{digits}}' for value in self.known)})"
         return f"{number}{spread} {self.unit}".rstrip()
