@@ -46,7 +46,7 @@ def test_a_split_counts_as_all_of_its_seeds(tmp_path):
     single, zero_up_to, *_, near_paper, _ = claims
     assert (single.margin.text, single.verdict) == ("3 of 3 splits", "holds")
     assert (zero_up_to.margin.text, zero_up_to.verdict, zero_up_to.measured) == (
-        "2 of 3 splits",
+        "2 of 3 splits, 1 in part",
         "open",
         "λ ≤ 0 to 1 M",
     )

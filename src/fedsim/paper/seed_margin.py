@@ -21,6 +21,8 @@ class Margin:
     unit: str = ""
     over: str = "seed"
     """What the values are of: "seed", or "split", each with the mean of its seeds."""
+    num_mixed: int = 0
+    """Splits of which some seeds hold and others do not."""
 
     @classmethod
     def from_values(cls, values: Any, unit: str = "") -> "Margin":
@@ -37,8 +39,11 @@ class Margin:
         of_splits: dict[int, list[float]] = {}
         for split, value in zip(splits, self.values, strict=True):
             of_splits.setdefault(split, []).append(value)
-        summarize = all if self.is_boolean else lambda values: float(np.mean([v for v in values if v == v] or np.nan))
-        return Margin(tuple(map(summarize, of_splits.values())), self.unit, over="split")
+        if self.is_boolean:
+            num_mixed = sum(len(set(values)) > 1 for values in of_splits.values())
+            return Margin(tuple(map(all, of_splits.values())), self.unit, "split", num_mixed)
+        known = [[value for value in values if not np.isnan(value)] for values in of_splits.values()]
+        return Margin(tuple(float(np.mean(values or np.nan)) for values in known), self.unit, "split")
 
     @property
     def known(self) -> tuple[float, ...]:
@@ -73,18 +78,19 @@ class Margin:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the whole interval agrees, or every seed if there is no interval; None: neither holds nor fails."""
+        """Whether the whole interval agrees, or every run if there is no interval; None: neither holds nor fails."""
         if self.half_width is not None:
             low, high = self.mean - self.half_width, self.mean + self.half_width
             return True if low >= 0 else False if high < 0 else None
         each = [value is True if self.is_boolean else value >= 0 for value in self.known]
-        return True if all(each) else None if any(each) else False
+        return True if all(each) else None if any(each) or self.num_mixed else False
 
     @property
     def text(self) -> str:
-        """For example "+22.66 ± 3.10 points"; of two seeds "+22.66 (+20.10, +25.22) points"; or "4 of 5 seeds"."""
+        """For example "+22.66 ± 3.10 points", of two seeds "+22.66 (+20.10, +25.22) points", or "4 of 5 seeds"."""
         if self.is_boolean:
-            return f"{sum(self.known):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}"
+            partly = f", {self.num_mixed} in part" if self.num_mixed else ""
+            return f"{sum(self.known):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}{partly}"
         digits = ".1e" if 0 < abs(self.mean) < 0.01 else ".2f"
         number, spread = f"{self.mean:+{digits}}", "" if self.half_width is None else f" ± {self.half_width:{digits}}"
         if self.num_seeds == 2:
