@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from fedsim.paper import autoweight, client_history, fairness, lambda_sweep
+from fedsim.paper import autoweight, client_history, fairness, lambda_sweep, make_figures, make_page
 from fedsim.paper.analyses import ANALYSES, check_claims
+from fedsim.runs.folder import RunFolder
 from tests.paper.run_folders import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
 
 
@@ -51,6 +52,10 @@ def test_a_split_counts_as_all_of_its_seeds(tmp_path):
         "λ ≤ 0 to 1 M",
     )
     assert (near_paper.margin.over, near_paper.margin.values) == ("split", (10.0, 10.0, 10.0))
+    _, accuracy = make_figures(make_page(RunFolder(tmp_path / "lambda")))["lambda"].axes
+    (band,) = accuracy.collections
+    lowest, highest = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
+    np.testing.assert_allclose((lowest, highest), (40 - 0.5, 70 + 2 - 0.5), rtol=1e-5)  # of the means over seeds
     # A setting without the second seed of the last split: what is left are five runs of three splits.
     assert [
         claim.margin.num_seeds for claim in check_claims(ANALYSES["lambda"], read(tmp_path, "less", runs[:-1]))

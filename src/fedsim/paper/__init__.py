@@ -1,5 +1,7 @@
 """Reproduction of the paper's results: claims, tables and figures from run folders."""
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group
 
 from fedsim.paper import page
@@ -9,6 +11,9 @@ from fedsim.report import style
 from fedsim.report.reading import read
 from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_page(folder: RunFolder, results: Results | None = None, out: RunFolder | None = None) -> Group | None:
@@ -23,9 +28,14 @@ def write_page(folder: RunFolder, results: Results | None = None, out: RunFolder
         return None
     out.write_text("paper.md", page.markdown(result_page))
     with style.context():
-        for name, figure in ANALYSES[result_page.result.id].figures(with_split_means(result_page.results)).items():
+        for name, figure in make_figures(result_page).items():
             out.write_figure(f"paper-{name}", figure)
     return page.terminal(result_page)
+
+
+def make_figures(result_page: page.Page) -> dict[str, "Figure"]:
+    """The figures of a page by name; with several splits, of the mean over the seeds of each."""
+    return ANALYSES[result_page.result.id].figures(with_split_means(result_page.results))
 
 
 def make_page(folder: RunFolder, results: Results | None = None) -> page.Page | None:

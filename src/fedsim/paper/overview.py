@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fedsim.paper import make_page
-from fedsim.paper.analyses import ANALYSES
+from fedsim.paper import make_figures, make_page
 from fedsim.paper.catalog import DIGITS, RESULTS, parse_name, rank
 from fedsim.paper.claims import NOT_RUN
 from fedsim.paper.page import markdown_parts
@@ -75,7 +74,7 @@ def _write_page(result_folder: ResultFolder, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     images = {}
     with style.context():
-        for figure_name, figure in ANALYSES[result_folder.result.id].figures(page.results).items():
+        for figure_name, figure in make_figures(page).items():
             images[figure_name] = out / f"{name}-{figure_name}.png"
             write_atomically(images[figure_name], partial(figure.savefig, format="png"))
     margin = f"; first margin: {result_folder.margin}" if result_folder.margin else ""
