@@ -25,7 +25,7 @@ from workloads import Workload
 from fedsim.config.schema import Config, DataConfig
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.core.waves import sample_cohort
-from fedsim.engine.load_dataset import load_dataset
+from fedsim.engine.dataset import load_dataset
 from fedsim.engine.slots import num_slots
 from fedsim.errors import FedsimError
 

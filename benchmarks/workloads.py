@@ -28,9 +28,9 @@ from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
 from fedsim.core.contracts import Aggregator, Attack, Task
 from fedsim.core.types import Array, HParams, PyTree, Scalar
 from fedsim.engine import memory
+from fedsim.engine.dataset import load_dataset
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout
-from fedsim.engine.load_dataset import load_dataset
 from fedsim.engine.programs import RunFunctions, make_mesh
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 

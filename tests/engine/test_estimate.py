@@ -7,8 +7,8 @@ import pytest
 
 from fedsim.config.toml import parse
 from fedsim.engine import build, estimate, make_plan, memory
+from fedsim.engine.dataset import load_dataset
 from fedsim.engine.layout import Layout
-from fedsim.engine.load_dataset import load_dataset
 
 TEXT = """
 [data]

@@ -11,8 +11,8 @@ from fedsim.config.toml import parse
 from fedsim.datasets.holdout import hold_out_validation
 from fedsim.datasets.raw import RawDataset
 from fedsim.engine import make_plan, manifest, run_plan
+from fedsim.engine.dataset import load_dataset
 from fedsim.engine.estimate import count_examples, group_bytes
-from fedsim.engine.load_dataset import load_dataset
 from fedsim.errors import DataError
 
 TEXT = """

@@ -4,6 +4,7 @@ import numpy as np
 
 from fedsim.paper import autoweight, client_history, fairness, lambda_sweep, make_figures, make_page
 from fedsim.paper.analyses import ANALYSES, check_claims
+from fedsim.paper.seed_margin import Margin
 from fedsim.runs.folder import RunFolder
 from tests.paper.run_folders import CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
 
@@ -49,17 +50,41 @@ def test_a_split_counts_as_all_of_its_seeds(tmp_path):
     assert (zero_up_to.margin.text, zero_up_to.verdict, zero_up_to.measured) == (
         "2 of 3 splits, 1 in part",
         "open",
-        "λ ≤ 0 to 1 M",
+        "λ ≤ 1 M; not at the smallest λ in 1 of 6 runs",
     )
     assert (near_paper.margin.over, near_paper.margin.values) == ("split", (10.0, 10.0, 10.0))
     _, accuracy = make_figures(make_page(RunFolder(tmp_path / "lambda")))["lambda"].axes
     (band,) = accuracy.collections
     lowest, highest = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
     np.testing.assert_allclose((lowest, highest), (40 - 0.5, 70 + 2 - 0.5), rtol=1e-5)  # of the means over seeds
-    # A setting without the second seed of the last split: what is left are five runs of three splits.
-    assert [
-        claim.margin.num_seeds for claim in check_claims(ANALYSES["lambda"], read(tmp_path, "less", runs[:-1]))
-    ] == [3] * 7
+
+
+def test_splits_that_not_all_settings_have(tmp_path):
+    """Runs are compared with those of the same split; a run without clients' weights does not count as a seed."""
+    keys = {"data.name": "digits"}
+    draw = lambda name, split, seed, final: run(
+        rule(name, "shuffling", 0.5, **keys, **{"data.seed": split, "seed": seed}), [10, final]
+    )
+    runs = [draw("arfl", split, seed, 90 - 10 * split + seed) for split in range(5) for seed in range(3)]
+    runs += [draw("fedavg", 0, seed, 60 + seed) for seed in range(3)]
+    above, *_ = check_claims(ANALYSES["table2-digits"], read(tmp_path, "table2-digits", runs))
+    assert (above.margin.text, above.verdict) == ("+30.00 points", "holds (preliminary)")
+
+    runs = [
+        one | {"keys": one["keys"] | {"data.seed": split, "seed": seed}}
+        for split in range(3)
+        for seed in range(2)
+        for one in lambda_runs()
+    ]
+    runs[-1] = runs[-1] | {"clients": []}
+    claims = check_claims(ANALYSES["lambda"], read(tmp_path, "lambda", runs))
+    assert {claim.margin.num_seeds for claim in claims} == {3}
+    assert {claim.margin.over for claim in claims} == {"split"}
+
+
+def test_a_split_with_diverged_runs():
+    margin = Margin.from_values([np.inf, -0.5, -0.5, np.inf, -np.inf, 1.0, 2.0, np.nan, 4.0])
+    assert margin.over_splits([0, 0, 0, 1, 1, 1, 2, 2, 2]).values == (-0.5, -np.inf, 3.0)
 
 
 def test_autoweight(tmp_path):

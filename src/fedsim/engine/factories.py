@@ -46,11 +46,11 @@ def plugin_errors(configs: Iterable[Config]) -> Iterator[None]:
         _raise_as_plugin_error((factory for config in configs for factory in factories(config)), error)
 
 
-def _raise_as_plugin_error(factories: Iterable[Factory], error: Exception) -> NoReturn:
-    """Raises a `ConfigError` that names the plug-in among `factories` that caused `error`; else `error` itself."""
+def _raise_as_plugin_error(candidates: Iterable[Factory], error: Exception) -> NoReturn:
+    """Raises a `ConfigError` that names the plug-in among `candidates` that caused `error`; else `error` itself."""
     if isinstance(error, FedsimError):
         raise error
-    plugins = list(dict.fromkeys(factory for factory in factories if factory.file is not None))
+    plugins = list(dict.fromkeys(factory for factory in candidates if factory.file is not None))
     files = {str(plugin.file): plugin.name.rpartition(":")[0] for plugin in plugins}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if not plugins or (isinstance(error, MACHINE_ERRORS) and not frames):

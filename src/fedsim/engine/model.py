@@ -1,4 +1,4 @@
-"""The model of a configuration as a task: its shapes and outputs for a data set, remembered while the data set is."""
+"""The model of a configuration as a task: its shapes and outputs for a data set, cached as long as it exists."""
 
 from collections.abc import Callable, Hashable
 from functools import wraps

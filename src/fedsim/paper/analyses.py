@@ -58,17 +58,21 @@ ANALYSES = {
 def check_claims(analysis: Analysis, results: Results) -> list[Claim]:
     """The claims of a result; of several splits, margins are over these.
 
-    They are checked for each run, then summarized for each split. Runs count if all settings have their split and seed.
+    If all settings have the same splits and seeds, a claim is checked for each run, then summarized for each split;
+    else on the means over the seeds of each split.
     """
-    first, *others = [setting.draws for setting in results.settings]
-    draws = [draw for draw in first if all(draw in of_setting for of_setting in others)]
-    splits = [split for split, _ in draws]
-    if len(set(splits)) < 2:
+    if _num_splits(results) == 1:
         return analysis.claims(results)
-    select = lambda setting: setting.select([setting.draws.index(draw) for draw in draws])
-    numbered = [replace(select(setting), seeds=tuple(range(len(draws)))) for setting in results.settings]
-    claims = analysis.claims(replace(results, settings=numbered))
-    return [replace(claim, margin=claim.margin and claim.margin.over_splits(splits)) for claim in claims]
+    draws, *others = {setting.draws for setting in results.settings}
+    if not others:
+        splits = [split for split, _ in draws]
+        numbered = [replace(setting, seeds=tuple(range(len(draws)))) for setting in results.settings]
+        claims = analysis.claims(replace(results, settings=numbered))
+        if all(claim.margin is None or len(claim.margin.values) == len(splits) for claim in claims):
+            return [replace(claim, margin=claim.margin and claim.margin.over_splits(splits)) for claim in claims]
+    over_splits = lambda margin: margin and replace(margin, over="split")
+    claims = analysis.claims(with_split_means(results))
+    return [replace(claim, margin=over_splits(claim.margin)) for claim in claims]
 
 
 def with_split_means(results: Results) -> Results:
@@ -76,7 +80,11 @@ def with_split_means(results: Results) -> Results:
 
     Histories of clients are those of the first seed of each split.
     """
-    if all(setting.num_splits == 1 for setting in results.settings):
+    if _num_splits(results) == 1:
         return results
-    means = [setting.mean_by_split() for setting in results.settings]
+    means = [setting.per_split() for setting in results.settings]
     return replace(results, settings=[replace(setting, seeds=setting.splits) for setting in means])
+
+
+def _num_splits(results: Results) -> int:
+    return len({split for setting in results.settings for split in setting.splits})

@@ -34,7 +34,7 @@ def _becomes_zero(histories: list[ClientHistory]) -> Measurement:
     since = [zero_since(history) for history in histories]
     known = sorted({first for first in since if first is not None})
     rounds = " to ".join(f"{first:,}" for first in dict.fromkeys(known[:1] + known[-1:]))
-    never = f"{since.count(None)} of {len(since)} times not" if None in since else ""
+    never = f"not in {since.count(None)} of {len(since)} runs" if None in since else ""
     texts = [f"after {rounds} of {histories[0].rounds[-1]:,} rounds" if known else "", never]
     return Measurement("; ".join(filter(None, texts)), [first is not None for first in since])
 

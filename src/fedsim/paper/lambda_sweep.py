@@ -87,7 +87,8 @@ def _zero_up_to(sweep: list[LambdaWeights]) -> Measurement:
     excluded = np.logical_and.accumulate([point.excludes_corrupted for point in sweep])  # at this λ and below [L, S]
     lams = np.asarray([point.lam for point in sweep])
     up_to = [float(np.where(seed, lams, 0.0).max()) for seed in excluded.T]
-    text = f"λ ≤ {_format_lams(up_to)} M" if max(up_to) else "not at the smallest λ"
+    known, never = [lam for lam in up_to if lam], f"not at the smallest λ in {up_to.count(0.0)} of {len(up_to)} runs"
+    text = "; ".join([f"λ ≤ {_format_lams(known)} M"] * bool(known) + [never] * (0.0 in up_to))
     checked = np.flatnonzero(lams <= MAX_ZERO_LAM)
     return Measurement(text, excluded[checked[-1]] if len(checked) else None)
 

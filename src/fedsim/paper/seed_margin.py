@@ -32,10 +32,8 @@ class Margin:
     def over_splits(self, splits: Sequence[int]) -> "Margin":
         """The margin with a value for each of the different `splits` [S]: the mean, or whether it holds for all seeds.
 
-        It stays as it is if it has values of some runs only, because the others lack what is measured.
+        A split in which runs have diverged has the smallest value of its seeds.
         """
-        if len(self.values) != len(splits):
-            return self
         of_splits: dict[int, list[float]] = {}
         for split, value in zip(splits, self.values, strict=True):
             of_splits.setdefault(split, []).append(value)
@@ -43,7 +41,8 @@ class Margin:
             num_mixed = sum(len(set(values)) > 1 for values in of_splits.values())
             return Margin(tuple(map(all, of_splits.values())), self.unit, "split", num_mixed)
         known = [[value for value in values if not np.isnan(value)] for values in of_splits.values()]
-        return Margin(tuple(float(np.mean(values or np.nan)) for values in known), self.unit, "split")
+        summarize = lambda values: np.mean(values) if np.isfinite(values).all() else min(values)
+        return Margin(tuple(float(summarize(values or [np.nan])) for values in known), self.unit, "split")
 
     @property
     def known(self) -> tuple[float, ...]:
@@ -57,7 +56,7 @@ class Margin:
 
     @property
     def is_preliminary(self) -> bool:
-        """Whether there are too few seeds for a useful interval."""
+        """Whether there are too few seeds, or splits, for a useful interval."""
         return self.num_seeds < MIN_SEEDS
 
     @property
@@ -78,7 +77,7 @@ class Margin:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the whole interval agrees, or every run if there is no interval; None: neither holds nor fails."""
+        """Whether the whole interval agrees, or every value if there is no interval; None: neither holds nor fails."""
         if self.half_width is not None:
             low, high = self.mean - self.half_width, self.mean + self.half_width
             return True if low >= 0 else False if high < 0 else None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsim.report.final import LAST, Final
-from fedsim.report.statistics import split_means
+from fedsim.report.statistics import means_by_split
 from fedsim.report.swept_values import SweptValues, section
 from fedsim.runs.sweep import section_name
 
@@ -159,9 +159,11 @@ class Setting(SettingKey):
 
     def mean_by_split(self) -> "Setting":
         """The setting with the mean over the seeds of each split in place of its runs; itself with one split."""
-        if self.num_splits == 1:
-            return self
-        means: dict[str, Any] = {name: split_means(values, self.splits) for name, values in self._measured.items()}
+        return self if self.num_splits == 1 else self.per_split()
+
+    def per_split(self) -> "Setting":
+        """The setting with the mean over the seeds of each split in place of its runs, also with one split."""
+        means: dict[str, Any] = {name: means_by_split(values, self.splits) for name, values in self._measured.items()}
         means["diverged"] = means["diverged"] > 0  # where any of the runs has
         return replace(self.select([self.splits.index(split) for split in dict.fromkeys(self.splits)]), **means)
 

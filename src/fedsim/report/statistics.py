@@ -20,8 +20,11 @@ def split_means(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
     >>> split_means(np.asarray([0.2, 0.4, 0.9]), [0, 0, 7]).tolist()
     [0.30000000000000004, 0.9]
     """
-    if len(set(splits)) == 1:
-        return values
+    return values if len(set(splits)) == 1 else means_by_split(values, splits)
+
+
+def means_by_split(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
+    """The means [P, ...] as `split_means` computes them, also of one split."""
     means = []
     for split in dict.fromkeys(splits):
         of_split = values[np.asarray(splits) == split]

@@ -28,7 +28,7 @@ class _Case(StatefulFunctionCase):
         self.start: Variables = tiny.make_task().init(jax.random.key(seed))
         self.client_state, self.server_state = algorithm.init(self.start.params)
         clients = ClientSlice(jnp.arange(NUM_CLIENTS), self.data.offsets, self.data.num_examples)
-        self.clients = [take_rows(clients, i) for i in range(NUM_CLIENTS)]
+        self.clients = [jax.tree.map(jnp.asarray, take_rows(clients, i)) for i in range(NUM_CLIENTS)]
         inputs = {f"client {i}": self.inputs(client, LEARNING_RATE) for i, client in enumerate(self.clients)}
         super().__init__(self.train, (), inputs, has_jit_clause=False)
 
