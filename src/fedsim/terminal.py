@@ -27,14 +27,14 @@ def make_console(stderr: bool = False, min_width: int = 0) -> Console:
     return Console(stderr=stderr, highlight=False, width=width)
 
 
-def show_progress(path: Path) -> "Bar | Lines":
+def show_progress(path: Path) -> "ProgressBar | ProgressLines":
     """An observer that shows the progress of runs into the folder `path` on stderr; a context manager."""
     console = make_console(stderr=True)
     is_notebook = console.is_jupyter and find_spec("ipywidgets") is not None
-    return Bar(console) if console.is_terminal or is_notebook else Lines(console, path)
+    return ProgressBar(console) if console.is_terminal or is_notebook else ProgressLines(console, path)
 
 
-class Bar:
+class ProgressBar:
     """A progress bar over all rounds of all runs, with the current activity."""
 
     def __init__(self, console: Console) -> None:
@@ -66,7 +66,7 @@ class Bar:
                 self._bar.advance(self._task, event.num_rounds)
 
 
-class Lines:
+class ProgressLines:
     """Lines at the start, at the end, whenever the activity changes, and at least every `seconds`."""
 
     def __init__(self, console: Console, path: Path, seconds: float = MAX_SECONDS) -> None:

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from fedsim.runs.events import Evaluated, GroupSkipped, GroupStarted, Started, Status
-from fedsim.terminal import Lines
+from fedsim.terminal import ProgressLines
 
 
 def lines_of(events, seconds=1000.0, error=None):
     """The lines that are written; a number among the events is a pause in seconds."""
     file = io.StringIO()
-    lines = Lines(Console(file=file, width=200), Path("runs/x"), seconds)
+    lines = ProgressLines(Console(file=file, width=200), Path("runs/x"), seconds)
     with pytest.raises(error) if error else nullcontext(), lines:
         for event in events:
             time.sleep(event) if isinstance(event, float) else lines(event)

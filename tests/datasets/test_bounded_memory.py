@@ -155,9 +155,9 @@ def test_portions_equal_whole_arrays(monkeypatch):
     assert np.shares_memory(portions.take(array, slice(3, 9)), array)
     np.testing.assert_array_equal(portions.convert(array, np.float32), array.astype(np.float32))
     assert portions.convert(array, np.float64) is array
-    assert portions.is_finite(array)
+    assert portions.all_finite(array)
     array[36, 2] = np.inf
-    assert not portions.is_finite(array)
+    assert not portions.all_finite(array)
     assert portions.empty((5, 3), np.float32).ctypes.data % portions.ALIGNMENT == 0
     monkeypatch.setattr(host_memory, "free_bytes", lambda: 0)
     copy = portions.take(array, positions)

@@ -12,7 +12,7 @@ from fedsim.corruption import noisy
 from fedsim.datasets import digits, separable_2d
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import dirichlet, iid, number_clients
+from fedsim.datasets.partition import dirichlet, iid, natural_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
@@ -69,9 +69,9 @@ def test_dirichlet_that_misses_the_minimum_raises():
 
 def test_natural_clients_are_numbered_in_order_of_their_names():
     raw = make_raw([0, 1, 0, 1], np.asarray(["bob", "al", "bob", "cy"]))
-    assert number_clients(raw).tolist() == [1, 0, 1, 2]
+    assert natural_clients(raw).tolist() == [1, 0, 1, 2]
     with pytest.raises(DataError, match="has no natural clients"):
-        number_clients(make_raw([0, 1]))
+        natural_clients(make_raw([0, 1]))
 
 
 @pytest.mark.parametrize(

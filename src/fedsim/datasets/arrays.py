@@ -13,7 +13,7 @@ from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import number_clients, number_test_clients
+from fedsim.datasets.partition import natural_clients, natural_test_clients
 from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
@@ -86,7 +86,7 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
     if raw.client_ids is None:
         raw = replace(raw, client_ids=np.zeros(len(raw.y), np.int32))
     raw = canonicalize(raw)
-    return make_federated_dataset(raw, number_clients(raw), number_test_clients(raw))
+    return make_federated_dataset(raw, natural_clients(raw), natural_test_clients(raw))
 
 
 def read(path: Path) -> RawDataset:

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.portions import convert, is_finite
+from fedsim.datasets.portions import all_finite, convert
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -76,4 +76,4 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
 
 def _check_numbers(raw: RawDataset, what: str, values: np.ndarray) -> None:
     _require(raw, values.dtype.kind in "biuf", f"{what} must be numbers, got {values.dtype}")
-    _require(raw, is_finite(values), f"{what} must be finite, got NaN or infinity")
+    _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
-from fedsim.datasets.portions import convert, is_finite, portions, take
+from fedsim.datasets.portions import all_finite, convert, portions, take
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
@@ -72,7 +72,7 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
         raise DataError(
             f"data.partition: inputs must be {raw.x.dtype} {raw.x.shape} as in {raw.name}, got {x.dtype} {x.shape}"
         )
-    if not is_finite(x):
+    if not all_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
 

@@ -123,10 +123,10 @@ def natural(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.n
     Raises `DataError` if the data set has none.
     """
     del num_clients, rng
-    return number_clients(raw)
+    return natural_clients(raw)
 
 
-def number_clients(raw: RawDataset) -> np.ndarray:
+def natural_clients(raw: RawDataset) -> np.ndarray:
     """The natural client [M] of each training example, numbered in order of the ids. Raises `DataError` if none."""
     if raw.client_ids is None:
         raise DataError(
@@ -136,8 +136,8 @@ def number_clients(raw: RawDataset) -> np.ndarray:
     return renumber(raw.client_ids)[1]
 
 
-def number_test_clients(raw: RawDataset) -> np.ndarray | None:
-    """The natural client [T] of each test example, numbered as by `number_clients`; None if there are none.
+def natural_test_clients(raw: RawDataset) -> np.ndarray | None:
+    """The natural client [T] of each test example, numbered as by `natural_clients`; None if there are none.
 
     Clients without training data follow the others.
     """

@@ -75,7 +75,7 @@ def convert(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     return copy
 
 
-def is_finite(array: np.ndarray) -> bool:
+def all_finite(array: np.ndarray) -> bool:
     """Whether all numbers of `array` are finite."""
     if array.dtype.kind != "f":
         return True

@@ -113,7 +113,7 @@ class GroupCompiler:
         host, evaluation = self._host_data()
         placed = host._replace(train=None) if self._is_streamed else host  # type: ignore[arg-type]
         shared, evaluation = transfer.put((placed, evaluation), self._everywhere)
-        train = host.train if self._is_streamed else transfer.on_own_device(shared.train)
+        train = host.train if self._is_streamed else transfer.local_copy(shared.train)
         fields = STREAMED_FIELDS if self._is_streamed else ALL_FIELDS
         runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
         local_batches = cut_batches(runs, self.batch_size)

@@ -80,7 +80,7 @@ class _Failures:
         code = _exit_code(error)
         failure = {"process": processes.index(), "message": _describe(error), "code": code}
         with suppress(jax.errors.JaxRuntimeError):
-            processes.client().key_value_set(f"{self._folder}/{processes.index()}", json.dumps(failure))
+            processes.coordination_client().key_value_set(f"{self._folder}/{processes.index()}", json.dumps(failure))
             for _ in range(round((GRACE_SECONDS + 3 * POLL_SECONDS) / POLL_SECONDS)):
                 if len(self._read()) == processes.count():
                     time.sleep(2 * POLL_SECONDS)  # until the others have read it, too
@@ -91,7 +91,7 @@ class _Failures:
 
     def _read(self) -> list[dict[str, Any]]:
         """The failures of all processes until now."""
-        return [json.loads(text) for _, text in processes.client().key_value_dir_get(self._folder)]
+        return [json.loads(text) for _, text in processes.coordination_client().key_value_dir_get(self._folder)]
 
     def _watch(self) -> None:
         while not self._stopped.wait(POLL_SECONDS):

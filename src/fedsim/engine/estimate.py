@@ -20,7 +20,7 @@ from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_model, make_task, model_shapes
 from fedsim.engine.program_key import attack_component, server_component
-from fedsim.engine.slots import draw_cohorts, num_slots
+from fedsim.engine.slots import num_slots, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 NUM_COPIES = 3  # of a run's data and state, while they are stacked or replaced
@@ -122,7 +122,7 @@ class ExampleCounts(NamedTuple):
 def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> ExampleCounts:
     """Counts the examples that a run computes, on average over random cohorts."""
     num_examples, server, client = np.asarray(dataset.train.num_examples), config.server, config.client
-    cohorts = draw_cohorts(num_examples, server.cohort_size)
+    cohorts = sample_cohort_sizes(num_examples, server.cohort_size)
     batch_size = min(client.batch_size, dataset.max_num_examples)
     slots = num_slots(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
     epochs = client.epochs if client.steps is None else 1

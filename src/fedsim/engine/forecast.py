@@ -106,7 +106,7 @@ def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip
     with factories.plugin_errors(configs):
         layout, needed = widest_fitting(group.layout, config.engine, peak_bytes, chip.memory)
     peak = peaks[layout]
-    step = compile_step(config, dataset, layout, devices[0])
+    step = step_cost(config, dataset, layout, devices[0])
     counts = count_examples(config, dataset, layout)
     example_flops, moved_bytes = step.flops / step.num_examples, step.bytes / step.num_examples
     compute_seconds = example_flops / chip.peak_flops[config.engine.precision]
@@ -158,7 +158,7 @@ def _cache_key(lowered: jax.stages.Lowered, devices: Sequence[jax.Device]) -> st
     return "\n".join([f"version {CACHE_VERSION}", *versions, machine, lowered.as_text()])
 
 
-def compile_step(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> StepCost:
+def step_cost(config: Config, dataset: FederatedDataset, layout: Layout, device: jax.Device) -> StepCost:
     """Compiles a step of the models in lockstep for `device`."""
     batch = layout.micro_batch or min(config.client.batch_size, dataset.max_num_examples)
     x, y = np.asarray(dataset.train.x[:batch]), np.asarray(dataset.train.y[:batch])

@@ -41,7 +41,7 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
         ) from None
 
 
-def client() -> Any:
+def coordination_client() -> Any:
     """The client of the coordination service."""
     return distributed.global_state.client
 
@@ -82,7 +82,7 @@ def decide(choose: Callable[[], Value]) -> Value:
     key = f"{DECISIONS}/{next(_numbers)}"
     if is_primary():
         text = json.dumps(choose())
-        client().key_value_set(key, text)
+        coordination_client().key_value_set(key, text)
     else:
         text = _wait_for(key)
     value: Value = json.loads(text)
@@ -93,7 +93,7 @@ def _wait_for(key: str) -> str:
     """The text of `key` in the key-value store, once it is there."""
     while True:
         try:
-            return str(client().blocking_key_value_get(key, round(1e3 * POLL_SECONDS)))
+            return str(coordination_client().blocking_key_value_get(key, round(1e3 * POLL_SECONDS)))
         except jax.errors.JaxRuntimeError as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 raise
@@ -110,6 +110,6 @@ def wait_for_all() -> None:
     """Waits until all processes are here; then no decision is awaited any more, so the store is emptied."""
     if count() == 1:
         return
-    client().wait_at_barrier(f"{BARRIERS}/{next(_numbers)}", round(1e3 * BARRIER_SECONDS))
+    coordination_client().wait_at_barrier(f"{BARRIERS}/{next(_numbers)}", round(1e3 * BARRIER_SECONDS))
     if is_primary():
-        client().key_value_delete(f"{DECISIONS}/")
+        coordination_client().key_value_delete(f"{DECISIONS}/")

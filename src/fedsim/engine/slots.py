@@ -25,7 +25,7 @@ def num_slots(
     return width * micro * np.sum(micro_batches, axis=1)
 
 
-def draw_cohorts(num_examples: np.ndarray, cohort_size: int) -> np.ndarray:
+def sample_cohort_sizes(num_examples: np.ndarray, cohort_size: int) -> np.ndarray:
     """The sizes [64, K], largest first, of random cohorts of clients with `num_examples` [N]."""
     rng = np.random.default_rng(0)
     return -np.sort(-np.stack([rng.choice(num_examples, cohort_size, replace=False) for _ in range(NUM_COHORTS)]))
@@ -38,7 +38,7 @@ def efficient_width(
 
     Over random cohorts of clients with `num_examples` [N].
     """
-    cohorts = draw_cohorts(num_examples, cohort_size)
+    cohorts = sample_cohort_sizes(num_examples, cohort_size)
     slots = lambda width: num_slots(cohorts, width, batch_size, steps=steps).sum()
     widths = range(1, min(max_width, cohort_size) + 1)
     return max(width for width in widths if slots(width) * MIN_USED_SHARE <= slots(1))

@@ -42,6 +42,6 @@ def _gather(replicated: Sharding) -> Any:
     return jax.jit(lambda tree: tree, out_shardings=replicated)
 
 
-def on_own_device(tree: PyTree) -> PyTree:
+def local_copy(tree: PyTree) -> PyTree:
     """Arrays with a copy on each device, as this process's copies, where others have some, too."""
     return jax.tree.map(lambda a: a if a.is_fully_addressable else a.addressable_data(0), tree)
