@@ -123,6 +123,9 @@ class GroupCompiler:
             examples = transfer.put(self._backdoors.examples, self._everywhere)
             trigger_ids = cut_batches(self._backdoors.trigger_ids, self.batch_size)
             backdoors = [BackdoorTests(examples, transfer.put(ids, self._by_run)) for ids in trigger_ids]
+        if self.layout.buffer_clients:
+            shapes, num_clients = self.states.client_states, self._dataset.num_clients
+            client_states = [ClientStates(shapes, num_clients, self._everywhere) for _ in batches]
         if self._is_streamed:
             stream = ClientStream(
                 self.functions.simulation,
@@ -134,10 +137,8 @@ class GroupCompiler:
                 batches,
                 local_batches,
                 self._by_run,
+                client_states,
             )
-        if self.layout.buffer_clients:
-            shapes, num_clients = self.states.client_states, self._dataset.num_clients
-            client_states = [ClientStates(shapes, num_clients) for _ in batches]
         return DeviceInputs(
             shared, evaluation, batches, backdoors, self._everywhere, self._by_run, stream, client_states
         )

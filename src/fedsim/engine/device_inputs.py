@@ -83,9 +83,10 @@ class DeviceInputs:
         if self.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
         on_host = self.client_states[batch]
-        states = states._replace(client_states=transfer.put(on_host.load(segment.client_ids), self.by_run))
+        on_host.update(segment.client_ids, segment.client_states)
+        states = states._replace(client_states=transfer.put(segment.client_states, self.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
-        on_host.store(segment.client_ids, self.on_host(states.client_states))
+        on_host.store(segment.client_ids, states.client_states)
         return states, records
 
     def with_all_clients(self, batches: list[SimulationState]) -> list[SimulationState]:

@@ -17,8 +17,9 @@ from jax.sharding import Sharding
 
 from fedsim.config.schema import Config
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, ClientData, FederatedDataset
+from fedsim.core.types import Array, ClientData, FederatedDataset, PyTree
 from fedsim.engine import transfer
+from fedsim.engine.client_states import ClientStates
 from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields, corrupt_buffers, corrupt_labels
 from fedsim.engine.layout import Layout
 
@@ -36,6 +37,8 @@ class Segment(NamedTuple):
     """The runs [B]."""
     client_ids: Sequence[np.ndarray] = ()
     """The clients whose examples are there, in ascending order, for each group of devices; empty: all."""
+    client_states: PyTree = None
+    """[B, U, ...], what the algorithm keeps for these clients, as `ClientStates.load` returns it; None on devices."""
 
 
 class Portion(NamedTuple):
@@ -51,8 +54,9 @@ class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
     Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
-    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there. Of several processes,
-    each gathers what its devices need; `local_batches` are the batches on its own host or device.
+    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there. `client_states` is
+    what the algorithm keeps for each client, of each batch, if it is on the host. Of several processes, each gathers
+    what its devices need; `local_batches` are the batches on its own host or device.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class ClientStream:
         batches: Sequence[RunInputs],
         local_batches: Sequence[RunInputs],
         by_run: Sharding,
+        client_states: Sequence[ClientStates] | None = None,
     ) -> None:
         self._configs, self._layout, self._max_rounds, self._by_run = configs, layout, max_rounds, by_run
         self._spec, self._shared, self._batches = dataset.spec, shared, batches
@@ -75,7 +80,7 @@ class ClientStream:
         self._is_noisy = "x" in changed
         self._x, self._y = np.asarray(data.x), np.asarray(data.y)
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
-        self._local_batches = local_batches
+        self._local_batches, self._client_states = local_batches, client_states
         self._is_local = _local_parts(by_run, layout.run_devices)
         tile = lambda a: transfer.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
@@ -116,7 +121,10 @@ class ClientStream:
                     while num_rounds > 1 and not all(map(self._fits, clients)):
                         num_rounds = -(-num_rounds // 2)
                         clients = self._by_device(cohorts[:num_rounds])
-                    yield self._gather(batch, num_rounds, clients)
+                    segment = self._gather(batch, num_rounds, clients)
+                    if self._client_states is not None:
+                        segment = segment._replace(client_states=self._client_states[batch].load(clients))
+                    yield segment
                     cohorts = cohorts[num_rounds:]
 
     def _portions(self, batch: int) -> Iterator[Portion]:
