@@ -93,6 +93,12 @@ def check(text):
         ("[cfl]\nthreshold = -1.5", "cfl.threshold: must be a number >= -1"),
         ("[mlp]\nhidden_sizes = [8, 0]", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got [8, 0]"),
         ("[mlp]\nhidden_sizes = 8", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got 8"),
+        ("[[sweep]]\nmlp.hidden_sizes = 8", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got 8"),
+        (
+            "data.partition = 'natural'\nserver.aggregator = 'trimmed_mean'\nserver.num_byzantine = 'corrupted'\n"
+            "corruption.clients = [3]",
+            "server.num_byzantine: must be a number if clients of a natural partition are listed, got corrupted",
+        ),
         ("[adam]\nb1 = 1.0", "adam.b1: must be a number >= 0 and < 1, got 1.0"),
         ("[dirichlet]\nmin_examples = 0", "dirichlet.min_examples: must be an integer >= 1, got 0"),
         ("[[sweep]]\narfl.lam = [1.0, 0]", "arfl.lam: must be a number > 0"),

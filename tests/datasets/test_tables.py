@@ -93,6 +93,12 @@ def test_what_cannot_be_used_is_refused_by_column(changes, message):
         columns.encode("rows", pa.table(rows), "diagnosis", "site")
 
 
+def test_two_columns_of_one_name_are_refused():
+    rows = pa.table([[1.0, 2.0] * 5, [3.0, 4.0] * 5, ["a", "b"] * 5], names=["x", "x", "y"])
+    with pytest.raises(DataError, match="columns must have different names, got 'x' more than once"):
+        columns.encode("rows", rows, "y")
+
+
 def test_broken_files_raise(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (tmp_path / "b.csv").write_text("x,y\n1,2\n1,2,3\n")

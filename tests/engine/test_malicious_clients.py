@@ -72,6 +72,7 @@ def test_more_malicious_clients_include_the_fewer_and_are_not_corrupted():
     ("text", "match"),
     [
         ("attack.fraction = 0.01", "attack.fraction: 0.01 rounds to 0 of 20 clients; use at least 0.05"),
+        ("attack.fraction = 0.01\ndata.num_clients = 30", "rounds to 0 of 30 clients; use at least 0.0334"),
         ("attack.clients = [20]", "attack.clients: must be ids from 0 to 19, got 20"),
         ("server.weighting = 'afrl'", "server.weighting.*arfl"),
         ("server.weighting = 'zeno'", "data.root_examples: must be at least 1 for zeno"),

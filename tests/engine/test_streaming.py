@@ -7,7 +7,8 @@ import pytest
 
 import fedsim
 from fedsim.engine import make_plan, placement, run_plan
-from fedsim.engine.layout import Machine
+from fedsim.engine.layout import Layout, Machine
+from fedsim.engine.streaming import portion_size
 from fedsim.errors import ConfigError
 from tests.conftest import Stop, check_equal
 
@@ -63,6 +64,13 @@ def test_resumes_states_of_clients(tmp_path):
     resumed = run_plan(plan_of("host", **changes), tmp_path / "stopped")
     assert resumed.read_manifest()["resumed"]
     check_equal(whole, resumed)
+
+
+def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():
+    sizes = np.full(100, 7)
+    for buffer_examples, portion in ((70, 10), (16 * 7, 16), (40 * 7, 32), (999, 96), (699, 96)):
+        layout = Layout(client_width=2, client_devices=8, buffer_examples=min(buffer_examples, 700))
+        assert portion_size(sizes, layout) == portion
 
 
 def test_buffers_hold_the_examples_of_all_cohorts():

@@ -23,7 +23,7 @@ def rows(path):
 
 
 def test_mlflow(run, tmp_path, monkeypatch):
-    """Every evaluation of every run, once, in the extra's own store; the same command again adds nothing."""
+    """Every evaluation of every run, once; the same command again adds nothing, and with --force new runs."""
     monkeypatch.setitem(sys.modules, "alembic", None)  # as with mlflow-skinny
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:1")
     assert trackers._default_store() is None
@@ -44,6 +44,8 @@ def test_mlflow(run, tmp_path, monkeypatch):
         history = client.get_metric_history(tracked_run.info.run_id, "test_accuracy")
         expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
         assert sorted((point.step, point.value) for point in history) == expected
+    assert main([*run, "--log", "mlflow", "--force"]) == 0
+    assert len(client.search_runs([client.get_experiment_by_name("fedsim").experiment_id])) == 4
 
 
 def records(data, block=32768):
@@ -78,8 +80,9 @@ def test_wandb(run, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     assert main([*run, "--log", "wandb"]) == 0
+    identity = RunFolder(tmp_path / "out").read_manifest()["id"]
     for number in range(2):
-        (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-out-{number:05}.wandb")
+        (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-{identity}-{number:05}.wandb")
         expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
         assert list(history(file)) == expected
 

@@ -60,10 +60,9 @@ def show_results(tables: Sequence[RenderableType], folder: "RunFolder | None") -
         console.print(table)
     if folder is None:
         return
-    files = [
-        folder.path / name
-        for name in ("summary.csv", "paired.csv", "table.md", "table.tex", "worst.md", "worst.tex", "paper.md")
-    ]
-    for path in [*filter(Path.exists, files), *sorted((folder.path / "figures").glob("*.png"))]:
+    from fedsim.runs.folder import REPORT_FILES
+
+    files = filter(Path.exists, (folder.path / name for name in REPORT_FILES))
+    for path in [*files, *sorted((folder.path / "figures").glob("*.png"))]:
         also = " (and .pdf)" if path.suffix == ".png" and path.with_suffix(".pdf").exists() else ""
         console.print(f"{path}{also}", markup=False)

@@ -1,6 +1,7 @@
 """Keys of a configuration on the command line: `--key value ...` and `--sweep.key value ...`."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from fedsim.config.synonyms import KEYS
@@ -9,6 +10,8 @@ from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
+FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "extend", "force", "no-compile-cache")}
+FLAGS |= {"--strict", "--tensorboard"}  # options of `fedsim run` without a value
 HINTS = {"--resume": "an unfinished run resumes when the same command is run again"}  # of options that do not exist
 
 
@@ -34,12 +37,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         values = [value] if has_value else []
         while pending and not values_end(pending[0]) and (is_swept or not has_value):
             values.append(pending.pop(0))
-        if (
-            not pending
-            and len(values) > 1
-            and rest[:1] == ["run"]
-            and all(argument.startswith("--") for argument in rest[1:])
-        ):
+        if not pending and len(values) > 1 and rest[:1] == ["run"] and not _has_configuration(rest):
             rest.append(values.pop())
         if not values:
             raise ConfigError(f"{option}: must be followed by a value")
@@ -50,6 +48,12 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         words = tuple(map(Word, values))
         overrides[target] = Sweep(words) if is_swept else words[0] if len(words) == 1 else list(words)
     return rest, overrides
+
+
+def _has_configuration(arguments: Sequence[str]) -> bool:
+    """Whether one of the `arguments` of `run` is neither an option nor its value."""
+    takes_value = lambda argument: argument.startswith("--") and "=" not in argument and argument not in FLAGS
+    return any(not after.startswith("--") and not takes_value(before) for before, after in pairwise(arguments))
 
 
 def full_key(option: str) -> str | None:

@@ -1,9 +1,11 @@
 """`fedsim paper`: the paper's results, the commands that reproduce them, and the results of run folders."""
 
 import argparse
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsim.config import bundled
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -132,14 +134,9 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
 def _describe(result: "PaperResult") -> str:
     """A description of the result, with the header of its configuration if that file exists."""
     lines = [f"{result.id}, {result.where}: {result.description}; published: {result.published}"]
-    path = Path(result.config)
-    try:
-        text = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines += [f"{path}: no such file; run fedsim in its repository.", result.command(), result.command("small")]
-        return "\n".join(lines)
-    header = text[: next((i for i, line in enumerate(text) if not line.startswith("#")), len(text))]
-    return "\n".join([*lines, str(path), *("  " + line.removeprefix("#").removeprefix(" ") for line in header)])
+    text = bundled.located(Path(result.config)).read_text(encoding="utf-8").splitlines()
+    header = takewhile(lambda line: line.startswith("#"), text)
+    return "\n".join([*lines, result.config, *("  " + line.removeprefix("#").removeprefix(" ") for line in header)])
 
 
 def _list_folders(folders: list["ResultFolder"]) -> Any:

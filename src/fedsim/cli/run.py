@@ -13,6 +13,7 @@ from fedsim.errors import ConfigError, OverrideError
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
+    from fedsim.engine import Plan
 
 EPILOG = """\
 any key of the configuration can be set on the command line, which overrides the file and its sweep:
@@ -117,7 +118,6 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
 def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
     from fedsim.api import default_folder
-    from fedsim.config.unused import unused_keys
     from fedsim.engine import devices
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
@@ -135,6 +135,8 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
             raise ConfigError(
                 "--extend: must be used without --slurm; extend first, or run the new seeds in another folder"
             )
+        if options.strict:
+            raise ConfigError("--strict: must be used without --slurm; add --dry-run to check the keys first")
         if options.force:
             raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; delete it first")
         keys = ("allow_mismatch", "checkpoint_seconds", "tensorboard", "log", "no_compile_cache")
@@ -148,19 +150,16 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
     if options.extend and options.force:
         raise ConfigError("--extend: must be used without --force, which deletes the results")
     plan = make_plan(experiment)
-    warnings = unused_keys(experiment, plan.runs)
+    warnings = _unused_keys(experiment, plan, options.strict)
     if jobs:
         warnings.append("--slurm: has no effect with --dry-run")
-    if warnings and options.strict:
-        raise ConfigError(warnings[0])
     run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "extend", "checkpoint_seconds")}
     if not processes.is_primary():
         if not options.dry_run:
             with interrupts.raised():
                 run_plan(plan, path, **run_options)
         return 0
-    for warning in warnings:
-        print(f"fedsim: warning: {warning}", file=sys.stderr)
+    _warn(warnings)
     for note in plan.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     if options.dry_run:
@@ -191,6 +190,21 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
         raise ConfigError(f"on the command line: {error}") from None
 
 
+def _unused_keys(experiment: "Experiment", plan: "Plan", is_strict: bool) -> list[str]:
+    """A sentence for each key without effect; if `is_strict`, raises the first as a `ConfigError`."""
+    from fedsim.config.unused import unused_keys
+
+    warnings = unused_keys(experiment, plan.runs)
+    if warnings and is_strict:
+        raise ConfigError(warnings[0])
+    return warnings
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        print(f"fedsim: warning: {warning}", file=sys.stderr)
+
+
 def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     """Shows the plan for devices that need not be present."""
     from fedsim.engine import make_plan, targets
@@ -206,5 +220,6 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
     chip = target.chip
     plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
+    _warn(_unused_keys(experiment, plan, options.strict))
     cli_targets.show(plan, target)
     return 0

@@ -7,6 +7,7 @@ import numpy as np
 from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
 from fedsim.config.schema import ROUNDING_ERROR, Config
+from fedsim.errors import ConfigError
 
 SETTING = "num_byzantine"  # the parameter of every factory that takes an f
 
@@ -20,12 +21,18 @@ def configured_f(config: Config, field: Field) -> int | None:
     """The f that `server.num_byzantine` gives to the setting `field`; None if it gives none.
 
     "corrupted" and "malicious" give that share of a cohort, rounded up, but at most what the rule's limits allow.
+    Raises `ConfigError` if the share is not known, since natural clients are counted when the data are loaded.
     """
     f = config.server.num_byzantine
     if f is None or not is_byzantine_count(field):
         return None
     if isinstance(f, int):
         return f
+    if config.data.partition == "natural" and (config.corruption.clients or config.attack.clients):
+        raise ConfigError(
+            f"server.num_byzantine: must be a number if clients of a natural partition are listed, got {f}; or use "
+            "corruption.fraction and attack.fraction instead of lists"
+        )
     size, num_clients = config.server.cohort_size, config.data.num_clients
     corrupted, attack = corrupted_share(config, num_clients), config.attack
     malicious = len(attack.clients) / num_clients or attack.fraction or 0.0

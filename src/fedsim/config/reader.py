@@ -65,8 +65,10 @@ class Reader:
         """The values of a key in a block: a list, or one value. A flat list is one value of a key that takes a list."""
         if isinstance(value, Sweep):
             return list(value.values)
-        is_list_value = list_element(self.schema.fields[key].type) and not any(isinstance(v, list) for v in value or ())
-        return [value] if not isinstance(value, list) or is_list_value else value
+        if not isinstance(value, list):
+            return [value]
+        is_value = list_element(self.schema.fields[key].type) and not any(isinstance(inner, list) for inner in value)
+        return [value] if is_value else value
 
     def _with_paths(self, value: Any) -> Any:
         if isinstance(value, list):

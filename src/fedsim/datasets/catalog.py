@@ -90,7 +90,8 @@ def list_datasets() -> list[DatasetInfo]:
     """fedsim's data sets, and others prepared by TFDS, with the sizes that their files state."""
     directory = prepared.directory()
     paths = [path for depth in ("*/*", "*/*/*") for path in directory.glob(f"{depth}/dataset_info.json")]
-    others = sorted(str(path.parent.parent.relative_to(directory)) for path in paths)
+    names = sorted(str(path.parent.parent.relative_to(directory)) for path in paths)
+    others = [name for name in names if not name.startswith(".")]  # which is being prepared
     raw = digits.digits(DataConfig().seed)
     bundled = DatasetInfo("digits", "comes with scikit-learn", None, len(raw.y), len(raw.y_test))
     return [bundled, *(_read_info(name) for name in dict.fromkeys((*PREPARED, *others)))]

@@ -4,6 +4,7 @@ Numbers and truth values are features. A text column with few values becomes one
 Everything else is refused, so that no column is left out unless the user says so.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ def encode(
         column, problem = next(iter(problems.items()))
         raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
     features = [column for column in table.column_names if column not in {label, client, *drop}]
+    if repeated := [column for column, number in Counter(features).items() if number > 1]:
+        raise DataError(f"{name}: columns must have different names, got {repeated[0]!r} more than once; rename them")
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.column_names}")
     x = np.concatenate([_features(table.column(column), standardize) for column in features], axis=1)

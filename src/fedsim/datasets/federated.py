@@ -39,7 +39,7 @@ def make_federated_dataset(
             f"data.partition: must give a client >= 0 for each of the {len(raw.y)} examples of {raw.name}, got "
             f"{client_ids.dtype} {client_ids.shape}"
         )
-    sizes = np.bincount(client_ids)
+    sizes = np.bincount(client_ids.astype(np.intp, copy=False))  # which refuses uint64
     if len(empty := np.flatnonzero(sizes == 0)):
         raise DataError(f"data.partition: must give every client examples of {raw.name}, got none for {empty[0]}")
     is_sorted = bool(np.all(client_ids[1:] >= client_ids[:-1]))

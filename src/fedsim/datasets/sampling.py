@@ -192,7 +192,7 @@ def _floor_fraction(number: int, fraction: float) -> int:
 
 def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:
     """All positions, client by client, at most `max_examples` of each, evenly spaced."""
-    parts = [np.zeros(0, int)]
+    parts = [np.zeros(0, np.int32)]
     for client, pool in sorted(pools.items()):
         if max_examples is not None and len(pool) > max_examples and client != NO_CLIENT:
             pool = pool[np.arange(max_examples) * len(pool) // max_examples]

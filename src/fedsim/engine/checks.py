@@ -1,5 +1,6 @@
 """Checks of runs against their data set, the device's memory and their cohorts, before anything runs."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -47,9 +48,9 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
         ("attack.fraction", config.attack.fraction, num_malicious(config, num_clients)),
     ):
         if fraction and number == 0:
-            raise ConfigError(
-                f"{key}: {fraction:g} rounds to 0 of {num_clients} clients; use at least {1 / num_clients:.3g}"
-            )
+            scale = 10 ** (2 - math.floor(math.log10(1 / num_clients)))  # three digits, rounded up
+            least = math.ceil(scale / num_clients) / scale
+            raise ConfigError(f"{key}: {fraction:g} rounds to 0 of {num_clients} clients; use at least {least:g}")
 
 
 def check_settings(configs: Sequence[Config]) -> None:

@@ -99,7 +99,8 @@ def _data_remedy(backend: str) -> str:
 
 def data_bytes(dataset: FederatedDataset, backend: str) -> int:
     """Bytes that the examples of `dataset` take on a device; a CPU device copies only arrays that are not aligned."""
-    arrays = map(np.asarray, jax.tree.leaves((dataset.train, dataset.x_test, dataset.y_test, dataset.root)))
+    placed = dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation
+    arrays = map(np.asarray, jax.tree.leaves(placed))
     return sum(array.nbytes for array in arrays if backend != "cpu" or not _is_shareable(array))
 
 

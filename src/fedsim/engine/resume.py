@@ -1,6 +1,7 @@
 """Opens run folders: starts a new run, or resumes or extends one that the folder holds."""
 
 import json
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,7 @@ def open_folder(
                 return resume(folder, _with_new_keys(manifest), plan, allow_mismatch, extend, fit)
             _check_idle(folder, manifest)
         plan = fit(plan)
-        manifest = make_manifest(plan)
+        manifest = make_manifest(plan) | {"id": uuid.uuid4().hex}
         folder.create(manifest)
         folder.write_text("config.toml", manifest["config"])
         return manifest, plan

@@ -212,11 +212,11 @@ class ClientStream:
 
 
 def portion_size(num_examples: np.ndarray, layout: Layout) -> int:
-    """The clients P whose losses are computed together: as many whole waves as the buffer holds."""
+    """The clients P whose losses are computed together: as many whole waves as the buffer holds, or part of one."""
     largest_first = -np.sort(-num_examples)
     num_fitting = int(np.searchsorted(np.cumsum(largest_first), layout.buffer_examples, side="right"))
     wave = layout.client_width * layout.client_devices
-    return min(max(num_fitting // wave * wave, wave), len(num_examples))
+    return min(num_fitting // wave * wave or num_fitting, len(num_examples))
 
 
 def _prefetch(items: Iterator[T]) -> Generator[T, None, None]:

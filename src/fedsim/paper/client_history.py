@@ -11,7 +11,7 @@ class ClientHistory(NamedTuple):
     """Clients of a rule that keeps weights of all clients. T evaluated rounds, N clients."""
 
     rounds: np.ndarray
-    """[T] from the first evaluation after a round."""
+    """[T], from 0 if weights before the first round were written."""
     alpha: np.ndarray
     """[T, N] weight among all clients after the round."""
     losses: np.ndarray

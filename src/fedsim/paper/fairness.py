@@ -42,14 +42,15 @@ class SweepEnds(NamedTuple):
 
 def compute_hardest_clients(results: Results) -> list[HardestClient]:
     """ARFL over lambda, in ascending order; a seed's hardest client is chosen at the largest lambda."""
-    histories = {lam: read_histories(results, setting) for lam, setting in settings_by_lam(results).items()}
-    num_seeds = len(next(iter(histories.values()), []))
-    histories = {lam: seeds for lam, seeds in histories.items() if len(seeds) == num_seeds}
-    if not num_seeds:
+    settings = settings_by_lam(results)
+    draws = next((setting.draws for setting in settings.values()), ())
+    histories = {lam: read_histories(results, each) for lam, each in settings.items() if each.draws == draws}
+    histories = {lam: runs for lam, runs in histories.items() if len(runs) == len(draws)}
+    if not histories:
         return []
     hardest = [find_hardest(history) for history in histories[max(histories)]]
     clients = [client for client in hardest if client is not None]
-    return [_summarize(lam, seeds, clients) for lam, seeds in histories.items()] if len(clients) == num_seeds else []
+    return [_summarize(lam, runs, clients) for lam, runs in histories.items()] if len(clients) == len(hardest) else []
 
 
 def find_hardest(history: ClientHistory) -> int | None:

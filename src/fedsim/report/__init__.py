@@ -51,21 +51,23 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
     With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
     another rule were run; ranks.csv with three rules and three scenarios; choices.csv, if values were chosen.
     """
-    out.write_text("summary.csv", as_csv(summary(results)))
-    if find_rule(results, baseline) and (pairs := differences(results, baseline)):
-        out.write_text("paired.csv", as_csv(paired_rows(pairs)))
-    if rule_ranks := ranks(results):
-        out.write_text("ranks.csv", as_csv(rank_rows(rule_ranks)))
-    if results.selection is not None:
-        out.write_text("choices.csv", as_csv(choice_rows(results.selection)))
-    else:
-        (out.path / "choices.csv").unlink(missing_ok=True)
-    tables = accuracy_tables(results)
-    out.write_text("table.md", markdown(tables))
-    out.write_text("table.tex", latex(tables))
-    if worst := worst_tables(results):
-        out.write_text("worst.md", markdown(worst))
-        out.write_text("worst.tex", latex(worst, "tab:worst"))
+    tables, worst, rule_ranks = accuracy_tables(results), worst_tables(results), ranks(results)
+    pairs = differences(results, baseline) if find_rule(results, baseline) else []
+    texts = {
+        "summary.csv": as_csv(summary(results)),
+        "paired.csv": as_csv(paired_rows(pairs)) if pairs else None,
+        "ranks.csv": as_csv(rank_rows(rule_ranks)) if rule_ranks else None,
+        "choices.csv": as_csv(choice_rows(results.selection)) if results.selection is not None else None,
+        "table.md": markdown(tables),
+        "table.tex": latex(tables),
+        "worst.md": markdown(worst) if worst else None,
+        "worst.tex": latex(worst, "tab:worst") if worst else None,
+    }
+    for name, text in texts.items():
+        if text is None:
+            (out.path / name).unlink(missing_ok=True)
+        else:
+            out.write_text(name, text)
     all_figures = figures(results)
     with style.context():
         for name, figure in all_figures.items():

@@ -44,6 +44,10 @@ from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
+_REPORT_FILES = "summary.csv paired.csv ranks.csv choices.csv table.md table.tex worst.md worst.tex paper.md"
+REPORT_FILES = tuple(_REPORT_FILES.split())
+"""What `fedsim report` may write beside the figures."""
+
 if TYPE_CHECKING:
     from fedsim.core.types import Variables
 
@@ -82,8 +86,7 @@ class RunFolder:
         self.make_directory()
         for name in ("groups", "checkpoints", "parts", "models", "data", "log", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        tables = ("summary.csv", "paired.csv", "ranks.csv", "choices.csv", "table.*", "worst.*", "paper.md")
-        for pattern in ("*.parquet", *tables, "figures/*.png", "figures/*.pdf"):
+        for pattern in ("*.parquet", *REPORT_FILES, "report.html", "figures/*.png", "figures/*.pdf"):
             for path in self.path.glob(pattern):
                 path.unlink()
         self.write_manifest(manifest)

@@ -33,11 +33,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: broken: {error}") from None
     if not isinstance(manifest, dict) or not manifest.keys() >= KEYS or not manifest["runs"]:
         raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
-    common = manifest.pop(COMMON, {})
-    if not all(isinstance(run, dict) for run in (common, *manifest["runs"])):
-        raise RunFolderError(f"{path}: broken: its runs must be tables of keys")
+    common, plan = manifest.pop(COMMON, {}), manifest["plan"] or []
+    for name, tables in (("runs", manifest["runs"]), ("plan", plan)):
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in (common, *tables)):
+            raise RunFolderError(f"{path}: broken: its {name} must be tables of keys")
     manifest["runs"] = [common | run for run in manifest["runs"]]
-    planned = sorted(run for group in manifest["plan"] or () for run in group.get("runs", ()))
+    planned = sorted(run for group in plan for run in group.get("runs", ()))
     if planned and planned != list(range(len(manifest["runs"]))):
         what = f"{len(manifest['runs'])} runs, but {len(planned)} are in its plan"
         raise RunFolderError(f"{path}: broken: {what}; run its config.toml again with --force")

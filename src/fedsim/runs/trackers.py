@@ -85,16 +85,16 @@ def wandb(folder: Path) -> Tracker:
     Raises `ConfigError` if wandb is not installed.
     """
     client = import_extra("wandb", ConfigError, "--log wandb: needs wandb; pip install 'fedsim[wandb]'")
-    configs = _configs(folder)
+    manifest = _manifest(folder)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
         tracker_run = client.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=name,
             group=folder.name,
-            id=f"{folder.name}-{run:05}",
+            id=f"{manifest()['id']}-{run:05}",
             resume="allow",
-            config=configs()[run],
+            config=manifest()["runs"][run],
             dir=folder,
             reinit="create_new",
         )
@@ -118,19 +118,18 @@ def mlflow(folder: Path) -> Tracker:
         experiment = client.create_experiment(name) if existing is None else existing.experiment_id
     except Exception as error:  # whatever the tracking store raises
         raise ConfigError(f"--log mlflow: {str(error).splitlines()[0]}") from None
-    configs = _configs(folder)
+    manifest = _manifest(folder)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
-        tags = {"fedsim.folder": str(folder.absolute()), "fedsim.run": str(run)}
+        tags = {"fedsim.folder": str(folder.absolute()), "fedsim.id": manifest()["id"], "fedsim.run": str(run)}
         query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
         earlier = client.search_runs([experiment], query)
         if earlier:
             identity = earlier[0].info.run_id
         else:
             identity = client.create_run(experiment, run_name=name, tags=tags).info.run_id
-            client.log_batch(
-                identity, params=[entities.Param(key, str(value)) for key, value in configs()[run].items()]
-            )
+            params = [entities.Param(key, str(value)) for key, value in manifest()["runs"][run].items()]
+            client.log_batch(identity, params=params)
 
         def add(values: dict[str, float], round_: int) -> None:
             now = int(1000 * time.time())
@@ -143,9 +142,9 @@ def mlflow(folder: Path) -> Tracker:
     return Tracker(open_run)
 
 
-def _configs(folder: Path) -> Callable[[], list[dict[str, Any]]]:
-    """Reads the configurations of the folder's runs once, when the first is needed."""
-    return cache(lambda: RunFolder(folder).read_manifest()["runs"])
+def _manifest(folder: Path) -> Callable[[], dict[str, Any]]:
+    """Reads the folder's manifest once, when it is first needed. Its id is another after `--force`."""
+    return cache(lambda: {"id": folder.name} | RunFolder(folder).read_manifest())
 
 
 def _default_store() -> str | None:

@@ -41,6 +41,7 @@ export function makeTable(box, results, select) {
   function change(next) {
     Object.assign(view, next);
     const all = shown();
+    view.page = Math.max(0, Math.min(view.page, Math.ceil(all.length / PAGE_SIZE) - 1));
     const first = PAGE_SIZE * view.page;
     const shownNumbers = all.slice(first, first + PAGE_SIZE);
     body.replaceChildren(...shownNumbers.map((number) => line(number)));
