@@ -139,12 +139,7 @@ def check_gradients(tasks: dict[str, Task], workload: Workload) -> None:
 
 
 def _compare_one(
-    tasks: dict[str, Task],
-    workload: Workload,
-    width: int,
-    batch_size: int,
-    repeats: int,
-    out: Path | None,
+    tasks: dict[str, Task], workload: Workload, width: int, batch_size: int, repeats: int, out: Path | None
 ) -> None:
     train = workload.dataset.train
     x, y, offsets = jnp.asarray(train.x), jnp.asarray(train.y), jnp.asarray(train.offsets[:width])

@@ -158,12 +158,7 @@ def _median(calls: list[Seconds]) -> Seconds:
 
 
 def _print(
-    name: str,
-    num_runs: int,
-    way: str,
-    medians: dict[str, Seconds | None],
-    num_calls: int,
-    options: argparse.Namespace,
+    name: str, num_runs: int, way: str, medians: dict[str, Seconds | None], num_calls: int, options: argparse.Namespace
 ) -> None:
     settings, median, together = SETTINGS[name], medians[way], medians.get("together")
     result: dict[str, Any] = {"not_measured": f"would have taken more than {options.max_seconds} s"}

@@ -53,18 +53,8 @@ KEYS = ("target", "network", "width", "batch_size", "precision", "layers")
 
 # input, batch size, fedsim's module, flax's module
 NETWORKS: dict[str, tuple[np.ndarray, int, nn.Module, nn.Module]] = {
-    "cifar10_cnn": (
-        np.zeros((32, 32, 3), np.uint8),
-        64,
-        Cifar10CNN(10),
-        flax_cifar10_cnn(),
-    ),
-    "femnist_cnn": (
-        np.zeros((28, 28, 1), np.uint8),
-        64,
-        FemnistCNN(62),
-        flax_femnist_cnn(),
-    ),
+    "cifar10_cnn": (np.zeros((32, 32, 3), np.uint8), 64, Cifar10CNN(10), flax_cifar10_cnn()),
+    "femnist_cnn": (np.zeros((28, 28, 1), np.uint8), 64, FemnistCNN(62), flax_femnist_cnn()),
     "char_lstm": (np.zeros(80, np.int32), 10, CharLSTM(80, dropout_rate=0.0), FlaxLSTM()),
     "resnet18": (np.zeros((32, 32, 3), np.uint8), 32, ResNet18(), ResNet18(layers="flax")),
 }

@@ -18,11 +18,7 @@ NUM_ROUNDS = {"W1": 10, "W2": 10, "W3": 50}  # of a timed call
 def time_peers(name: str, python: str, tiny: bool) -> dict[str, Any]:
     """Seconds a round of fedsim and of PyTorch's loop and `vmap`; `ratio` is PyTorch's median over fedsim's."""
     options = argparse.Namespace(
-        peers=PEERS,
-        passes=1 if tiny else 2,
-        calls=1 if tiny else 3,
-        rounds=2 if tiny else NUM_ROUNDS[name],
-        width=None,
+        peers=PEERS, passes=1 if tiny else 2, calls=1 if tiny else 3, rounds=2 if tiny else NUM_ROUNDS[name], width=None
     )
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -96,7 +96,7 @@ def check(text):
         ("[[sweep]]\nmlp.hidden_sizes = 8", "mlp.hidden_sizes: must be a list, each element an integer >= 1, got 8"),
         (
             "data.partition = 'natural'\nserver.aggregator = 'trimmed_mean'\nserver.num_byzantine = 'corrupted'\n"
-            "corruption.clients = [3]",
+            "corruption.kind = 'shuffling'\ncorruption.clients = [3]",
             "server.num_byzantine: must be a number if clients of a natural partition are listed, got corrupted",
         ),
         ("[adam]\nb1 = 1.0", "adam.b1: must be a number >= 0 and < 1, got 1.0"),

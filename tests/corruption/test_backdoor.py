@@ -66,11 +66,7 @@ def test_poisoned_images_have_the_trigger_and_its_label(corner, dtype, shade):
     [
         (backdoor(), DataSpec("text", "classes", 7, (6,), "int8"), "inputs must be .*got text of int8"),
         (backdoor(), DataSpec("vector", "classes", 3, (5,), "float32"), "inputs must be .*got vector of float32"),
-        (
-            backdoor(),
-            DataSpec("image", "numbers", 0, (5, 5, 1), "uint8"),
-            "targets must be classes, got numbers",
-        ),
+        (backdoor(), DataSpec("image", "numbers", 0, (5, 5, 1), "uint8"), "targets must be classes, got numbers"),
         (
             backdoor(),
             DataSpec("image", "classes", 4, (5, 5, 1), "uint8", (2,)),

@@ -131,10 +131,7 @@ def test_digits_are_complete():
     [
         ({"y": np.zeros(3, int)}, "4 training inputs but 3 labels"),
         ({"client_ids": np.zeros(3, int)}, "4 training examples but 3 client ids"),
-        (
-            {"y": np.zeros(4)},
-            r"labels must both be integers .* or both floats .*, got float64 and int64",
-        ),
+        ({"y": np.zeros(4)}, r"labels must both be integers .* or both floats .*, got float64 and int64"),
         ({"y": np.zeros(4), "num_classes": 2}, "training labels must be integer classes, got float64"),
         ({"y": np.asarray(list("abba"))}, "training labels must be integer classes, got <U1"),
         ({"y": np.asarray(list("abba")), "num_classes": 0}, "training labels must be numbers, got <U1"),

@@ -73,11 +73,7 @@ IMAGES, LABELS = (f"{name}.gz" for name in mnist.FILES["train"])
     [
         (IMAGES, lambda content: content[: len(content) // 2], f"{IMAGES} is broken: Compressed file ended"),
         (IMAGES, lambda content: b"no gzip", f"{IMAGES} is broken: Not a gzipped file"),
-        (
-            IMAGES,
-            lambda content: gzip.compress(gzip.decompress(content)[:-9]),
-            "truncated or altered: .* got 23511",
-        ),
+        (IMAGES, lambda content: gzip.compress(gzip.decompress(content)[:-9]), "truncated or altered: .* got 23511"),
         (IMAGES, lambda content: gzip.compress(b"\0\0\x08\x03\0"), "truncated IDX file"),
         (IMAGES, lambda content: gzip.compress(b"<html>"), "not an IDX file"),
         (
@@ -90,11 +86,7 @@ IMAGES, LABELS = (f"{name}.gz" for name in mnist.FILES["train"])
             lambda content: gzip.compress(encode_idx(np.zeros(29, np.uint8))),
             "30 images in .*, but 29 labels in",
         ),
-        (
-            LABELS,
-            lambda content: gzip.compress(encode_idx(np.zeros(30, np.uint8))),
-            r"not mnist: .*got \(30, 0",
-        ),
+        (LABELS, lambda content: gzip.compress(encode_idx(np.zeros(30, np.uint8))), r"not mnist: .*got \(30, 0"),
         (LABELS, None, f"no {LABELS[:-3]}; needs .* gzipped or not"),
     ],
 )

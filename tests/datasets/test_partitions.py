@@ -202,10 +202,7 @@ def test_wrong_inputs_of_a_partition_raise(x, message):
             lambda raw, rng: label_quantity(raw, 9, rng, num_classes=8),
             r"label_quantity\.num_classes: .* 7 classes of example, got 8",
         ),
-        (
-            lambda raw, rng: extreme(raw, 40, rng),
-            r"^data\.num_clients: .* 4 examples of class 0 of example, got 6",
-        ),
+        (lambda raw, rng: extreme(raw, 40, rng), r"^data\.num_clients: .* 4 examples of class 0 of example, got 6"),
         (
             lambda raw, rng: quantity(raw, 5, rng, min_examples=9),
             r"quantity\.min_examples: must be lower .* at least 9 each",

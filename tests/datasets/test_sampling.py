@@ -143,10 +143,7 @@ def test_sample_fraction_truncates_a_single_client(sizes, percent):
     kept = np.bincount(got.client_ids, minlength=len(sizes)) + np.bincount(got.test_client_ids, minlength=len(sizes))
     truncated = [(k, size) for k, size in zip(kept, sizes, strict=True) if 0 < k < size]
     assert len(truncated) <= 1
-    assert percent * sum(sizes) // 100 - kept.sum() in (
-        0,
-        1,
-    )  # 1: a client with a single example cannot be split
+    assert percent * sum(sizes) // 100 - kept.sum() in (0, 1)  # 1: a client with a single example cannot be split
 
 
 def test_clients_with_test_examples_only():

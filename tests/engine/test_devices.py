@@ -81,11 +81,7 @@ COUNT = "from fedsim.engine import devices; devices.use_one_per_core(); import j
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
-    [
-        ({}, None),
-        ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
-        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2),
-    ],
+    [({}, None), ({"JAX_NUM_CPU_DEVICES": "3"}, 3), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2)],
 )
 def test_a_device_for_each_core_unless_chosen(environment, expected):
     """Also where jax has started already: nothing happens."""

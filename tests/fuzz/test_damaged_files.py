@@ -62,12 +62,7 @@ seed = [0, 1]
 
 
 def fuzz(num_cases):
-    return settings(
-        max_examples=num_cases,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    return settings(max_examples=num_cases, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
 def check_line(error: FedsimError) -> None:

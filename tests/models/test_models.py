@@ -222,10 +222,7 @@ def test_lstm_equals_flax_lstm(mapped):
         for i, gate in enumerate("ifgo"):
             columns = slice(size * i, size * (i + 1))
             gates["i" + gate] = {"kernel": params["input_kernel"][:, columns]}
-            gates["h" + gate] = {
-                "kernel": params["recurrent_kernel"][:, columns],
-                "bias": params["bias"][columns],
-            }
+            gates["h" + gate] = {"kernel": params["recurrent_kernel"][:, columns], "bias": params["bias"][columns]}
         with jax.numpy_rank_promotion("allow"):
             return nn.RNN(nn.OptimizedLSTMCell(size), time_major=True).apply({"params": {"cell": gates}}, x)
 

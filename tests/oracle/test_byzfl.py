@@ -33,10 +33,7 @@ def check_agreement(fedsim_rule, byzfl_rule, num_clients, atol=2e-6, **options):
         (aggregators.trimmed_mean, byzfl.TrMean),
         (aggregators.meamed, byzfl.Meamed),
         (lambda num_byzantine: aggregators.krum(num_byzantine=num_byzantine, neighbors="n-f-1"), byzfl.Krum),
-        (
-            lambda num_byzantine: aggregators.multi_krum(num_byzantine=num_byzantine, neighbors="n-f-1"),
-            byzfl.MultiKrum,
-        ),
+        (lambda num_byzantine: aggregators.multi_krum(num_byzantine=num_byzantine, neighbors="n-f-1"), byzfl.MultiKrum),
     ],
     ids=["trimmed_mean", "meamed", "krum", "multi_krum"],
 )

@@ -273,10 +273,7 @@ def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):
     fields = ("accuracy", "loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
     longer = lambda setting: (
         {name: noise.random((len(setting.seeds), 100)) for name in fields}
-        | {
-            "rounds": np.arange(100),
-            "diverged": np.zeros((len(setting.seeds), 100), bool),
-        }
+        | {"rounds": np.arange(100), "diverged": np.zeros((len(setting.seeds), 100), bool)}
     )
     results = replace(few, settings=[replace(setting, **longer(setting)) for setting in few.settings])
     assert sum(len(setting.runs) for setting in results.settings) == 2000

@@ -48,11 +48,7 @@ FAULTY = [
         algorithm(change_model(lambda a, _: a.astype(jnp.bfloat16))),
         r"the trained model.* must be float32\[3\], got bfloat16\[3\]",
     ),
-    (
-        "train",
-        algorithm(client_state=lambda old, _: old[None]),
-        r"client_state must be float32\[\], got float32\[1\]",
-    ),
+    ("train", algorithm(client_state=lambda old, _: old[None]), r"client_state must be float32\[\], got float32\[1\]"),
     (
         "train",
         Algorithm(lambda p: ((), ()), lambda local, m, s: local.sgd(None), None),

@@ -12,9 +12,7 @@ from fedsim.core.contracts import Aggregator
 
 
 def krum(
-    *,
-    num_byzantine: Annotated[NumByzantine, KRUM_LIMIT, KRUM_GUARANTEE] = None,
-    neighbors: NumNeighbors = "n-f-2",
+    *, num_byzantine: Annotated[NumByzantine, KRUM_LIMIT, KRUM_GUARANTEE] = None, neighbors: NumNeighbors = "n-f-2"
 ) -> Aggregator:
     """The update with the least sum of squared distances to the K - f - 2 updates nearest to it.
 

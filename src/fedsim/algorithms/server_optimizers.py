@@ -18,9 +18,7 @@ BiasCorrection = Annotated[bool, "divide the moments by 1 - decay^t, as optax do
 
 
 def sgd(
-    learning_rate: Scalar,
-    *,
-    momentum: Annotated[float, Bounds(ge=0, lt=1), "heavy-ball momentum (FedAvgM)"] = 0.0,
+    learning_rate: Scalar, *, momentum: Annotated[float, Bounds(ge=0, lt=1), "heavy-ball momentum (FedAvgM)"] = 0.0
 ) -> optax.GradientTransformation:
     """Averaging; with momentum, FedAvgM."""
     return optax.sgd(learning_rate, momentum or None)

@@ -20,10 +20,7 @@ from fedsim.core.types import PyTree
 
 
 def optimal_ipm(
-    *,
-    min_strength: MinStrength = 0.01,
-    max_strength: MaxStrength = 100.0,
-    num_strengths: NumStrengths = 16,
+    *, min_strength: MinStrength = 0.01, max_strength: MaxStrength = 100.0, num_strengths: NumStrengths = 16
 ) -> Attack:
     """All malicious clients send -tau x the honest mean, with the tau that moves the aggregate farthest from that mean.
 

@@ -43,10 +43,7 @@ def add_parser(commands: Any) -> None:
         help="folders of run folders (default: runs)",
     )
     paper.add_argument(
-        "--page",
-        metavar="FILE.md",
-        type=Path,
-        help="write a page of all results, and a folder of its figures",
+        "--page", metavar="FILE.md", type=Path, help="write a page of all results, and a folder of its figures"
     )
 
 

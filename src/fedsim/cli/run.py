@@ -53,10 +53,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "config",
-        metavar="CONFIG",
-        type=Path,
-        help="a TOML file, or a bundled configuration such as quickstart",
+        "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
     )
     parser.add_argument("--budget", metavar="NAME", help="apply [budget.NAME], such as small (default: paper, none)")
     parser.add_argument(

@@ -23,11 +23,7 @@ def add_parser(commands: Any) -> None:
         description="Lists run folders, the latest first: status, age, runs, and the setting with the best final mean.",
     )
     parser.add_argument(
-        "run",
-        metavar="DIR",
-        type=Path,
-        nargs="*",
-        help="a run folder, or a folder of run folders (default: runs)",
+        "run", metavar="DIR", type=Path, nargs="*", help="a run folder, or a folder of run folders (default: runs)"
     )
 
 

@@ -52,8 +52,7 @@ class DataConfig:
         PositiveInt | None, "not natural: number of test examples to keep, drawn at random; default: all"
     ] = None
     max_examples: Annotated[
-        PositiveInt | None,
-        "natural: maximum of training examples per client, evenly spaced; default: none",
+        PositiveInt | None, "natural: maximum of training examples per client, evenly spaced; default: none"
     ] = None
     max_test_examples: Annotated[
         PositiveInt | None, "natural: maximum of test examples per client, evenly spaced; default: none"

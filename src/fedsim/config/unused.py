@@ -49,11 +49,7 @@ def _unmet_condition(field: Field, users: Sequence[dict[str, Any]]) -> str:
 
 
 def _reason(
-    experiment: Experiment,
-    key: str,
-    values: Sequence[Any],
-    runs: Sequence[Config],
-    resolved: Sequence[dict[str, Any]],
+    experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config], resolved: Sequence[dict[str, Any]]
 ) -> str:
     """Why the key has no effect; "" if it has one."""
     if key not in FIXED:

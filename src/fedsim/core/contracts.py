@@ -8,17 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import optax
 
-from fedsim.core.types import (
-    Aggregate,
-    Array,
-    ClientData,
-    CohortReport,
-    DataSpec,
-    Metrics,
-    PyTree,
-    Scalar,
-    Variables,
-)
+from fedsim.core.types import Aggregate, Array, ClientData, CohortReport, DataSpec, Metrics, PyTree, Scalar, Variables
 
 # Data
 

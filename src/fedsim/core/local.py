@@ -37,12 +37,7 @@ class LocalSGD:
         return min(self.options.batch_size, self.options.max_num_examples)
 
     def train(
-        self,
-        start: Variables,
-        data: ClientData,
-        client: ClientSlice,
-        key: Array,
-        correct: Correction | None = None,
+        self, start: Variables, data: ClientData, client: ClientSlice, key: Array, correct: Correction | None = None
     ) -> Variables:
         """The model after E passes over the client's data, or after `steps` steps, from `start` (Algorithm 1).
 

@@ -15,8 +15,7 @@ from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def pairflip(
-    *,
-    rate: Annotated[float, Bounds(ge=0, le=1), "probability that a corrupted client's label is changed"] = 0.45,
+    *, rate: Annotated[float, Bounds(ge=0, le=1), "probability that a corrupted client's label is changed"] = 0.45
 ) -> Corruption:
     """Each label of a corrupted client becomes, with probability `rate`, the next class: y -> (y + 1) mod C.
 

@@ -48,9 +48,7 @@ COARSE = np.asarray([_SUPERCLASS_OF[label] for label in LABELS], np.int32)  # [1
 
 
 def cifar100(
-    seed: int,
-    *,
-    labels: Annotated[Literal["fine", "coarse"], "100 classes, or their 20 superclasses"] = "fine",
+    seed: int, *, labels: Annotated[Literal["fine", "coarse"], "100 classes, or their 20 superclasses"] = "fine"
 ) -> RawDataset:
     """CIFAR-100, prepared."""
     del seed

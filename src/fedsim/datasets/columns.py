@@ -23,12 +23,7 @@ MAX_CLASS_SHARE = 0.5  # classes per row; labels with more are no classes
 
 
 def encode(
-    name: str,
-    table: "pa.Table",
-    label: str,
-    client: str = "",
-    drop: Sequence[str] = (),
-    standardize: bool = True,
+    name: str, table: "pa.Table", label: str, client: str = "", drop: Sequence[str] = (), standardize: bool = True
 ) -> RawDataset:
     """The rows of `table` as examples that are not split: x [M, F] float32, one feature or more for each column.
 

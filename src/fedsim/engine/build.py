@@ -59,11 +59,7 @@ def _aggregation(config: Config) -> Callable[[HParams], tuple[Aggregator, list[P
     name = config.server.weighting
     weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
     stages = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
-    return lambda hparams: (
-        rule(hparams),
-        [pre_aggregator(hparams) for pre_aggregator in stages],
-        weighting(hparams),
-    )
+    return lambda hparams: (rule(hparams), [pre_aggregator(hparams) for pre_aggregator in stages], weighting(hparams))
 
 
 def attack(config: Config) -> Callable[[HParams], Attack]:

@@ -21,12 +21,7 @@ from fedsim.engine.device_inputs import DeviceInputs
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import Member, make_family, program_form
 from fedsim.engine.family import Family
-from fedsim.engine.inputs import (
-    EvaluationData,
-    SharedInputs,
-    buffer_shapes,
-    make_run_inputs,
-)
+from fedsim.engine.inputs import EvaluationData, SharedInputs, buffer_shapes, make_run_inputs
 from fedsim.engine.layout import RUNS, Layout
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions, cut_batches, make_mesh

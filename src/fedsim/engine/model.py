@@ -41,9 +41,7 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
     return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
 
 
-def cached_by_model(
-    *others: Callable[[Config], Hashable],
-) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Remembers `function(config, dataset, ...)` for each model, data set and value of `others`, functions of `config`.
 
     It must depend on no other keys.

@@ -47,12 +47,7 @@ def open_folder(
 
 
 def resume(
-    folder: RunFolder,
-    manifest: Manifest,
-    plan: Plan,
-    allow_mismatch: bool,
-    extend: bool,
-    fit: Callable[[Plan], Plan],
+    folder: RunFolder, manifest: Manifest, plan: Plan, allow_mismatch: bool, extend: bool, fit: Callable[[Plan], Plan]
 ) -> tuple[Manifest, Plan]:
     """As `open_folder`, for a folder that has the `manifest`."""
     plan = with_completed_first(plan, match_runs(folder, manifest, plan, extend))

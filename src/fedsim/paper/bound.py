@@ -78,11 +78,7 @@ def _objective_falls(seeds: TermsBySeed) -> Measurement | None:
 
 
 STATEMENTS = (
-    Statement(
-        f"The weights minimize Eq. 6 for the reported losses, within {TOLERANCE:g}",
-        "Theorem 2",
-        _are_minimum,
-    ),
+    Statement(f"The weights minimize Eq. 6 for the reported losses, within {TOLERANCE:g}", "Theorem 2", _are_minimum),
     Statement(
         "A client has no weight if and only if its loss reaches the threshold λ/M_p + p-average",
         "Sec. 4.3",

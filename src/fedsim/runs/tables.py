@@ -154,11 +154,7 @@ def initial_client_rows(runs: Sequence[int], metrics: Metrics, alpha: np.ndarray
 
 
 def _with_clients(
-    rows: Columns,
-    runs: Sequence[int],
-    last_round: int,
-    metrics: Metrics,
-    clients: RunClients,
+    rows: Columns, runs: Sequence[int], last_round: int, metrics: Metrics, clients: RunClients
 ) -> Columns:
     """The `rows` of clients with their runs instead of slots, and with data of each client."""
     slot, client_id = rows["slot"], rows["client_id"]

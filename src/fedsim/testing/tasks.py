@@ -160,26 +160,12 @@ def _frozen(case: _Case) -> None:
 
 
 CLAUSES = by_name(
-    _init,
-    _loss,
-    _statistics,
-    _metrics,
-    _deterministic,
-    _mask,
-    _additive,
-    _gradient,
-    _outputs,
-    vmap,
-    _frozen,
+    _init, _loss, _statistics, _metrics, _deterministic, _mask, _additive, _gradient, _outputs, vmap, _frozen
 )
 
 
 def check_task(
-    task: Task,
-    data: FederatedDataset | tuple[ArrayLike, ArrayLike],
-    *,
-    seed: int = 0,
-    skip: Collection[str] = (),
+    task: Task, data: FederatedDataset | tuple[ArrayLike, ArrayLike], *, seed: int = 0, skip: Collection[str] = ()
 ) -> None:
     """Raises `AssertionError` with a sentence if `task` violates the contract; `skip` names clauses to leave out.
 
