@@ -11,6 +11,9 @@ from fedsim.engine.plan import Plan
 from fedsim.report.names import count, duration
 from fedsim.terminal import make_console
 
+COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "vectorized", "devices")
+"""Of `group_cells`."""
+
 
 def show_plan(plan: Plan, path: Path) -> None:
     """Shows the plan: a line per group, with its peak memory and about how long it takes on this machine."""
@@ -19,19 +22,7 @@ def show_plan(plan: Plan, path: Path) -> None:
         "excludes compilation and is estimated from a few timed steps."
     )
     table = Table(caption=caption, caption_justify="left", caption_style="")
-    for name in (
-        "program",
-        "group",
-        "aggregator",
-        "data",
-        "runs",
-        "rounds",
-        "vectorized",
-        "micro-batch",
-        "devices",
-        "memory",
-        "time",
-    ):
+    for name in ("program", *COLUMNS[:-1], "micro-batch", COLUMNS[-1], "memory", "time"):
         table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
     seconds = 0.0
     programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedsim.cli.console import Counter
-from fedsim.cli.plan import group_cells, regressions
+from fedsim.cli.plan import COLUMNS, group_cells, regressions
 from fedsim.engine import targets
 from fedsim.engine.forecast import Forecast, forecast, training_key
 from fedsim.engine.memory import gibibytes
@@ -28,7 +28,6 @@ CAPTION = (
     "Groups that differ only in the server's part are compiled once (like N): a rule that holds more copies of the "
     "cohort's updates than that of N needs more memory accordingly."
 )
-COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "vectorized", "devices")
 FORECAST = ("fits", "memory", "compiled", "GFLOP", "GB", "per round", "total")
 RECEIVED = "MB received"  # shown for several hosts only
 RECEIVED_CAPTION = " MB received: by a device from other hosts, per round of one run."

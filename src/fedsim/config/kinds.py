@@ -34,18 +34,14 @@ class Kind:
     """Whether components are built while a program is traced, where settings may be traced; otherwise on the host."""
 
 
-def _one_per_file(package: str, names: str) -> dict[str, str]:
-    """The components `names` of a package, each a function that is called like its module."""
-    return {name: f"fedsim.{package}.{name}:{name}" for name in names.split()}
+def _factories(package: str, names: str) -> dict[str, str]:
+    """The components `names` of a package: a function in a module of that name, or "module.function"."""
+    parts = [name.rpartition(".") for name in names.split()]
+    return {function: f"fedsim.{package}.{module or function}:{function}" for module, _, function in parts}
 
 
-def _in_one_file(module: str, names: str) -> dict[str, str]:
-    """The components `names` of a module, each a function of that name."""
-    return {name: f"fedsim.{module}:{name}" for name in names.split()}
-
-
-SCHEDULES = _in_one_file("algorithms.schedules", "constant step exponential cosine")
-AGGREGATORS = _one_per_file(
+SCHEDULES = _factories("algorithms", "schedules.constant schedules.step schedules.exponential schedules.cosine")
+AGGREGATORS = _factories(
     "aggregators",
     "fedavg rfa multi_krum cfl arfl median trimmed_mean meamed krum bulyan centered_clipping norm_clipping dnc "
     "fltrust zeno mda smea caf autogm signguard foolsgold flame",
@@ -53,41 +49,25 @@ AGGREGATORS = _one_per_file(
 KINDS = {
     "data.name": Kind(
         "data set",
-        {
-            "digits": "fedsim.datasets.digits:digits",
-            "separable_2d": "fedsim.datasets.separable_2d:separable_2d",
-            "cifar10": "fedsim.datasets.prepared:cifar10",
-            "cifar100": "fedsim.datasets.cifar100:cifar100",
-            "mnist": "fedsim.datasets.mnist:mnist",
-            "fashion_mnist": "fedsim.datasets.mnist:fashion_mnist",
-            "emnist": "fedsim.datasets.emnist:emnist",
-            "femnist": "fedsim.datasets.prepared:femnist",
-            "shakespeare": "fedsim.datasets.prepared:shakespeare",
-            "tfds": "fedsim.datasets.prepared:tfds",
-            "leaf": "fedsim.datasets.leaf:leaf",
-            "arrays": "fedsim.datasets.arrays:arrays",
-            "table": "fedsim.datasets.table:table",
-            "huggingface": "fedsim.datasets.huggingface:huggingface",
-        },
+        _factories(
+            "datasets",
+            "digits separable_2d prepared.cifar10 cifar100 mnist mnist.fashion_mnist emnist prepared.femnist "
+            "prepared.shakespeare prepared.tfds leaf arrays table huggingface",
+        ),
         is_traced=False,
     ),
     "data.partition": Kind(
         "partition",
-        {
-            "iid": "fedsim.datasets.partition:iid",
-            "dirichlet": "fedsim.datasets.partition:dirichlet",
-            "natural": "fedsim.datasets.partition:natural",
-            "shards": "fedsim.datasets.label_skew:shards",
-            "label_quantity": "fedsim.datasets.label_skew:label_quantity",
-            "extreme": "fedsim.datasets.label_skew:extreme",
-            "quantity": "fedsim.datasets.partition:quantity",
-            "feature_noise": "fedsim.datasets.feature_noise:feature_noise",
-        },
+        _factories(
+            "datasets",
+            "partition.iid partition.dirichlet partition.natural label_skew.shards label_skew.label_quantity "
+            "label_skew.extreme partition.quantity feature_noise",
+        ),
         is_traced=False,
     ),
     "corruption.kind": Kind(
         "corruption",
-        _one_per_file(
+        _factories(
             "corruption",
             "none shuffling flipping noisy shift collusion exclude symmetric pairflip targeted localized backdoor",
         ),
@@ -95,7 +75,7 @@ KINDS = {
     ),
     "attack.kind": Kind(
         "attack",
-        _one_per_file(
+        _factories(
             "attacks",
             "none fake_loss fake_counts sign_flip gaussian inf ipm alie min_max min_sum mimic model_replacement fang "
             "optimal_ipm optimal_alie",
@@ -103,26 +83,24 @@ KINDS = {
     ),
     "model.name": Kind(
         "model",
-        {
-            "mlp": "fedsim.models.mlp:mlp",
-            "cifar10_cnn": "fedsim.models.cnn:cifar10_cnn",
-            "femnist_cnn": "fedsim.models.cnn:femnist_cnn",
-            "resnet18": "fedsim.models.resnet:resnet18",
-            "lenet": "fedsim.models.lenet:lenet",
-            "logistic": "fedsim.models.logistic:logistic",
-            "char_lstm": "fedsim.models.lstm:char_lstm",
-        },
+        _factories("models", "mlp cnn.cifar10_cnn cnn.femnist_cnn resnet.resnet18 lenet logistic lstm.char_lstm"),
         is_traced=False,
     ),
     "client.algorithm": Kind(
         "algorithm",
         {"fedavg": "fedsim.core.method:plain_sgd"}
-        | _one_per_file("algorithms", "fedprox scaffold fednova worker_momentum"),
+        | _factories("algorithms", "fedprox scaffold fednova worker_momentum"),
     ),
     "client.schedule": Kind("schedule", SCHEDULES),
     "server.aggregator": Kind("aggregator", AGGREGATORS),
     "server.weighting": Kind("aggregator", AGGREGATORS),
-    "server.pre_aggregators": Kind("pre-aggregator", _one_per_file("aggregators", "nnm bucketing clipping arc")),
-    "server.optimizer": Kind("server optimizer", _in_one_file("algorithms.server_optimizers", "sgd adam yogi adagrad")),
+    "server.pre_aggregators": Kind("pre-aggregator", _factories("aggregators", "nnm bucketing clipping arc")),
+    "server.optimizer": Kind(
+        "server optimizer",
+        _factories(
+            "algorithms",
+            "server_optimizers.sgd server_optimizers.adam server_optimizers.yogi server_optimizers.adagrad",
+        ),
+    ),
     "server.schedule": Kind("schedule", SCHEDULES),
 }

@@ -1,14 +1,14 @@
 """The parts of a configuration's simulation, and the whole."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 
 from fedsim.config.components import traced_settings
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Corruption, PreAggregator
+from fedsim.core.contracts import Aggregator, Attack, Corruption, PreAggregator
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.server import Server, make_server
@@ -19,17 +19,10 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.model import make_task
 from fedsim.errors import ConfigError
 
-Value = TypeVar("Value")
-
 
 def corruption(config: Config) -> Corruption:
     """The corruption of the run's clients."""
     return factories.build(config, "corruption.kind", config.corruption.kind)
-
-
-def client_optimizer(config: Config, hparams: HParams) -> ClientOptimizer:
-    """The clients' SGD."""
-    return client_sgd(hparams, config.client.clip)
 
 
 def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
@@ -78,7 +71,7 @@ def method(config: Config) -> MethodFunction:
         aggregator, pre_aggregators, weighting = aggregation(hparams)
         return Method(
             aggregator=aggregator,
-            client_optimizer=client_optimizer(config, hparams),
+            client_optimizer=client_sgd(hparams, config.client.clip),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
             pre_aggregators=pre_aggregators,

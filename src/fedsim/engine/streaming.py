@@ -41,15 +41,6 @@ class Segment(NamedTuple):
     """[B, U, ...], what the algorithm keeps for these clients, as `ClientStates.load` returns it; None on devices."""
 
 
-class Portion(NamedTuple):
-    """Clients whose losses are computed together, before the first round."""
-
-    client_ids: np.ndarray
-    """[P] int32; the last client fills up the last portion."""
-    segment: Segment
-    """With the examples of these clients."""
-
-
 class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
@@ -102,8 +93,11 @@ class ClientStream:
         """The rounds from `completed` to `total`: for each chunk and batch one or more segments."""
         return _prefetch(self._segments(completed, total))
 
-    def portions(self, batch: int) -> Generator[Portion, None, None]:
-        """All clients, largest first, in portions of whole waves that fit into the buffer."""
+    def portions(self, batch: int) -> Generator[tuple[np.ndarray, Segment], None, None]:
+        """All clients, largest first, in portions whose losses are computed together: their ids [P], and examples.
+
+        The last client fills up the last portion.
+        """
         return _prefetch(self._portions(batch))
 
     def clients_before(self, batch: int, round_: int) -> np.ndarray:
@@ -127,12 +121,12 @@ class ClientStream:
                     yield segment
                     cohorts = cohorts[num_rounds:]
 
-    def _portions(self, batch: int) -> Iterator[Portion]:
+    def _portions(self, batch: int) -> Iterator[tuple[np.ndarray, Segment]]:
         order = np.argsort(-self._sizes, kind="stable").astype(np.int32)
         size = portion_size(self._sizes, self._layout)
         for start in range(0, len(order), size):
             client_ids = order[np.minimum(np.arange(start, start + size), len(order) - 1)]
-            yield Portion(client_ids, self._gather(batch, 0, [np.unique(client_ids)] * self._layout.run_devices))
+            yield client_ids, self._gather(batch, 0, [np.unique(client_ids)] * self._layout.run_devices)
 
     def _cohorts(self, batch: int, start: int) -> np.ndarray:
         """The client ids [max_rounds, B, K] of the cohorts of the rounds after `start` rounds."""
