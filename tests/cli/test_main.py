@@ -164,6 +164,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--out small.toml/deeper", "Not a directory"),
         (f"--out {'x' * 300}", "File name too long"),
         ("--slurm.partition gpu --force", "--force: must be used without --slurm"),
+        ("--slurm.partition gpu --strict", "--strict: must be used without --slurm; add --dry-run"),
         ("--slurm.cluster local --slurm.jobs few", "--slurm.jobs: "),
         ("--slurm.cluster local --slurm.partitoin gpu", "--slurm: Unknown argument 'partitoin'"),
         ("--slurm.cluster local --corruption.kind shufling", "did you mean shuffling?"),

@@ -67,6 +67,7 @@ def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch
         (["--target", "v5e"], "--target: must be used with --dry-run"),
         (["--dry-run", "--target", "v9"], "--target: must be one of v5e,"),
         (["--dry-run", "--target", "v5e:7"], "--target: must be v5e with one of"),
+        (["--dry-run", "--target", "v5e", "--strict", "--zeno.rho", "3"], "zeno.rho: has no effect"),
     ],
 )
 def test_errors_are_one_line(config, capsys, arguments, message):

@@ -94,6 +94,8 @@ def test_examples_are_sorted_by_client():
     assert train.x.ravel().tolist() == [1, 3, 0, 2, 4]
     assert train.offsets.tolist() == [0, 2]
     assert train.num_examples.tolist() == [2, 3]
+    unsigned = make_federated_dataset(make_raw([0, 1, 0, 1, 1]), np.asarray([1, 0, 1, 0, 1], np.uint64)).train
+    assert unsigned.offsets.tolist() == [0, 2]
     with pytest.raises(DataError, match=r"every client .* example, got none for 1"):
         make_federated_dataset(make_raw([0, 1]), np.asarray([0, 2]))
     for client_ids in ([0, 1, 1], [0.0, 1.0], [-1, 0], [[0], [1]]):

@@ -129,6 +129,9 @@ def test_a_damaged_prepared_set_raises_with_its_folder(femnist_files, data_dirs,
 def test_missing_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, capsys, missing):
     """Decoded data still load; everything else raises a line that says what to install."""
     catalog.prepare("femnist", femnist_files[0], False, no_progress)
+    half_done = prepared.directory() / ".mnist-x" / "mnist" / "1.0.0"  # of a process that was killed
+    half_done.mkdir(parents=True)
+    (half_done / "dataset_info.json").touch()
     monkeypatch.setitem(sys.modules, missing, None)
     assert len(prepared.load("femnist").y) == 8
     assert [info.num_train for info in catalog.list_datasets() if info.name == "femnist"] == [8]

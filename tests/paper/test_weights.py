@@ -130,3 +130,10 @@ def test_fairness(tmp_path):
     assert claims[2].measured == "20.0 % and 50.0 %"
     (figure,) = fairness.figures(results).values()
     np.testing.assert_allclose(figure.axes[1].lines[1].get_ydata(), [0, 0.5], atol=1e-6)
+
+
+def test_fairness_compares_equal_seeds(tmp_path):
+    num_examples, corrupted = np.asarray([30, 20]), np.asarray([False, False])
+    rows = alphas(1, (0.5, 0.5), (), (0.5, 0.6), num_examples, corrupted)
+    runs = [run(rule("arfl", "none", 0.0, **{"arfl.lam": lam, "seed": int(lam)}), [1], rows) for lam in (1.0, 2.0)]
+    assert len(fairness.compute_hardest_clients(read(tmp_path, "fairness", runs))) == 1
