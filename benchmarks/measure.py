@@ -333,12 +333,13 @@ def cpus() -> list[int]:
 
 
 def command() -> str:
-    """The command line relative to the repository, without `--out` and `--python`."""
+    """The command line relative to the repository, without paths of this machine."""
+    paths = "--out", "--python", "--envs", "--folder"
     words, kept = iter(sys.argv[1:]), []
     for word in words:
-        if word in ("--out", "--python"):
+        if word in paths:
             next(words, None)
-        elif not word.startswith(("--out=", "--python=")):
+        elif word.partition("=")[0] not in paths:
             kept.append(word)
     here = Path(__file__).resolve().parent
     return shlex.join(["python", str(Path(sys.argv[0]).resolve().relative_to(here.parent)), *kept])

@@ -71,6 +71,7 @@ def measure_loaders(
     seconds: dict[str, list[float]] = {"fedsim": []} | {loader: [] for loader in LOADERS}
     versions: dict[str, dict[str, str]] = {"fedsim": {"fedsim": fedsim.__version__, "jax": jax.__version__}}
     for number in range(options.passes):
+        load_chunk()  # which the thread has loaded while the others were running
         seconds["fedsim"] += [load_chunk() / streaming.CHUNK for _ in range(options.calls)]
         for loader, environment in LOADERS.items():
             compare.log(f"{num_clients:,} clients: pass {number + 1} of {options.passes}, {loader}")
