@@ -47,7 +47,11 @@ def message() -> str:
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """In the block, the first Ctrl-C raises `KeyboardInterrupt` and the second one ends the process."""
+    """In the block, the first Ctrl-C raises `KeyboardInterrupt` and the second one ends the process.
+
+    An error that follows the first one is a `KeyboardInterrupt`, too: extension modules that are being imported raise
+    an `ImportError` instead.
+    """
     global _raises
     hook = sys.unraisablehook
 
@@ -62,6 +66,10 @@ def raised() -> Iterator[None]:
     _raises, sys.unraisablehook = True, raise_again
     try:
         yield
+    except Exception:
+        if _raises:
+            raise
+        raise KeyboardInterrupt from None
     finally:
         _raises, sys.unraisablehook = False, hook
 

@@ -53,6 +53,24 @@ def test_ignored_keyboard_interrupts_are_raised_again(handler):
         run()
 
 
+def test_errors_that_an_interrupt_causes_are_interrupts(handler):
+    def import_extension():
+        with interrupts.raised():
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise ImportError("initialization failed") from error
+
+    def fail():
+        with interrupts.raised():
+            raise ImportError("no module")
+
+    with pytest.raises(KeyboardInterrupt):
+        import_extension()
+    with pytest.raises(ImportError, match="no module"):
+        fail()
+
+
 def test_ignoring_ctrl_c_is_kept():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -367,7 +367,7 @@ def test_ctrl_c_ends_a_process_at_once_and_the_same_command_goes_on(folder, star
     wait_for_rows(tmp_path / "out")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "is incomplete, the same command resumes it" in errors.splitlines()[-1]
     assert "Traceback" not in errors
     assert run_plan(make_plan(parse(SMALL, name="small")), tmp_path / "out").read_manifest()["status"] == "complete"
