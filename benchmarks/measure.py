@@ -295,7 +295,12 @@ def gradient(task: Task) -> Callable[..., PyTree]:
 
 def line(out: Path | None, **measured: Any) -> None:
     """Prints `measured`, with device, versions and command, as a line of JSON; appends it to `out` if given."""
-    text = json.dumps(short(measured) | environment())
+    write_line(out, measured | environment())
+
+
+def write_line(out: Path | None, values: dict[str, Any]) -> None:
+    """Prints `values` as a line of JSON; appends it to `out` if given."""
+    text = json.dumps(short(values))
     print(text, flush=True)
     if out is not None:
         with out.open("a") as file:

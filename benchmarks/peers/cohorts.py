@@ -11,7 +11,6 @@ Prints one JSON line for each N and loader, and a Markdown table. Missing enviro
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -94,11 +93,7 @@ def measure_loaders(
             "versions": versions[loader],
             "command": measure.command(),
         }
-        text = json.dumps(measure.short(line))
-        print(text, flush=True)
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(text + "\n")
+        measure.write_line(options.out, line)
     return medians
 
 

@@ -1,9 +1,12 @@
 """Keys of a configuration among options."""
 
+import argparse
+
 import pytest
 
 import fedsim
-from fedsim.cli.overrides import no_option, split_overrides
+from fedsim.cli import run
+from fedsim.cli.overrides import FLAGS, no_option, split_overrides
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
@@ -101,3 +104,9 @@ def test_components_are_suggested_under_other_names(key, name, suggestion):
 )
 def test_unknown_options(argument, message):
     assert message in str(no_option(argument, ["--dry-run"]))
+
+
+def test_flags_are_the_options_without_a_value():
+    parser = run.add_parser(argparse.ArgumentParser().add_subparsers())
+    options = [action for action in parser._actions if action.nargs == 0 and action.dest != "help"]
+    assert {option for action in options for option in action.option_strings} == FLAGS

@@ -129,7 +129,7 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
 
 
 def _describe(result: "PaperResult") -> str:
-    """A description of the result, with the header of its configuration if that file exists."""
+    """A description of the result, with the header of its configuration."""
     lines = [f"{result.id}, {result.where}: {result.description}; published: {result.published}"]
     text = bundled.located(Path(result.config)).read_text(encoding="utf-8").splitlines()
     header = takewhile(lambda line: line.startswith("#"), text)

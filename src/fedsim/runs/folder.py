@@ -44,8 +44,8 @@ from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
-_REPORT_FILES = "summary.csv paired.csv ranks.csv choices.csv table.md table.tex worst.md worst.tex paper.md"
-REPORT_FILES = tuple(_REPORT_FILES.split())
+_CSV_FILES = ("summary.csv", "paired.csv", "ranks.csv", "choices.csv")
+REPORT_FILES = (*_CSV_FILES, "table.md", "table.tex", "worst.md", "worst.tex", "paper.md")
 """What `fedsim report` may write beside the figures."""
 
 if TYPE_CHECKING:
