@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 import fedsim
 from fedsim.corruption import noisy
@@ -114,6 +115,11 @@ def test_more_examples_than_int32_raise(part):
         raw, client_ids = replace(raw, x_test=many(raw.x_test), y_test=many(raw.y_test)), np.zeros(2, int)
     with pytest.raises(DataError, match=rf"example: .* {part} examples, got 2,147,483,648; .*data\.num_train"):
         make_federated_dataset(raw, client_ids)
+
+
+def test_digits_are_those_of_scikit_learn():
+    bunch = load_digits()
+    np.testing.assert_array_equal(digits._read_table(), np.column_stack([bunch.data, bunch.target]))
 
 
 def test_digits_are_complete():

@@ -16,6 +16,7 @@ from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.shared_programs import clear_programs
+from fedsim.runs.events import GroupFinished
 from tests.conftest import check_equal
 
 TWO_GROUPS = """
@@ -116,7 +117,7 @@ def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatc
     monkeypatch.setattr(shared_programs, "_recent", deque(maxlen=1))
     changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
     plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
-    run_plan(plan, tmp_path, [lambda event: gc.collect()])
+    run_plan(plan, tmp_path, [lambda event: isinstance(event, GroupFinished) and gc.collect()])
     assert (len(plan.groups), len(lowered)) == (4, 2)
 
 
