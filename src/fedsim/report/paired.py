@@ -18,7 +18,7 @@ from fedsim.report.names import aggregator_name, short
 from fedsim.report.results import Results
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Setting, data_sets
-from fedsim.report.statistics import CONFIDENCE, half_width, holm, split_means
+from fedsim.report.statistics import CONFIDENCE, half_width, holm, p_value, split_means
 from fedsim.report.swept_values import format_values, section
 from fedsim.report.table import Number, Table
 from fedsim.runs.sweep import section_name
@@ -62,9 +62,7 @@ class Difference:
             return 1.0
         if np.ptp(self.values) == 0:
             return float(self.mean == 0)
-        from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
-
-        return float(ttest_1samp(self.values, 0.0).pvalue)
+        return p_value(self.values)
 
 
 def find_rule(results: Results, rule: str) -> str | None:

@@ -60,6 +60,19 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 def half_width(values: np.ndarray) -> float | None:
     """Half the width of Student's t-interval of the mean of `values` [P]; None of fewer than two."""
-    from scipy.stats import sem, t  # type: ignore[import-untyped]
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes 0.4 s to import
 
-    return float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * sem(values)) if len(values) > 1 else None
+    return float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * _standard_error(values))
+
+
+def p_value(values: np.ndarray) -> float:
+    """Of Student's t-test that the mean of `values` [P], two or more and not all equal, is 0."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(len(values) - 1, -abs(values.mean() / _standard_error(values))))
+
+
+def _standard_error(values: np.ndarray) -> np.float64:
+    return np.std(values, ddof=1) / np.sqrt(len(values))
