@@ -61,7 +61,7 @@ def fedavg():
 SCRIPT = """
 import sys, jax, fedsim
 jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-result = fedsim.run(sys.argv[4], out=sys.argv[5], progress=False)
+result = fedsim.run(sys.argv[4], out=sys.argv[5], progress=False, data__placement="host")
 print(result.rounds.num_rows)
 """
 
@@ -143,15 +143,8 @@ def test_two_processes_have_the_rows_of_one(directory, reference):
     assert summary == (reference.path / "summary.csv").read_text()
 
 
-def test_each_process_gathers_the_examples_of_its_devices(directory, reference):
-    out = directory / "host"
-    results = finish(start_run(directory / "tiny.toml", out, 2, 2, "--data.placement", "host"))
-    assert [code for code, _ in results] == [0, 0], results
-    assert all(group["layout"]["buffer_examples"] for group in RunFolder(out).read_manifest()["plan"])
-    check_equal(RunFolder(out), reference)
-
-
 def test_a_script_may_connect_processes_itself(directory, reference):
+    """With data in host memory: each process gathers the examples of its devices."""
     script, address = directory / "script.py", f"localhost:{free_port()}"
     script.write_text(SCRIPT)
     out = directory / "script"
@@ -159,12 +152,14 @@ def test_a_script_may_connect_processes_itself(directory, reference):
     outputs = [process.communicate(timeout=240) for process in started]
     assert [process.returncode for process in started] == [0, 0], outputs
     assert {printed.splitlines()[-1] for printed, _ in outputs} == {str(reference.read("rounds").num_rows)}
-    assert layouts(RunFolder(out)) == LAYOUTS
-    check_equal(RunFolder(out), reference)
+    folder = RunFolder(out)
+    assert layouts(folder) == LAYOUTS
+    assert all(group["layout"]["buffer_examples"] for group in folder.read_manifest()["plan"])
+    check_equal(folder, reference)
 
 
 def test_killed_runs_end_as_one_and_resume_on_other_processes(directory, reference):
-    """Killed once in each group, then completed by four processes with a device each."""
+    """Killed once in each group, then completed by one process with four devices."""
     config, out = directory / "tiny.toml", directory / "killed"
     for victim, group in ((1, 0), (0, 1)):
         started = start_run(config, out, 2, 2, "--checkpoint-seconds", "0")
@@ -178,9 +173,9 @@ def test_killed_runs_end_as_one_and_resume_on_other_processes(directory, referen
         assert printed.splitlines()[-1] == f"fedsim: error: {LOST}"
         assert "Traceback" not in printed
         assert "absl" not in printed
-    results = finish(start_run(config, out, 4, 1))
-    assert [code for code, _ in results] == [0] * 4, results
-    assert "resumes after round" in results[0][1]
+    ((code, printed),) = finish([start(["-m", "fedsim", "run", config, "--out", out], 4)])
+    assert code == 0, printed
+    assert "resumes after round" in printed
     check_equal(RunFolder(out), reference)
     check_models_equal(RunFolder(out), reference)
 

@@ -1,16 +1,17 @@
 """Checks of runs against their data set, the device's memory and their cohorts, before anything runs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import limited_settings
+from fedsim.config.components import limited_settings, settings_under
+from fedsim.config.registry import find
 from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, factories, memory
-from fedsim.engine.model import check_targets, model_shapes, num_outputs, num_params
+from fedsim.engine.model import cached_by_model, check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
@@ -122,11 +123,18 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
                     raise ConfigError(str(error)) from None
                 notes[str(error)] = None
         if key == "server.pre_aggregators":
-            num_rows = _count_rows(config, name, num_rows, dataset)
+            num_rows = _count_rows(config, dataset, name, num_rows)
     return list(notes)
 
 
-def _count_rows(config: Config, name: str, num_rows: int, dataset: FederatedDataset) -> int:
+def _pre_aggregators(config: Config) -> Hashable:
+    """The factories of the run's pre-aggregators and their settings."""
+    key = "server.pre_aggregators"
+    return settings_under(config, key), tuple(find(key, name) for name in config.server.pre_aggregators)
+
+
+@cached_by_model(_pre_aggregators)
+def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: int) -> int:
     """The number of rows that a pre-aggregator makes of `num_rows`."""
     pre_aggregate = factories.build(config, "server.pre_aggregators", name)
     shapes = model_shapes(config, dataset)
