@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsim.config.toml import read
+from fedsim.engine import make_plan, run_plan
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 
@@ -58,17 +60,18 @@ def run(folder, num_devices, *client_devices):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    one, four = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("four")
-    run(one, 1, "1")
-    run(four, 4, "1", "2")
-    return one, four
+    """The run in this process, which has one device; and those of a process with four."""
+    folder = tmp_path_factory.mktemp("devices")
+    run(folder, 4, "1", "2")
+    one = run_plan(make_plan(read(folder / "c.toml")), folder / "one")
+    return one, {client_devices: RunFolder(folder / f"out-{client_devices}") for client_devices in (1, 2)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client_devices", [1, 2])  # 3 and 2 devices for the runs
 def test_four_devices_are_one(client_devices, folders):
     """Also for 3 runs on 2 devices, a cohort of 5 on 2, and states of clients."""
-    one, four = (RunFolder(folder / f"out-{n}") for folder, n in zip(folders, (1, client_devices), strict=True))
+    one, four = folders[0], folders[1][client_devices]
     check_equal(four, one)
     layouts = [entry["layout"] for entry in four.read_manifest()["plan"]]
     assert {layout["client_devices"] for layout in layouts} == {client_devices}

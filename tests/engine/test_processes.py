@@ -61,7 +61,8 @@ def fedavg():
 SCRIPT = """
 import sys, jax, fedsim
 jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-result = fedsim.run(sys.argv[4], out=sys.argv[5], progress=False, data__placement="host")
+experiment = fedsim.load(sys.argv[4], data__placement="host")
+result = fedsim.run(experiment, out=sys.argv[5], progress=False)
 print(result.rounds.num_rows)
 """
 

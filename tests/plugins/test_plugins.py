@@ -95,7 +95,7 @@ def test_weights_are_recorded_for_each_client_though_rows_are_averaged(undisturb
 
 def test_an_interrupted_run_resumes_bit_for_bit(undisturbed, experiment, folder):
     path = folder / "killed"
-    for calls in (2, 2, 5):
+    for calls in (2, 5):
         with pytest.raises(KeyboardInterrupt):
             run_plan(make_plan(experiment), path, [Stop(calls)], checkpoint_seconds=0)
     check_equal(run_plan(make_plan(experiment), path, checkpoint_seconds=0), undisturbed)
