@@ -79,6 +79,8 @@ def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
     message = r"^trimmed_mean\.num_byzantine: .* 5 rows .* cohort of 10 .*got 3$"
     with pytest.raises(ConfigError, match=message):
         make_plan(parse(text + "trimmed_mean.num_byzantine = 3"))
+    with pytest.raises(ConfigError, match=r"^trimmed_mean\.num_byzantine: .* 2 rows .* cohort of 10 .*got 1$"):
+        make_plan(parse(text + "trimmed_mean.num_byzantine = 1\n[[sweep]]\nbucketing.size = [2, 5]"))
     with pytest.raises(ConfigError, match=r"^bucketing\.size: .*at most 10 .*got 11$"):
         make_plan(parse(text + "bucketing.size = 11"))
 

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import limited_settings, settings_under
-from fedsim.config.registry import find
+from fedsim.config import components
 from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.engine import build, factories, memory
@@ -111,7 +110,9 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
     for key, name in [*weighting, *stages, ("server.aggregator", config.server.aggregator)]:
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
-        values = dict.fromkeys(setting for config in configs for setting in limited_settings(config, key, name))
+        values = dict.fromkeys(
+            setting for config in configs for setting in components.limited_settings(config, key, name)
+        )
         for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
             limited = (num_rows, "" if num_rows == cohort_size else rows)
             if limit.of == "clients":
@@ -130,7 +131,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
 def _pre_aggregators(config: Config) -> Hashable:
     """The factories of the run's pre-aggregators and their settings."""
     key = "server.pre_aggregators"
-    return settings_under(config, key), tuple(find(key, name) for name in config.server.pre_aggregators)
+    pre_aggregators = tuple(factory for factory in components.factories(config) if factory.key == key)
+    return pre_aggregators, components.settings_under(config, key)
 
 
 @cached_by_model(_pre_aggregators)
