@@ -43,6 +43,7 @@ def load(
     """
     from fedsim.config import toml
     from fedsim.engine import devices
+    from fedsim.errors import ConfigError
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
@@ -50,6 +51,8 @@ def load(
         changes = _data_keys(data, changes) | changes
     if isinstance(source, Mapping):
         experiment = toml.from_tables(source, changes, budget=budget)
+    elif not isinstance(source, str | Path):
+        raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
         experiment = toml.read(Path(source), changes, budget)
     return replace(experiment, data=data)

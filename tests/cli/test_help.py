@@ -171,5 +171,8 @@ def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
     assert main(["run", "quikstart"]) == 2
     assert "quikstart: no such file; did you mean quickstart?" in capsys.readouterr().err
+    Path("quickstart").mkdir()  # a run folder
+    assert toml.read(Path("quickstart")).name == "quickstart"
+    Path("quickstart").rmdir()
     Path("quickstart").write_text("name = 'mine'")  # a file of that name wins
     assert toml.read(Path("quickstart")).name == "mine"

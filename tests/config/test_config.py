@@ -221,6 +221,7 @@ def test_points_are_unresolved_values():
         ({"arfl.lam": 2.0}, {}, False),
         ({"mlp.hidden_sizes": [64]}, {}, True),
         ({"fedprox.mu": 0.5}, {}, True),
+        ({"data.partition": "natural", "data.num_clients": 9}, {"data.partition": "natural"}, True),
         ({"fedprox.mu": 0.5, "client.algorithm": "fedprox"}, {"client.algorithm": "fedprox"}, False),
     ],
 )
@@ -300,6 +301,9 @@ def test_overrides_win_over_file_and_sweep():
     assert parse("", {"client.learning_rate": 0.5}).runs()[0].client.learning_rate == 0.5
     (wide,) = parse("", {"name": "7", "engine.client_width": 2, "engine.run_width": "auto"}).runs()
     assert (wide.name, wide.engine.client_width, wide.engine.run_width) == ("7", 2, "auto")
+    lists = "[mlp]\nhidden_sizes = [8]\n[server]\npre_aggregators = ['nnm']"
+    (restored,) = parse(lists, {"mlp.hidden_sizes": "default", "server.pre_aggregators": "default"}).runs()
+    assert (setting(restored, "mlp.hidden_sizes"), restored.server.pre_aggregators) == ((64,), ())
     with pytest.raises(ConfigError, match=r"client\.epochs: .* got 'many'"):
         parse(text, {"client.epochs": "many"})
 
@@ -330,14 +334,22 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
         ("arfl", 0),
         ("arfl", 1),
     ]
+    momenta = fedsim.load({}, client__momentum=fedsim.sweep([None, 0.9]))
+    assert [run.client.momentum for run in momenta.runs()] == [None, 0.9]
+    assert parse(momenta.dump()).runs() == momenta.runs()  # TOML has no null
     with pytest.raises(ConfigError, match=r"seed: .*got \[0, 1\]; .*fedsim\.sweep"):
         fedsim.load({}, seed=[0, 1])
     with pytest.raises(ConfigError, match=r"client\.epochs: .*got '3'"):
         fedsim.load({}, client__epochs="3")  # text is not parsed
     with pytest.raises(ConfigError, match=r"unknown key server\.rounds"):
         fedsim.load({}, server__rounds=3)
-    with pytest.raises(ConfigError, match=r'--budget: .* got "small"'):
-        fedsim.load({}, budget="small")
+    for budget in ("small", 3):
+        with pytest.raises(ConfigError, match=f'--budget: .* got "{budget}"'):
+            fedsim.load({}, budget=budget)
+    with pytest.raises(ConfigError, match=r"keys must be text, got 1"):
+        fedsim.load({1: 2})
+    with pytest.raises(ConfigError, match=r"source: .* got \[1\]"):
+        fedsim.load([1])
 
 
 def test_traced_settings():

@@ -77,6 +77,8 @@ def test_what_is_data_shares_a_program():
     runs = parse("[[sweep]]\ncorruption.fraction = 0.3\ncorruption.kind = ['noisy', 'flipping']").runs()
     assert len(group_runs(runs)) == 2  # images are shared by all runs but those that change them
     assert len(group_runs(parse("[[sweep]]\nclient.epochs = [1, 2]").runs())) == 2
+    sweep = "[[sweep]]\nserver.aggregator = 'trimmed_mean'\nserver.num_byzantine = [1, 2]"
+    assert len(group_runs(parse(sweep).runs())) == 1
 
 
 def test_events_tell_the_story_in_order(events, plan, folder):

@@ -7,7 +7,7 @@ import fedsim
 from fedsim.cli.main import main
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
-from fedsim.errors import RunFolderError
+from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 from tests.engine.test_resume import interrupt, times_of_parts
@@ -145,3 +145,10 @@ def test_on_the_command_line(tmp_path, capsys):
     assert main([*run, *out, "--sweep.seed", "0", "1", "2", "--extend"]) == 0
     assert "3 seeds" in capsys.readouterr().out
     assert set(RunFolder(tmp_path / "out").read("rounds")["seed"].to_pylist()) == {0, 1, 2}
+
+
+def test_extending_deletes_nothing(more):
+    runs = more.read_manifest()["runs"]
+    with pytest.raises(ConfigError, match=r"^--extend: must be used without --force"):
+        run_plan(plan_of(), more.path, extend=True, force=True)
+    assert more.read_manifest()["runs"] == runs

@@ -145,10 +145,10 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     sweep = {"corruption.fraction": fedsim.sweep([0.17, 0.34, 0.5]), "seed": fedsim.sweep([0, 1])}
     alone = make_plan(parse(FAMILY, names | sweep))
     assert not alone.families[0].has_branches
-    own = run_plan(alone, directory / f"alone-{rule}-{attack}")
+    expected = run_plan(alone, directory / f"alone-{rule}-{attack}")
     for kind in ("rounds", "clients", "info"):
-        assert rows(own, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
-    assert (own.read("info").num_rows > 0) == (rule == 4)
+        assert rows(expected, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
+    assert (expected.read("info").num_rows > 0) == (rule == 4)
 
 
 def test_killed_in_a_group_and_resumed(plan, folder, directory):
@@ -180,9 +180,9 @@ def test_rules_that_measure_losses_after_the_server_step_share_a_program(directo
         config = together.runs[run]
         names = {"server.aggregator": config.server.aggregator, "client.loss_at": "aggregated"}
         alone = parse(FAMILY, names | {"server.pre_aggregators": list(config.server.pre_aggregators)})
-        own = run_plan(make_plan(alone), directory / f"aggregated-{run}")
+        expected = run_plan(make_plan(alone), directory / f"aggregated-{run}")
         for kind in ("rounds", "clients"):
-            assert rows(own, kind, range(1)).equals(rows(folder, kind, range(run, run + 1)))
+            assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(run, run + 1)))
 
 
 def test_weightings_share_a_program(directory):
@@ -199,10 +199,10 @@ def test_weightings_share_a_program(directory):
     assert len(plan.groups) == 2
     assert len(set(plan.families)) == 1
     folder = run_plan(plan, directory / "weightings")
-    own = run_plan(make_plan(parse(FAMILY, settings | {"server.weighting": "arfl"})), directory / "weighting")
+    expected = run_plan(make_plan(parse(FAMILY, settings | {"server.weighting": "arfl"})), directory / "weighting")
     for kind in ("rounds", "clients"):
         for run, same in ((0, 0), (1, 2)):  # fractions first, then weightings
-            assert rows(own, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
+            assert rows(expected, kind, range(run, run + 1)).equals(rows(folder, kind, range(same, same + 1)))
 
 
 def test_splits_share_a_program(directory):
@@ -212,9 +212,9 @@ def test_splits_share_a_program(directory):
     assert len(set(plan.families)) == 1
     folder = run_plan(plan, directory / "splits")
     for seed in range(2):
-        own = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / f"split-{seed}")
+        expected = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / f"split-{seed}")
         for kind in ("rounds", "clients"):
-            assert rows(own, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
+            assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
 
 
 def test_runs_of_a_later_batch_may_change_more_data(directory):
@@ -225,8 +225,8 @@ def test_runs_of_a_later_batch_may_change_more_data(directory):
     folder = run_plan(plan, directory / "batches")
     for kind, runs in (("none", range(3)), ("flipping", range(3, 6))):
         alone = parse(FAMILY, kinds | {"corruption.kind": kind, "seed": fedsim.sweep([0, 1, 2])})
-        own = run_plan(make_plan(alone), directory / f"batches-{kind}")
-        assert rows(own, "clients", range(3)).equals(rows(folder, "clients", runs))
+        expected = run_plan(make_plan(alone), directory / f"batches-{kind}")
+        assert rows(expected, "clients", range(3)).equals(rows(folder, "clients", runs))
 
 
 def test_a_large_state_has_its_own_program():

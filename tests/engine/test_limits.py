@@ -1,4 +1,4 @@
-"""Numbers of clients that a setting may not be: what is refused, what is told, and that both say what is meant."""
+"""Limits on settings that are numbers of clients: values that are refused, and messages that state the limit."""
 
 import re
 from pathlib import Path
@@ -52,9 +52,9 @@ def test_the_largest_number_is_the_last_that_meets_the_condition(limit):
 
 
 def test_every_number_of_corrupted_clients_has_a_limit():
-    told = {field.name for factory in built_in_factories() for field in settings_of(factory)}
+    names = {field.name for factory in built_in_factories() for field in settings_of(factory)}
     limited = {case.id.partition(" ")[0] for case in LIMITED}
-    assert limited >= {name for name in told if name.endswith(".num_byzantine")}
+    assert limited >= {name for name in names if name.endswith(".num_byzantine")}
     assert limited >= {"multi_krum.num_selected", "bucketing.size"}
 
 

@@ -29,7 +29,7 @@ def negative():
     return from_weights(lambda state, report, key: (mean(report).at[0].set(-0.5).at[1].add(0.5 + 1 / 4), state))
 
 
-def everyone():
+def equal_weights():
     return from_weights(lambda state, report, key: (jnp.full(4, 0.25), state))
 
 
@@ -89,7 +89,7 @@ def plan(**changes):
     ("rule", "message"),
     [
         ("negative", r"must not be negative, got -0\.5 "),
-        ("everyone", r"must be 0 for clients that are not valid, got 0\.25 "),
+        ("equal_weights", r"must be 0 for clients that are not valid, got 0\.25 "),
         ("undefined", r"must be finite, got nan "),
     ],
 )

@@ -49,7 +49,7 @@ clipped.most = [0.3, 0.5, 1.0]
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """The configuration, with its rule beside it."""
+    """The configuration, with its rule next to it."""
     path = tmp_path_factory.mktemp("own") / "c.toml"
     path.write_text(CONFIG)
     path.with_name("rule.py").write_text(RULE)
@@ -106,7 +106,7 @@ def raises_inside():
     return from_weights(compute_weights)
 
 
-def misspelt():
+def misspelled():
     return from_weights(lambda state, report, key: (report.sizes / 3, state))
 
 
@@ -132,7 +132,7 @@ def no_rule():
     [
         ("raises_when_made", "wrong.py, line 8: RuntimeError: no luck"),
         ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: Attempted boolean conversion"),
-        ("misspelt", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
+        ("misspelled", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
         ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
         ("too_few_arguments", "<lambda>() takes 2 positional arguments but 3 were given"),
         ("wrong_shape", "contracting dimensions to have the same shape, got (2,) and (4,)"),
@@ -147,10 +147,10 @@ def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
     config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", f"wrong.py:{name}"))
     with pytest.raises(ConfigError) as failure:
         run_plan(make_plan(read(config)), tmp_path / "out")
-    told = str(failure.value)
-    assert message in told
-    assert ", line " in told or f"server.aggregator: {tmp_path}/wrong.py:{name} failed: " in told
-    assert len(told) < 500
+    message_text = str(failure.value)
+    assert message in message_text
+    assert ", line " in message_text or f"server.aggregator: {tmp_path}/wrong.py:{name} failed: " in message_text
+    assert len(message_text) < 500
     assert failure.value.__cause__ is not None
 
 

@@ -1,4 +1,4 @@
-"""What is kept beside rows of rounds: `record.clients`, `record.losses`, `record.models` and `record.data`."""
+"""What is kept besides rows of rounds: `record.clients`, `record.losses`, `record.models` and `record.data`."""
 
 import numpy as np
 import pytest
@@ -63,14 +63,14 @@ def test_data_that_are_kept_are_those_that_clients_trained_with(run, plan, folde
     assert set(data) == set(clean._fields) - {"malicious"}  # no client is, in these runs
     assert all(data[name].dtype == getattr(clean, name).dtype for name in data)
     assert data["offsets"].tolist() == clean.offsets.tolist()
-    told = {r["client_id"]: r for r in folder.read("clients").to_pylist() if r["run"] == run}
+    rows_by_client = {r["client_id"]: r for r in folder.read("clients").to_pylist() if r["run"] == run}
     for client, (offset, count) in enumerate(zip(clean.offsets, clean.num_examples, strict=True)):
-        own = slice(offset, offset + count)
+        rows = slice(offset, offset + count)
         is_corrupted = bool(data["corrupted"][client])
-        assert client not in told or told[client]["corrupted"] == is_corrupted
-        changed = {name for name in ("x", "y") if not np.array_equal(data[name][own], getattr(clean, name)[own])}
+        assert client not in rows_by_client or rows_by_client[client]["corrupted"] == is_corrupted
+        changed = {name for name in ("x", "y") if not np.array_equal(data[name][rows], getattr(clean, name)[rows])}
         assert changed <= ({"shuffling": {"y"}, "noisy": {"x"}}.get(RUNS[run], set()) if is_corrupted else set())
-        assert sorted(data["y"][own]) == sorted(clean.y[own])
+        assert sorted(data["y"][rows]) == sorted(clean.y[rows])
         assert data["num_examples"][client] == (0 if is_corrupted and RUNS[run] == "exclude" else count)
     assert data["corrupted"].nonzero()[0].tolist() == [1, 4] if RUNS[run] == "noisy" else True
     assert data["corrupted"].sum() == {"none": 0, "noisy": 2}.get(RUNS[run], 3)

@@ -130,9 +130,12 @@ def test_all_that_a_run_carries_is_in_its_checkpoint(carried, tmp_path):
 def test_a_checkpoint_whose_rows_are_gone_is_not_used(folder, plan, tmp_path):
     cut = interrupt(plan, tmp_path / "cut", 2, checkpoint_seconds=0)
     (cut.parts(0).path / "00000000-00000002-rounds.parquet").unlink()
+    again = interrupt(plan, cut.path, 3, checkpoint_seconds=0)
+    with Checkpoints(again.checkpoints(0), 0) as checkpoints:
+        assert checkpoints.latest_round() == 4  # though there was a checkpoint of a later round
     observer = Stop(-1)
     check_equal(run_plan(plan, cut.path, [observer]), folder)
-    assert observer.rounds[0] == 4 * 2  # nothing was restored
+    assert observer.rounds[0] == 4 * 4
 
 
 def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):

@@ -1,6 +1,7 @@
 """Client data on the host: buffers hold the examples of cohorts, and rows are those of data on the devices."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from fedsim.engine.layout import Layout, Machine
 from fedsim.engine.streaming import portion_size
 from fedsim.errors import ConfigError
 from tests.conftest import Stop, check_equal
+
+PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
 
 TABLES = {
     "data": {"num_clients": 30, "num_train": 400, "num_test": 60, "partition": "dirichlet"},
@@ -56,8 +59,10 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-def test_resumes_states_of_clients(tmp_path):
-    changes = RUNS["states of clients"]
+@pytest.mark.parametrize("algorithm", ["scaffold", f"{PLUGINS}:personal"])
+def test_resumes_states_of_clients(algorithm, tmp_path):
+    """Also of clients that have not trained, whose state is not zero in a plug-in."""
+    changes = RUNS["states of clients"] | {"client__algorithm": algorithm}
     whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         run_plan(plan_of("host", **changes), tmp_path / "stopped", [Stop(2)], checkpoint_seconds=0)

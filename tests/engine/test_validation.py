@@ -1,4 +1,4 @@
-"""Validation data, which no client trains on, and rounds with more corrupted clients than a rule was told."""
+"""Validation data, which no client trains on, and rounds with more corrupted clients than a rule assumes."""
 
 import json
 from dataclasses import replace
@@ -143,5 +143,5 @@ def test_the_f_that_rules_reckon_with():
     assert of('server.aggregator = "median"') is None
     np.testing.assert_array_equal(of('server.aggregator = "krum"'), np.maximum((n - 3) // 2, 0))
     np.testing.assert_array_equal(of('server.aggregator = "bulyan"'), np.maximum((n - 3) // 4, 0))
-    told = 'server.aggregator = "trimmed_mean"\ntrimmed_mean.num_byzantine = 4'
-    np.testing.assert_array_equal(of(told), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])
+    configured = 'server.aggregator = "trimmed_mean"\ntrimmed_mean.num_byzantine = 4'
+    np.testing.assert_array_equal(of(configured), [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4])

@@ -129,6 +129,17 @@ def my_scaffold() -> fedsim.Algorithm:
     return fedsim.Algorithm(init, train, update_server_state)
 
 
+def personal() -> fedsim.Algorithm:
+    """Training that is pulled to the client's model of its last round, at first the initial model."""
+
+    def train(local, client_state, server_state):
+        pull = lambda gradient, params: jax.tree.map(lambda g, p, c: g + 0.5 * (p - c), gradient, params, client_state)
+        trained = local.sgd(pull)
+        return fedsim.LocalResult(trained, trained.params, ())
+
+    return fedsim.Algorithm(lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: ())
+
+
 def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] = 0.0) -> fedsim.Corruption:
     """All inputs of a corrupted client become `value`."""
 

@@ -22,7 +22,7 @@ ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0
 def folder(tmp_path) -> RunFolder:
     """Two seeds of a setting; four clients of 10, 10, 20 and 20 examples, the last of each size corrupted."""
     run_folder = RunFolder(tmp_path / "made")
-    empty = dict.fromkeys(("config", "plan", "groups", "versions", "device"))
+    empty = {"config": "", "plan": [], "groups": [], "versions": {}, "device": {}}
     run_folder.create(empty | {"status": "complete", "runs": [run("arfl", 0.5, seed) for seed in (3, 4)]})
     rounds = [
         {

@@ -178,8 +178,12 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
         ("[]", "not a manifest of fedsim"),
         ('{"status": "complete"}', "not a manifest of fedsim"),
         (json.dumps(MANIFEST | {"runs": []}), "not a manifest of fedsim"),
-        (json.dumps(MANIFEST | {"runs": 5}), "its runs must be tables of keys"),
-        (json.dumps(MANIFEST | {"plan": [5]}), "its plan must be tables of keys"),
+        (json.dumps(MANIFEST | {"runs": 5}), "runs"),
+        (json.dumps(MANIFEST | {"plan": [5]}), "plan"),
+        (json.dumps(MANIFEST | {"plan": None}), "plan"),
+        (json.dumps(MANIFEST | {"plan": [{"runs": [0]}]}), "layout"),
+        (json.dumps(MANIFEST | {"source": 3}), "source"),
+        (json.dumps(MANIFEST | {"mismatches": 3}), "mismatches"),
     ],
 )
 def test_invalid_manifests_are_errors(text, message, tmp_path):

@@ -20,7 +20,7 @@ def names() -> list[str]:
 def located(path: Path) -> Path:
     """`path` or, if there is no such file, the bundled file of that name, with or without "configs/" and ".toml"."""
     root = folder()
-    if path.exists() or path.is_absolute() or root is None:
+    if path.is_file() or path.is_absolute() or root is None:
         return path
     name = path.as_posix().removeprefix("configs/").removesuffix(".toml")
     return root / f"{name}.toml" if name in names() else path

@@ -20,8 +20,9 @@ def is_byzantine_count(field: Field) -> bool:
 def configured_f(config: Config, field: Field) -> int | None:
     """The f that `server.num_byzantine` gives to the setting `field`; None if it gives none.
 
-    "corrupted" and "malicious" give that share of a cohort, rounded up, but at most what the rule's limits allow.
-    Raises `ConfigError` if the share is not known, since natural clients are counted when the data are loaded.
+    "corrupted" and "malicious" give that share of a cohort, rounded up, but at most what the rule's limits allow for K
+    clients; pre-aggregators that merge clients, such as bucketing, leave fewer rows. Raises `ConfigError` if the share
+    is not known, since natural clients are counted when the data are loaded.
     """
     f = config.server.num_byzantine
     if f is None or not is_byzantine_count(field):

@@ -13,7 +13,7 @@ from fedsim.config.reader import Block
 from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
 from fedsim.config.schema import Config
-from fedsim.config.values import format_toml
+from fedsim.config.values import DEFAULT, format_toml
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class Experiment:
         """The points of all grids in the order of the blocks; the first key of a block varies slowest."""
         for block in self.sweep or ({},):
             for point in itertools.product(*block.values()):
-                yield self.values | dict(zip(block, point, strict=True))
+                values = self.values | dict(zip(block, point, strict=True))
+                yield {key: value for key, value in values.items() if value != DEFAULT}
 
     def runs(self) -> list[Config]:
         """The runs: resolved points, equal ones once. Raises `ConfigError` if one is invalid.

@@ -26,6 +26,8 @@ class Reader:
         """(dotted key, value) of a table. Raises `ConfigError` at the first unknown key."""
         sections = self.schema.headings
         for name, value in table.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{prefix or 'tables'}: keys must be text, got {name!r}")
             key = prefix + name
             if key not in sections:
                 self.schema.check_key(key, sections if isinstance(value, dict) else ())

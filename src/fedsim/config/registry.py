@@ -56,11 +56,17 @@ def _find_plugin(key: str, name: str) -> Factory:
     if not callable(make):
         functions = [other for other, value in vars(module).items() if callable(value) and not other.startswith("_")]
         raise ConfigError(f"{key}: {location} has no function {function}{did_you_mean(nearest(function, functions))}")
-    source = inspect.getsourcefile(inspect.unwrap(make)) if inspect.isroutine(make) or inspect.isclass(make) else None
-    file = Path(source or module.__file__ or "")
+    try:
+        inspect.signature(make)
+        has_source = inspect.isroutine(make) or inspect.isclass(make)
+        source = inspect.getsourcefile(inspect.unwrap(make)) if has_source else None
+        file = Path(source or module.__file__ or "")
+        content = file.read_bytes()
+    except (TypeError, ValueError, AttributeError, OSError):  # a function of C, or of Python's own frozen modules
+        raise ConfigError(f"{key}: {name}: must be a function or class that is written in Python") from None
     if location.endswith(".py"):  # the module's name ends in the digest of the code that was executed
         return Factory(key, name, function, make, file, module.__name__.rpartition("_")[2])
-    digest = _digest(file.read_bytes())
+    digest = _digest(content)
     if _imported.setdefault(file, digest) != digest:
         raise ConfigError(f"{key}: {file} has changed since it was imported; restart Python")
     return Factory(key, name, function, make, file, digest)

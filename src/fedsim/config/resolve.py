@@ -148,6 +148,8 @@ def canonical(config: Config) -> Config:
     default = Config()
     if not any(is_byzantine_count(field) for factory in factories(config) for field in settings_of(factory)):
         config = replace(config, server=replace(config.server, num_byzantine=None))
+    if config.data.partition == "natural":
+        config = replace(config, data=replace(config.data, num_clients=default.data.num_clients))
     if config.client.steps is not None:
         config = replace(config, client=replace(config.client, epochs=default.client.epochs))
     corruption, attack = config.corruption, config.attack

@@ -71,7 +71,7 @@ class DataConfig:
         "auto: host if all of them would take more than half of a device's memory. The results are the same",
     ] = "auto"
     seed: Annotated[
-        NonNegativeInt, "seed of splits, samples and partition; the same in all runs, whatever their own seed"
+        NonNegativeInt, "seed of splits, samples and partition, which do not depend on the seed of a run"
     ] = 0
 
 

@@ -14,11 +14,10 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.reader import PAPER, Block, Reader
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path
 from fedsim.config.resolve import schema
-from fedsim.config.values import Sweep, parse_words, to_plain
+from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
 from fedsim.errors import ConfigError, OverrideError
 
 MAX_RUNS = 100_000
-DEFAULT = "default"  # as an override: the default of the key
 
 
 def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
@@ -77,6 +76,7 @@ def from_tables(
     `ConfigError` for an unknown key or a wrong value.
     """
     document, changes = to_plain(tables), to_plain(overrides or {})
+    restored = {key for key, value in changes.items() if value == DEFAULT}
     changes = {key: parse_words(value, FIXED[key].type) if key in FIXED else value for key, value in changes.items()}
     named = list(_component_names(document))
     named_plugins = [
@@ -89,15 +89,15 @@ def from_tables(
     values, axes = _split({"name": name} | dict(reader.walk(document)))
     blocks = _with_axes(blocks, axes)
     if budget not in (None, PAPER):
-        table, replacing_blocks = lookup("--budget", budget, budgets)
+        table, replacing_blocks = lookup("--budget", str(budget), budgets)
         fixed, axes = _split(table)
-        values |= {"name": f"{values['name']}-{budget}"} | fixed
+        values |= {"name": f"{values.get('name', name)}-{budget}"} | fixed
         blocks = [_without(block, fixed) for block in blocks] if replacing_blocks is None else replacing_blocks
         blocks = _with_axes(blocks, axes)
     for key in changes:
         reader.schema.check_key(key)
     fixed, axes = _split({key: reader.value(key, value) for key, value in changes.items()})
-    values = {key: value for key, value in (values | fixed).items() if fixed.get(key) != DEFAULT}
+    values = {key: value for key, value in (values | fixed).items() if key not in restored}
     blocks = _with_axes([_without(block, fixed) for block in blocks], axes)
 
     for key, swept in ((key, swept) for block in blocks for key, swept in block.items()):

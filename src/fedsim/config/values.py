@@ -11,6 +11,8 @@ from typing import Any, get_args, get_origin
 
 from fedsim.errors import ConfigError
 
+DEFAULT = "default"  # as an override, or in a sweep: the default of the key
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -89,6 +91,8 @@ def _without_metadata(kind: Any) -> Any:
 
 def format_toml(value: Any) -> str:
     """A string, number, boolean or list in TOML."""
+    if value is None:
+        return f'"{DEFAULT}"'  # TOML has no null
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(format_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):

@@ -12,6 +12,8 @@ import jax
 
 from fedsim.datasets import cache
 from fedsim.engine import devices
+from fedsim.errors import RunFolderError
+from fedsim.runs.files import write_atomically
 
 Value = TypeVar("Value")
 
@@ -56,9 +58,6 @@ def memoize(key: str, compute: Callable[[], Value]) -> Value:
         return stored
     except (OSError, ValueError):
         value = compute()
-        with contextlib.suppress(OSError):  # a folder that cannot be written costs only time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(value))
-            partial.replace(path)
+        with contextlib.suppress(RunFolderError):  # a folder that cannot be written costs only time
+            write_atomically(path, lambda file: file.write_text(json.dumps(value)))
         return value

@@ -5,10 +5,12 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedsim.config import components
 from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
 from fedsim.core.types import CohortReport, FederatedDataset
+from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
 from fedsim.engine.model import cached_by_model, check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
@@ -25,6 +27,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_settings(configs)
     check_inputs(configs[0], dataset)
     check_model(configs[0], dataset, available)
+    check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
     return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
 
@@ -95,6 +98,24 @@ def check_model(config: Config, dataset: FederatedDataset, available: int) -> No
             f"{memory.gibibytes(needed)} with their gradient, and {memory.gibibytes(available)} are free; use a "
             f"smaller model ({dataset.num_classes:,} classes)"
         )
+
+
+@cached_by_model()
+def check_characters(config: Config, dataset: FederatedDataset) -> None:
+    """Raises `ConfigError` if the inputs of `char_lstm` are not among the characters that it predicts.
+
+    Others have no embedding: their one-hot rows are zero.
+    """
+    if config.model.name != "char_lstm":
+        return
+    num_characters = dataset.spec.num_outputs
+    for x in (dataset.train.x, dataset.x_test):
+        low, high = value_range(np.asarray(x))
+        if low < 0 or high >= num_characters:
+            raise ConfigError(
+                f"model.name: char_lstm predicts the next character, so inputs must be 0 to {num_characters - 1}, got "
+                f"{low if low < 0 else high}; use a plug-in model for other labels of texts ({dataset.name})"
+            )
 
 
 def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[str]:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ClientStates:
-    """The states [B, N, ...] of a batch of runs in a temporary file, of which only pages in use are in memory.
+    """The states [B, N, ...] of a batch of runs in a temporary file. Only pages in use are in memory.
 
     `shapes` are those of the states [B, U, ...] that a program gets. The runs are spread evenly over devices, which
     have the states of other clients: `client_ids` are lists of at most U ids for each device. Programs return states
@@ -43,7 +43,7 @@ class ClientStates:
         """Whether the last of these is in the file."""
 
     def start(self, initial: PyTree) -> None:
-        """All clients get the `initial` [B, U, ...] states, of which all are equal. Zeros take no space."""
+        """All clients get the `initial` [B, U, ...] states, which are all equal. Zeros take no space."""
 
         def fill(states: np.ndarray, initial: np.ndarray) -> None:
             if initial[:, 0].any():

@@ -242,7 +242,7 @@ class GroupCompiler:
         return executables, seconds if is_first else 0.0
 
     def _wait(self) -> tuple[Executables, float]:
-        """The programs and the seconds; tries again what was cancelled or failed in the background."""
+        """The programs and the seconds; tries again what was canceled or failed in the background."""
         if (compiled := self.shared.compiled) is not None:
             with contextlib.suppress(Exception):
                 return compiled.result()

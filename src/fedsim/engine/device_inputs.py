@@ -97,7 +97,11 @@ class DeviceInputs:
         return [states._replace(client_states=clients) for states, clients in zip(batches, saved, strict=True)]
 
     def restore(
-        self, like: SimulationState, num_rounds: int, read: Callable[[list[SimulationState]], list[SimulationState]]
+        self,
+        executables: Executables,
+        like: SimulationState,
+        num_rounds: int,
+        read: Callable[[list[SimulationState]], list[SimulationState]],
     ) -> list[SimulationState]:
         """The batches' states `like` this after `num_rounds` rounds; `read` returns those saved, given their shapes.
 
@@ -108,6 +112,8 @@ class DeviceInputs:
         trained = [self.stream.clients_before(batch, num_rounds) for batch in range(len(self.batches))]
         shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.client_states, trained, strict=True))
         saved = read([like._replace(client_states=clients) for clients in shapes])
+        # Clients that have not trained have their initial states, which do not depend on losses.
+        self.initial_states(executables._replace(initial_losses=None))
         for on_host, ids, states in zip(self.client_states, trained, saved, strict=True):
             on_host.restore(ids, states.client_states)
         return [states._replace(client_states=like.client_states) for states in saved]

@@ -75,7 +75,7 @@ class _Failures:
         self._thread.join()
 
     def report(self, error: BaseException) -> None:
-        """Tells the other processes of `error`; if they do not raise it as well, this process cannot go on."""
+        """Tells the other processes of `error`; if they do not raise it as well, this process cannot continue."""
         self.stop()
         code = _exit_code(error)
         failure = {"process": processes.index(), "message": _describe(error), "code": code}

@@ -88,7 +88,7 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
                 else:
                     yield number
         if locked == pending:  # no group is left to start
-            if not wait:
+            if not wait and waiting_for is not None:  # the first time, `fedsim show` may have looked at a lock
                 return
             status = plan.status(locked[0], folder.describe_holder(locked[0]))
             if status != waiting_for:
@@ -139,6 +139,8 @@ def _run_group(
     with Checkpoints(folder.checkpoints(number), checkpoint_seconds, processes.decide) as checkpoints:
         eval_every, latest = configs[0].server.eval_every, checkpoints.latest_round()
         start = processes.decide(lambda: resume_round(folder.parts(number).spans(), latest, eval_every))
+        if start is None:
+            checkpoints.delete()
         following = processes.decide(lambda: _next_family(plan, number, folder))
         # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
         write = FolderWriter(folder, checkpoints) if processes.is_primary() else StateWriter(checkpoints)
@@ -160,8 +162,8 @@ def _run_group(
 def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:
     """The first incomplete group after group `number` that does not share its program; None if there is none."""
     later = range(number + 1, len(plan.groups))
-    others = (group for group in later if plan.families[group] is not plan.families[number])
-    return next((group for group in others if not folder.read_finished(group)), None)
+    later_groups = (group for group in later if plan.families[group] is not plan.families[number])
+    return next((group for group in later_groups if not folder.read_finished(group)), None)
 
 
 def _complete(folder: RunFolder) -> None:

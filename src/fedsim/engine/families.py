@@ -89,7 +89,7 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
         config,
         data=replace(config.data, seed=0),
         attack=AttackConfig(),
-        server=replace(config.server, aggregator="", pre_aggregators=(), weighting=None, num_byzantine=None),
+        server=replace(config.server, aggregator="", pre_aggregators=(), weighting=None),
         settings=tuple((key, value) for key, value in config.settings if key not in branches),
     )
     is_delayed = any(config.corruption.start_round for config in configs)

@@ -97,9 +97,9 @@ class Family:
         """The inverse of `own_state`: zeros as `like` in all other slots."""
         server, attack = self.position(config)
 
-        def fill(slots: Sequence[PyTree], position: int, own: PyTree) -> tuple[PyTree, ...]:
+        def fill(slots: Sequence[PyTree], position: int, state: PyTree) -> tuple[PyTree, ...]:
             zeros = lambda shapes: jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype, device=a.sharding), shapes)
-            return tuple(own if slot == position else zeros(shapes) for slot, shapes in enumerate(slots))
+            return tuple(state if slot == position else zeros(shapes) for slot, shapes in enumerate(slots))
 
         return states._replace(
             aggregator=fill(like.aggregator, server, states.aggregator) if len(self.servers) > 1 else states.aggregator,

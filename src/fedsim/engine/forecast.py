@@ -33,7 +33,13 @@ from fedsim.engine.program_key import program_key
 from fedsim.engine.programs import make_mesh
 from fedsim.engine.targets import Chip
 
-SERVER_KEYS = ("server.aggregator", "server.pre_aggregators", "server.optimizer", "attack.kind")
+SERVER_KEYS = (
+    "server.aggregator",
+    "server.weighting",
+    "server.pre_aggregators",
+    "server.optimizer",
+    "attack.kind",
+)
 COMPILERS = ("jax", "libtpu")  # and all packages whose names begin so
 CACHE_VERSION = 3  # of what is read from compiled programs; raise it if `engine.hlo` counts in another way
 
@@ -77,7 +83,7 @@ def training_key(plan: Plan, group: Group) -> Hashable:
     config, changes_inputs = program_key(plan.configs(group)[0])
     server_settings = settings_under(config, *SERVER_KEYS)
     settings = tuple(setting for setting in config.settings if setting not in server_settings)
-    server = replace(config.server, aggregator="", pre_aggregators=(), optimizer="")
+    server = replace(config.server, aggregator="", weighting=None, pre_aggregators=(), optimizer="")
     static = replace(config, server=server, attack=AttackConfig(), settings=settings)
     return static, changes_inputs, len(group.runs), group.layout
 

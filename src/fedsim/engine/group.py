@@ -42,6 +42,7 @@ class GroupRun:
         with factories.plugin_errors(self._configs):
             inputs = self._compiler.place()
         self._check_labels(inputs)
+        self._clients = self._read_clients(inputs)
         if self._config.record.data:
             self._record_data(inputs)
         with factories.plugin_errors(self._plan.runs):
@@ -50,7 +51,7 @@ class GroupRun:
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
         self._observe(self._plan.status(self._number, "running"))
         started = time.perf_counter()
-        restored = None if start is None else self._restore(checkpoints, start, inputs)
+        restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
         states = self._run_rounds(executables, inputs, start or 0, restored)
         if self._config.record.final_states:
             saved = self._saved_states(states, inputs)
@@ -128,7 +129,7 @@ class GroupRun:
                     for state, tests in zip(states, inputs.backdoors, strict=True)
                 ]
             )
-        clients, configs = self._clients(inputs), self._configs
+        clients, configs = self._clients, self._configs
         runs, record = self._group.runs, self._config.record
         rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
@@ -151,11 +152,13 @@ class GroupRun:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
         return inputs.with_all_clients([self._family.own_state(batch, self._config) for batch in states])
 
-    def _restore(self, checkpoints: Checkpoints, start: int, inputs: DeviceInputs) -> list[SimulationState]:
+    def _restore(
+        self, executables: Executables, checkpoints: Checkpoints, start: int, inputs: DeviceInputs
+    ) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
         like = self._compiler.states
-        own = self._family.own_state(like, self._config)
-        saved = inputs.restore(own, start, partial(checkpoints.restore, start))
+        run_state = self._family.own_state(like, self._config)
+        saved = inputs.restore(executables, run_state, start, partial(checkpoints.restore, start))
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:
@@ -165,7 +168,8 @@ class GroupRun:
     def _join_on_host(self, batches: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
-    def _clients(self, inputs: DeviceInputs) -> RunClients:
+    def _read_clients(self, inputs: DeviceInputs) -> RunClients:
+        """What the rows say of each run's clients, which no round changes."""
         names = set(RunClients._fields) & set(inputs.batches[0].changes)
         changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
         corrupted = changes["corrupted"]

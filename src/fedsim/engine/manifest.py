@@ -28,7 +28,7 @@ ENVIRONMENT = ("versions", "device", "source")  # keys of the manifest; rows may
 
 
 def make_manifest(plan: Plan) -> Manifest:
-    """The manifest of a plan of which nothing has run."""
+    """The manifest of a plan before its first run."""
     return {
         "status": "incomplete",
         "config": plan.experiment.dump(),

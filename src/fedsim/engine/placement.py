@@ -68,8 +68,8 @@ def buffer_examples(configs: Sequence[Config], dataset: FederatedDataset, run_wi
     share = 1 - (1 - server.cohort_size / len(sizes)) ** num_draws  # of the clients that are drawn
     num_copies = dict.fromkeys(changed_fields(configs), run_width)
     example_bytes = sum(getattr(dataset.train, name)[:1].nbytes * (1 + num_copies.get(name, 0)) for name in ("x", "y"))
-    wanted = min(SPARE * share * sizes.sum(), BUFFER_SHARE * available / example_bytes)
-    return int(min(sizes.sum(), max(largest, wanted)))
+    target = min(SPARE * share * sizes.sum(), BUFFER_SHARE * available / example_bytes)
+    return int(min(sizes.sum(), max(largest, target)))
 
 
 def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_width: int, available: int) -> int:
@@ -90,8 +90,8 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
         return 0
     server = configs[0].server
     largest = server.cohort_size * run_width
-    wanted = int(BUFFER_SHARE * available / (state_bytes * run_width))
-    return min(dataset.num_clients, max(largest, min(wanted, largest * min(server.eval_every, server.num_rounds))))
+    target = int(BUFFER_SHARE * available / (state_bytes * run_width))
+    return min(dataset.num_clients, max(largest, min(target, largest * min(server.eval_every, server.num_rounds))))
 
 
 def placement_note(config: Config, dataset: FederatedDataset, machine: Machine) -> str:

@@ -120,8 +120,8 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
 
 def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
     """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
-    others = sorted(set(range(len(plan.runs))) - set(completed))
-    runs = [plan.runs[position] for position in (*completed, *others)]
+    remaining = sorted(set(range(len(plan.runs))) - set(completed))
+    runs = [plan.runs[position] for position in (*completed, *remaining)]
     with factories.plugin_errors(runs):
         added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
         return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
@@ -142,8 +142,9 @@ def _make_groups(
         dataset = datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
         max_runs = max(1, int(available) // max(run_bytes(configs, dataset, is_on_host)))
+        family = family_key(configs, dataset)
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
-            key = (family_key(configs, dataset), len(part))
+            key = (family, len(part))
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
             layout = layouts[key]

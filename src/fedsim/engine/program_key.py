@@ -38,7 +38,7 @@ def program_key(config: Config) -> ProgramKey:
         corruption=CorruptionConfig(),
         attack=AttackConfig(config.attack.kind),
         client=replace(config.client, learning_rate=0.1, momentum=momentum, weight_decay=weight_decay),
-        server=replace(config.server, learning_rate=1.0),
+        server=replace(config.server, learning_rate=1.0, num_byzantine=None),
         settings=tuple((key, "data" if key in traced else value) for key, value in settings),
     )
     return ProgramKey(static, "x" in build.corruption(config).changed_fields)

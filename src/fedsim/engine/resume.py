@@ -26,8 +26,10 @@ def open_folder(
     """The manifest of the run in `folder`, new or resumed, and the plan with the order and groups of its runs.
 
     `fit` narrows the layouts of new groups; the other options are those of `run_plan`. Raises `RunFolderError` if the
-    folder cannot be used.
+    folder cannot be used, and `ConfigError` for `extend` with `force`.
     """
+    if extend and force:
+        raise ConfigError("--extend: must be used without --force, which deletes the results")
     if folder.is_occupied():
         folder.read_manifest()  # raises if it is no run folder, before anything is written
     elif extend:
@@ -63,7 +65,7 @@ def resume(
         _check_environment(folder, accepted[0], environment, is_complete)
     if is_complete:
         return manifest, replace(plan, groups=groups)
-    num_devices, available = max(group.layout.num_devices for group in groups), current["device"]["count"]
+    num_devices, available = max((group.layout.num_devices for group in groups), default=1), current["device"]["count"]
     if num_devices > available:
         raise RunFolderError(f"{folder.path}: its layouts need {num_devices} devices, got {available}; {OR_ELSE}")
     num_processes = plan.machine.num_processes

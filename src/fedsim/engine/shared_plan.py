@@ -39,12 +39,12 @@ def open_shared(
         fit_layouts(shared)
 
 
-def _dump(made: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
-    """What the other processes, which have `made` the same plan, need to know of `plan`."""
-    position_of = {config: position for position, config in enumerate(made.runs)}
+def _dump(local_plan: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
+    """What the other processes, which have the same `local_plan`, need to know of `plan`."""
+    position_of = {config: position for position, config in enumerate(local_plan.runs)}
     return {
-        "config": made.experiment.digest(),
-        "data": [dataset_digest(dataset) for dataset in made.datasets.values()],
+        "config": local_plan.experiment.digest(),
+        "data": [dataset_digest(dataset) for dataset in local_plan.datasets.values()],
         "order": [position_of[config] for config in plan.runs],
         "groups": dump_groups(plan.groups),
         "machine": list(plan.machine),
@@ -52,12 +52,12 @@ def _dump(made: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
     }
 
 
-def _read(made: Plan, message: dict[str, Any]) -> Plan:
-    own = _dump(made, made)
+def _read(local_plan: Plan, message: dict[str, Any]) -> Plan:
+    dumped = _dump(local_plan, local_plan)
     for key, name in (("config", "configuration"), ("data", "data set")):
-        if own[key] != message[key]:
+        if dumped[key] != message[key]:
             raise ProcessError(f"the {name} of process {processes.index()} differs from that of process 0")
-    runs = [made.runs[position] for position in message["order"]]
+    runs = [local_plan.runs[position] for position in message["order"]]
     return replace(
-        made, runs=runs, groups=read_groups({"plan": message["groups"]}), machine=Machine(*message["machine"])
+        local_plan, runs=runs, groups=read_groups({"plan": message["groups"]}), machine=Machine(*message["machine"])
     )

@@ -214,7 +214,7 @@ def portion_size(num_examples: np.ndarray, layout: Layout) -> int:
 
 
 def _prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """The `items`, of which the next one is made in a thread while the caller works on the last one."""
+    """Yields the `items`; a thread prepares the next one while the caller works on the last one."""
     with ThreadPoolExecutor(1) as executor:
         upcoming = executor.submit(next, items, None)
         while (item := upcoming.result()) is not None:

@@ -1,4 +1,4 @@
-"""Devices that programs can be compiled for without one at hand: what they are, and JAX's descriptions of them.
+"""Devices that programs can be compiled for without having one: what they are, and JAX's descriptions of them.
 
 JAX compiles for a TPU with libtpu and for an NVIDIA GPU with its CUDA plugin on any machine.
 """

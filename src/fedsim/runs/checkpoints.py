@@ -58,6 +58,11 @@ class Checkpoints:
         """The round of the checkpoint; None if there is none."""
         return self._manager.latest_step() if has_checkpoint(self._path) else None
 
+    def delete(self) -> None:
+        """Deletes all checkpoints: Orbax saves none of a round before one that it has."""
+        for step in self._manager.all_steps() if has_checkpoint(self._path) else ():
+            self._manager.delete(step)
+
     def is_due(self) -> bool:
         """Whether `seconds` have passed since the last checkpoint, or the start."""
         return self._decide(lambda: time.monotonic() - self._last >= self._seconds)

@@ -46,7 +46,7 @@ from fedsim.runs.sweep import append_swept_columns
 
 _CSV_FILES = ("summary.csv", "paired.csv", "ranks.csv", "choices.csv")
 REPORT_FILES = (*_CSV_FILES, "table.md", "table.tex", "worst.md", "worst.tex", "paper.md")
-"""What `fedsim report` may write beside the figures."""
+"""What `fedsim report` may write besides the figures."""
 
 if TYPE_CHECKING:
     from fedsim.core.types import Variables

@@ -75,7 +75,7 @@ def _acquire(path: Path, seconds: float) -> BaseFileLock | None:
 
 @contextmanager
 def _named_holder(path: Path) -> Iterator[None]:
-    """Names this process in a file beside the lock file, and touches that until the end of the block."""
+    """Names this process in a file next to the lock file, and touches that until the end of the block."""
     file, stop = _holder_file(path), Event()
 
     def touch() -> None:

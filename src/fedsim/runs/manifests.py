@@ -2,14 +2,36 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
 
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs.sweep import split_common
 
 MANIFEST = "manifest.json"
-KEYS = {"status", "config", "runs", "plan", "versions", "device"}
 COMMON = "common"  # in the file: the keys that all runs share, which are left out in "runs"
+
+
+class _Group(TypedDict):
+    runs: list[int]
+    layout: dict[str, Any]
+
+
+class _Manifest(TypedDict):
+    """What other modules rely on; a manifest may have more keys."""
+
+    status: str
+    config: str
+    runs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    plan: list[_Group]
+    versions: dict[str, Any]
+    device: dict[str, Any]
+    common: NotRequired[dict[str, Any]]
+    source: NotRequired[dict[str, str] | None]
+    data: NotRequired[list[str]]
+    files: NotRequired[dict[str, str]]
+    mismatches: NotRequired[list[dict[str, Any]]]
 
 
 def format_manifest(manifest: dict[str, Any]) -> str:
@@ -31,14 +53,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
     except ValueError as error:
         raise RunFolderError(f"{path}: broken: {error}") from None
-    if not isinstance(manifest, dict) or not manifest.keys() >= KEYS or not manifest["runs"]:
-        raise RunFolderError(f"{path}: broken: not a manifest of fedsim")
-    common, plan = manifest.pop(COMMON, {}), manifest["plan"] or []
-    for name, tables in (("runs", manifest["runs"]), ("plan", plan)):
-        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in (common, *tables)):
-            raise RunFolderError(f"{path}: broken: its {name} must be tables of keys")
+    try:
+        msgspec.convert(manifest, _Manifest)
+    except msgspec.ValidationError as error:
+        raise RunFolderError(f"{path}: broken: not a manifest of fedsim: {error}") from None
+    common = manifest.pop(COMMON, {})
     manifest["runs"] = [common | run for run in manifest["runs"]]
-    planned = sorted(run for group in plan for run in group.get("runs", ()))
+    planned = sorted(run for group in manifest["plan"] for run in group["runs"])
     if planned and planned != list(range(len(manifest["runs"]))):
         what = f"{len(manifest['runs'])} runs, but {len(planned)} are in its plan"
         raise RunFolderError(f"{path}: broken: {what}; run its config.toml again with --force")

@@ -31,7 +31,7 @@ class Parts:
         self.path = path
 
     def write(self, span: Span, tables: Mapping[str, pa.Table]) -> None:
-        """Writes the rows of a span; "rounds" come last, so that `spans` has only those of which all is written."""
+        """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
         for kind in sorted(tables):
             write_table(self.path / f"{span.first:08}-{span.last:08}-{kind}.parquet", tables[kind])
 

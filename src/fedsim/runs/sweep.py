@@ -32,9 +32,9 @@ def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, An
         if not run.keys() >= shared:
             shared &= run.keys()
     shared -= set(varying_keys(runs))
-    others = dict.fromkeys(key for run in runs for key in run if key not in shared)
+    different_keys = dict.fromkeys(key for run in runs for key in run if key not in shared)
     common = {key: value for key, value in runs[0].items() if key in shared}
-    return common, [{key: run[key] for key in others if key in run} for run in runs]
+    return common, [{key: run[key] for key in different_keys if key in run} for run in runs]
 
 
 def section_name(factory: str) -> str:

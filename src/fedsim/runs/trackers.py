@@ -14,6 +14,7 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
+MLFLOW_PARAMS = 100  # the most of a batch
 DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow, but not of mlflow-skinny
 
 
@@ -129,7 +130,8 @@ def mlflow(folder: Path) -> Tracker:
         else:
             identity = client.create_run(experiment, run_name=name, tags=tags).info.run_id
             params = [entities.Param(key, str(value)) for key, value in manifest()["runs"][run].items()]
-            client.log_batch(identity, params=params)
+            for start in range(0, len(params), MLFLOW_PARAMS):
+                client.log_batch(identity, params=params[start : start + MLFLOW_PARAMS])
 
         def add(values: dict[str, float], round_: int) -> None:
             now = int(1000 * time.time())
