@@ -5,7 +5,7 @@
 - check: rounds of several rules and gradients of several networks, against the CPU, up to float32 rounding
 - rounds: seconds of a round of W1 to W3, by precision, form of the layers and clients in lockstep
 - sweep: many runs in lockstep against one after another; memory that was forecast against memory in use
-- family: one program for 4 rules x 4 attacks beside a program for each pair, compiling and running
+- family: one program for 4 rules x 4 attacks compared with a program for each pair, compiling and running
 - torch: W1 to W3 in PyTorch on the same device, side by side with fedsim
 
 Each measurement runs in a process of its own, so that the device's peak memory is its own and a crash ends nothing

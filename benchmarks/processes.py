@@ -1,4 +1,4 @@
-"""One run on several processes of this machine: its rows beside those of one process, and seconds a round of W1.
+"""One run on several processes of this machine: its rows compared with those of one process, and seconds a round of W1.
 
 Prints a line of JSON for each number of processes, devices and axis: whether the rows of a small sweep (axis "runs")
 and of a single run (axis "clients") equal those of one process with as many devices, bit for bit. Then a line for each

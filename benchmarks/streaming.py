@@ -1,4 +1,4 @@
-"""Rounds with the clients' examples in a memory-mapped file on the host, beside rounds with all of them on the devices.
+"""Rounds with the clients' examples in a memory-mapped file on the host, compared with all of them on the devices.
 
 N clients have 20 random images of 28 x 28 pixels each, 100 of them train in a round: one epoch, batches of 20, an MLP
 784-4-10 (3,190 parameters). A chunk has 10 rounds. Both run the programs of `fedsim run`, chunk by chunk and

@@ -13,7 +13,7 @@
 # # Rules under attack
 #
 # A robust rule is judged by its accuracy under the worst attack. This notebook compares six rules under four attacks,
-# shows the heat map, and then looks into one cell of it: the accuracy of each seed, and the weight of each client.
+# shows the heat map, and then looks at one setting: the accuracy of each seed, and the weight of each client.
 
 # %%
 # %matplotlib inline
@@ -98,10 +98,10 @@ worst = summary[summary["fraction"] > 0].sort_values("final_accuracy_mean").drop
 worst[["aggregator", "attack", "final_accuracy_mean", "final_accuracy_std"]].iloc[::-1].round(3)
 
 # %% [markdown]
-# ## One cell
+# ## One setting
 #
-# The mean of a cell hides its seeds. `result.rounds` has a row for each run and evaluated round; here are Multi-Krum's
-# best and worst attack, and Multi-Krum without one. Thin lines are seeds, thick ones their mean.
+# The mean of a setting hides its seeds. `result.rounds` has a row for each run and evaluated round; here are
+# Multi-Krum's best and worst attack, and Multi-Krum without one. Thin lines are seeds, thick ones their mean.
 
 # %%
 rounds = result.rounds.to_pandas()

@@ -125,7 +125,7 @@ def test_clients_of_a_batch_of_runs_are_selected_as_alone():
 @given(st.floats(-100, 100, width=32), st.floats(-3, 3), st.sampled_from([0.0, -50.0, 1e-20, 99.0]))
 @settings(max_examples=80)
 def test_largest_below_is_exact(bound, exponent, guess):
-    """The next float32 number does not fulfil the condition; the function has steps, negative values and slopes."""
+    """The next float32 number does not fulfill the condition; the function has steps, negative values and slopes."""
     fn = lambda x: jnp.floor(x * 4) / 4 + jnp.maximum(x, 0.0) * np.float32(10**exponent)
     x = find(np.float32(bound), np.float32(10**exponent), np.float32(guess))
     assert -200 <= x <= 1000

@@ -189,7 +189,7 @@ def test_loop_bound_stays_unbatched_under_nested_vmap():
 
     n = jnp.arange(6).reshape(2, 3)
     both = jax.vmap(jax.vmap(loop))
-    np.testing.assert_array_equal(both(n, jnp.zeros((2, 3))), np.full((2, 3), 5))  # lockstep: everybody runs 5 steps
+    np.testing.assert_array_equal(both(n, jnp.zeros((2, 3))), np.full((2, 3), 5))  # lockstep: all run 5 steps
     (loop_eqn,) = [e for e in jax.make_jaxpr(both)(n, jnp.zeros((2, 3))).eqns if e.primitive.name == "while"]
     assert loop_eqn.params["cond_jaxpr"].out_avals[0].shape == ()
     shapes = [v.aval.shape for v in loop_eqn.params["body_jaxpr"].jaxpr.outvars]

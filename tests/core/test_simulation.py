@@ -361,7 +361,7 @@ def wrong_rule(**change) -> Aggregator:
         ({"weights": lambda w: w[1:]}, r"\(4,\).*\(5,\)|\(5,\).*\(4,\)"),
         ({"state": lambda s: s[:2]}, r"\(2,\)"),
         ({"state": lambda s: s.astype(jnp.float16)}, "float16"),
-        ({"info": lambda i: {"everybody": jnp.zeros(5)}}, r"\(5,\)"),
+        ({"info": lambda i: {"clients": jnp.zeros(5)}}, r"\(5,\)"),
     ],
 )
 def test_a_rule_with_wrong_shapes_is_refused(change, message, dataset, data):

@@ -111,7 +111,7 @@ def test_labels_that_are_not_classes(npz, tmp_path, change, message, capsys):
 
 
 def test_a_regression_is_called_one(npz, tmp_path, capsys):
-    """Whole numbers are one if num_classes = 0 says so."""
+    """Whole numbers are a regression if num_classes = 0 says so."""
     path, parts = npz
     np.savez(path, **with_labels(parts, lambda y: y.astype(float)), num_classes=0)
     data = ("--data.name", "arrays", "--arrays.path", str(path))

@@ -199,7 +199,7 @@ class Simulation:
             aggregator_state = method.server.observe_losses(observed, aggregator_state)
 
         rows = self._rows(report.client_ids)
-        old_states = jax.tree.map(lambda everyone: everyone[rows], state.client_states)
+        old_states = jax.tree.map(lambda states: states[rows], state.client_states)
         client_states = select_clients(report.valid, client_states, old_states)
         messages = server.mask_invalid(messages, report.valid)
         num_clients = data.num_examples.shape[0]
@@ -209,7 +209,7 @@ class Simulation:
             aggregator=aggregator_state,
             attack=next_attack_state(given, state.round, attack_state, state.attack),
             client_states=jax.tree.map(
-                lambda everyone, cohort: everyone.at[rows].set(cohort), state.client_states, client_states
+                lambda states, cohort: states.at[rows].set(cohort), state.client_states, client_states
             ),
             server_state=method.algorithm.update_server_state(state.server_state, messages, report.valid, num_clients),
             key=state.key,
@@ -271,7 +271,7 @@ class Simulation:
             return update, result.client_state, result.message
 
         rows = self._rows(clients.client_id)
-        client_states = jax.tree.map(lambda everyone: everyone[rows], state.client_states)
+        client_states = jax.tree.map(lambda states: states[rows], state.client_states)
         return map_clients(train, (clients, client_states), self._width, self.cohort.axis)
 
     def _losses(self, data: ClientData, clients: ClientSlice, variables: Variables) -> Array:

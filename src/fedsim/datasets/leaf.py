@@ -77,7 +77,7 @@ def read(folder: Path) -> Iterator[ClientExamples]:
 
 
 def _read_file(path: Path) -> Iterator[ClientExamples]:
-    """Each user with examples in the file, of which one user's is decoded at a time."""
+    """Each user with examples in the file, decoded one user at a time."""
     import msgspec
 
     try:
