@@ -61,7 +61,7 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "compl
     """A run folder with these runs."""
     folder = RunFolder(path)
     configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
-    rest = {"config": "", "plan": [{}, {}], "groups": [{}, {}], "versions": {"jax": "0.10.2"}}
+    rest = {"config": "", "plan": [{"runs": [], "layout": {}}] * 2, "groups": [{}, {}], "versions": {"jax": "0.10.2"}}
     rest |= {"device": {"kind": "cpu", "count": 2}, "seconds_compiling": 20.0, "seconds_running": 100.0}
     folder.create({"status": status, "runs": configs} | rest)
     rounds, clients = [], []

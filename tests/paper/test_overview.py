@@ -1,5 +1,6 @@
 """The overview page of all results."""
 
+from fedsim import paper
 from fedsim.cli.main import main
 from tests.paper.run_folders import lambda_runs, make_folder, rule, run
 
@@ -14,7 +15,10 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     make_folder(tmp_path / "runs" / "b", "lambda-digits", repeat(lambda_runs(), 3))
     make_folder(tmp_path / "runs" / "c", "quickstart", [run(rule("fedavg"), [10, 20])])
     make_folder(tmp_path / "runs" / "d", "bound", lambda_runs(), status="incomplete")
+    read, names = paper.read, []
+    monkeypatch.setattr(paper, "read", lambda folder: names.append(folder.path.name) or read(folder))
     assert main(["paper", "--page", "docs/results.md"]) == 0
+    assert sorted(names) == ["a", "b"]  # each once
     files = capsys.readouterr().out.split()
     assert all((tmp_path / file).exists() for file in files)
     assert "docs/results/lambda-small-lambda.png" in files

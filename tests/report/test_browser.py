@@ -147,6 +147,33 @@ def test_the_worst_over_attacks_is_that_of_the_tables(driver, page, results):
     assert "the worst of 3" in driver.find_element(By.ID, "status").text
 
 
+def test_diverged_runs_are_marked_and_the_worst(driver, tmp_path):
+    """One of two runs under ALIE has diverged with a finite accuracy, which is not the lowest."""
+    value = {"ipm": 0.3, "alie": 0.5, "sign_flip": 0.4}
+    runs = [
+        run(rule, 0.2, 0, "none", **{"attack.kind": attack, "data.seed": split})
+        for rule in ("arfl", "fedavg")
+        for attack in value
+        for split in (3, 5)
+    ]
+    lost = lambda run: (run["attack.kind"], run["data.seed"]) == ("alie", 3)
+    accuracy = lambda run, t: value[run["attack.kind"]]
+    results = report.read(make_folder(tmp_path / "a", runs, accuracy, lost, alphas=lambda run: [0.1, 0.5, 0.4]))
+    show(driver, write_page(results, results.folders[0]))
+    select(driver, "columns", "attack")
+    (head, *rows) = heat_map(driver)
+    assert head[1:] == ["IPM", "ALIE", "Sign flip"]
+    assert rows == [[rule, "30.0", "50.0†", "40.0"] for rule in ("FedAvg", "ARFL")]
+    select(driver, "columns", "")
+    (table,) = worst_tables(results)
+    assert heat_map(driver)[1:] == [[row.name, f"{row.entries[0].mean:.1f}†"] for row in table.rows]
+    cell(driver, 1, 0).click()
+    lines(driver, "clients", 3)
+    notes = [note.text for note in driver.find_elements(By.CSS_SELECTOR, "#detail .note")]
+    assert "Client weights, ARFL, ALIE 20 %, split 3." in notes
+    assert driver.get_log("browser") == []
+
+
 def test_rows_and_columns_may_be_any_swept_key(driver, page, results):
     select(driver, "rows", "lam")
     select(driver, "columns", "fraction")

@@ -132,6 +132,54 @@ def test_a_run_that_diverged_is_not_chosen(tmp_path):
     assert setting.chosen == ((KEYS[0], 0.1),)
 
 
+def test_a_value_with_a_diverged_run_is_not_chosen_though_its_mean_is_the_best(tmp_path):
+    runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in range(5) for rate in RATES]
+    lost = lambda run: run["seed"] == 0 and run[KEYS[0]] == 1.0
+    value = lambda run, t: 0.1 if lost(run) else 0.5 + run[KEYS[0]] / 3  # a classifier that has diverged guesses
+    results = report.read(make_folder(tmp_path / "a", runs, value, diverged=lost, validation=value))
+    (setting,) = report.choose(results, KEYS[:1]).settings
+    assert setting.chosen == ((KEYS[0], 0.1),)
+
+
+def test_the_unit_of_a_choice_is_the_split(tmp_path):
+    """Split 0 has three seeds and split 1 has one: 0.1 is better over runs, and 1.0 over splits."""
+    draws = [(0, 0), (0, 1), (0, 2), (1, 0)]
+    runs = [run("median", seed=seed, **{"data.seed": s, KEYS[0]: rate}) for s, seed in draws for rate in (0.1, 1.0)]
+    value = lambda run, t: {(0, 0.1): 0.6, (1, 0.1): 0.2, (0, 1.0): 0.5, (1, 1.0): 0.4}[run["data.seed"], run[KEYS[0]]]
+    results = report.read(make_folder(tmp_path / "a", runs, value, validation=value))
+    over_runs = {rate: np.mean([value(run, 20) for run in runs if run[KEYS[0]] == rate]) for rate in (0.1, 1.0)}
+    assert over_runs[0.1] > over_runs[1.0]
+    (setting,) = report.choose(results, KEYS[:1]).settings
+    assert setting.chosen == ((KEYS[0], 1.0),)
+
+
+def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
+    """Malicious clients that are a set of their own leave the share of corrupted ones at 0, as clean runs have it."""
+    accuracies = {("none", 0.1): 0.90, ("none", 1.0): 0.95, ("ipm", 0.1): 0.80, ("ipm", 1.0): 0.30}
+    keys = {"none": {}, "ipm": {"attack.kind": "ipm", "attack.fraction": 0.2}}
+    runs = [run("median", 0.0, 0, "none", **keys[attack], **{KEYS[0]: rate}) for attack, rate in accuracies]
+    value = lambda run, t: accuracies[run["attack.kind"], run[KEYS[0]]]
+    chosen = report.choose(report.read(make_folder(tmp_path / "a", runs, value, validation=value)), KEYS[:1])
+    assert [(choice.where_name, dict(choice.values)[KEYS[0]]) for choice in chosen.selection.choices] == [
+        ("Clean", 1.0),
+        ("0 %", 0.1),
+    ]
+
+
+def test_notes_below_differences_and_losses(tmp_path):
+    runs = [run(rule, 0.3, seed, **{KEYS[0]: rate}) for rule in ("arfl", "rfa") for rate in RATES for seed in SEEDS]
+    loss = lambda run, t: 1 + pseudorandom((run[KEYS[0]], run["seed"], len(run["server.aggregator"])))
+    results = report.read(make_folder(tmp_path / "a", runs, lambda run, t: math.nan, loss=loss, validation=loss))
+    chosen = report.choose(results, KEYS[:1], "test")
+    (table,), (paired,) = report.accuracy_tables(chosen), report.paired_tables(chosen)
+    assert chosen.selection.sentence in table.notes
+    assert paired.notes == table.notes
+    results = report.choose(results, KEYS[:1])  # the validation loss of these runs is 1 - loss: it chooses the worst
+    gain = max(choice.optimism for choice in results.selection.choices)
+    note = report.accuracy_tables(results)[0].notes[-1]
+    assert note.startswith(f"Choosing on the test set would show a test loss that is lower by up to {gain:.4f}, ")
+
+
 def test_invalid_choices(folder, tmp_path):
     results = report.read(folder)
     for key in ("client.epochs", "arfl.lam", "seed", "attack.kind", "corruption.fraction"):

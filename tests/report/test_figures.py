@@ -84,3 +84,17 @@ def test_figures_are_written_as_png_and_pdf_in_one_style(tmp_path):
     folder.create(folder.read_manifest())
     assert not list((folder.path / "figures").iterdir())
     assert not {"table.md", "table.tex", "paired.csv", "summary.csv"} & {path.name for path in folder.path.iterdir()}
+
+
+def test_figures_of_an_earlier_report_are_removed(tmp_path):
+    validation = lambda run, t: 0.5 + run["arfl.lam"] / 100
+    runs = [run("arfl", 0.5, **{"arfl.lam": lam}) for lam in LAMS]
+    folder = make_folder(tmp_path / "a", runs, validation=validation)
+    report.make(folder)
+    names = lambda: {path.name for path in (folder.path / "figures").iterdir()}
+    assert "accuracy_over_lam.png" in names()
+    (folder.path / "figures" / "paper-lambda.png").touch()
+    results = report.choose(report.read(folder), ["arfl.lam"])
+    report.write(results, folder)
+    shown = {f"{name}.{kind}" for name in report.figures(results) for kind in ("png", "pdf")}
+    assert names() == shown | {"paper-lambda.png"}

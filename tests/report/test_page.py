@@ -16,7 +16,7 @@ from fedsim.cli.main import main
 from fedsim.cli.overrides import split_overrides
 from fedsim.config.components import flatten
 from fedsim.config.toml import parse, read
-from fedsim.report.html import clients
+from fedsim.report.html import clients, commands, contents
 from fedsim.report.html.page import MODULES, program
 from fedsim.report.html.page import page as make_page
 from fedsim.runs.schemas import CLIENTS
@@ -101,6 +101,31 @@ def test_command_and_configuration_give_the_runs_of_a_setting(results, document,
             ]
 
 
+def test_splits_with_different_seeds_are_run_again_as_they_were(tmp_path):
+    grid = """
+name = "grid"
+server.num_rounds = 20
+[[sweep]]
+data.seed = 0
+seed = [0, 1]
+[[sweep]]
+data.seed = 1
+seed = 1
+"""
+    results = report.read(make_sweep(tmp_path / "a", grid))
+    (setting,) = results.settings
+    assert setting.draws == ((0, 0), (0, 1), (1, 1))
+    assert commands.commands(results) == [""]
+    (text,) = commands.setting_tomls(results)
+    assert [(config.data.seed, config.seed) for config in parse(text).runs()] == list(setting.draws)
+    by_rule = grid.replace("data.seed = 0", 'data.seed = 0\nserver.aggregator = "rfa"')
+    for setting, line in zip(
+        (results := report.read(make_sweep(tmp_path / "b", by_rule))).settings, commands.commands(results), strict=True
+    ):
+        (path,), overrides = split_overrides(shlex.split(line)[2:])
+        assert [(config.data.seed, config.seed) for config in read(Path(path), overrides).runs()] == list(setting.draws)
+
+
 def test_clients_weights_are_those_of_the_first_seed(results, document):
     weights = {entry["setting"]: entry for entry in document["weights"]}
     assert {results.settings[setting].aggregator for setting in weights} == {"arfl"}
@@ -125,6 +150,8 @@ def test_a_page_of_chosen_settings(results):
     assert len(document["settings"]) == len(chosen.settings) < len(results.settings)
     assert document["about"]["chosen"] == chosen.selection.sentence
     assert "lam" not in {axis["key"] for axis in document["axes"]}
+    confirmed = contents.contents(report.confirm(results, "seed", (1, 2)))
+    assert confirmed["about"]["chosen"].startswith("Runs with seed 1, 2 are shown")
 
 
 def test_many_rounds_and_clients_are_thinned(tmp_path):

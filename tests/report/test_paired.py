@@ -3,11 +3,14 @@
 import csv
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 
 from fedsim import report
 from fedsim.errors import ConfigError
+from fedsim.report.paired import find_rule
 from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder, run
 
 
@@ -63,3 +66,59 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     fedavg, arfl = final("fedavg", 0.5), final("arfl", 0.5, **{"arfl.lam": 10.0})
     low, high = scipy.stats.ttest_rel(fedavg, arfl).confidence_interval(0.95)
     assert [float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx([low, high], rel=1e-4)
+
+
+def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
+    """In two of ARFL's runs no client had a weight at the end; their losses are finite, so they have not diverged."""
+    folder = make_folder(tmp_path / "a", [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)])
+    table = pq.read_table(folder.path / "rounds.parquet")
+    skipped = [
+        row["aggregator"] == "arfl" and row["round"] == 20 and row["seed"] < 2
+        for row in table.select(["aggregator", "round", "seed"]).to_pylist()
+    ]
+    position = table.schema.get_field_index("diverged")
+    pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
+    results = report.read(folder)
+    (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
+    assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)
+    assert paired.notes == ("‡ runs in which no client had a weight at the end: FedAvg, Shuffling 30 %: 2 of 3.",)
+
+
+def test_a_weighting_belongs_to_the_rule(tmp_path):
+    """Rules with and without ARFL's weights are rows of one scenario, and every pair with the baseline is shown."""
+    rules, weightings = ("rfa", "median", "trimmed_mean"), (None, "arfl")
+    shift = {
+        (rule, weighting): 0.01 * i + 0.1 * bool(weighting) for i, rule in enumerate(rules) for weighting in weightings
+    }
+    runs = [
+        run(rule, share, seed, **{"server.weighting": weighting})
+        for rule, weighting in shift
+        for share in (0.1, 0.2, 0.3)
+        for seed in (0, 1)
+    ]
+    value = lambda run, t: 0.5 + shift[run["server.aggregator"], run["server.weighting"]]
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    names = dict(zip(rules, ("RFA", "Median", "Trimmed mean"), strict=True))
+    name = lambda rule, weighting: names[rule] + (" with ARFL's weights" if weighting else "")
+    ranks = report.ranks(results)
+    assert ranks.scenario_ranks.shape == (3, 6)
+    by_rank = [ranks.rows[position] for position in np.argsort(ranks.mean)]
+    assert by_rank == [name(*rule) for rule in sorted(shift, key=lambda rule: -shift[rule])]
+    (table,) = report.paired_tables(results, "rfa")
+    expected = {
+        f"{name(*rule)} − {name('rfa', baseline)}": 100 * (shift[rule] - shift["rfa", baseline])
+        for rule in shift
+        if rule[0] != "rfa"
+        for baseline in weightings
+    }
+    assert {row.name: row.entries[0].mean for row in table.rows} == pytest.approx(expected)
+
+
+def test_a_baseline_is_named_as_shown_or_as_configured(tmp_path):
+    plugins = [run("fedavg") | {"server.aggregator": f"{file}.py:mean"} for file in "ab"]
+    arfl = [run("arfl"), run("fedavg") | {"server.aggregator": "own.py:arfl"}]
+    results = report.read(make_folder(tmp_path / "a", [*plugins, *arfl]))
+    shown = {"a.py:mean": "mean (a.py)", "mean (b.py)": "mean (b.py)", "own.py:arfl": "arfl (own.py)", "arfl": "arfl"}
+    assert {rule: find_rule(results, rule) for rule in shown} == shown
+    (table,) = report.accuracy_tables(results)
+    assert {row.name for row in table.rows} == {"mean (a.py)", "mean (b.py)", "arfl (own.py)", "ARFL"}

@@ -1,10 +1,12 @@
 """Settings of one or several folders: the runs of each setting, and its name."""
 
 import dataclasses
+import json
 
 import pytest
 
 from fedsim import report
+from fedsim.errors import ConfigError
 from fedsim.report.names import labels, scenario_name
 from fedsim.report.rows import row_names
 from fedsim.report.settings import scenarios
@@ -92,6 +94,7 @@ def test_functions_of_the_same_name_are_distinguished(tmp_path):
     (table,) = report.accuracy_tables(report.read(*folders))
     assert [row.name for row in table.rows] == ["tau_mean (a.py)", "tau_mean (b.py)"]
     assert labels(["own.py:none", "none"]) == {"own.py:none": "none (own.py)", "none": "none"}
+    assert labels(["own.py:arfl", "fedavg"]) == {"own.py:arfl": "arfl (own.py)", "fedavg": "fedavg"}
 
 
 def test_several_folders_are_read_as_one(tmp_path):
@@ -141,3 +144,37 @@ def test_the_f_of_a_rule_is_not_shown_if_it_is_the_shared_one(tmp_path):
         "Krum, server.num_byzantine=corrupted",
         "Krum, server.num_byzantine=2",
     ]
+
+
+def in_memory(path, digests, value=0.5, **keys):
+    """A folder of two seeds on a data set in memory, with its digests: of each split, and of its kind."""
+    runs = [run("fedavg", seed=seed, **{"data.name": "arrays", "arrays.path": ""} | keys) for seed in (0, 1)]
+    folder = make_folder(path, runs, lambda run, t: value)
+    manifest = folder.path / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"data": digests}))
+    return folder
+
+
+def test_data_in_memory_are_told_apart_by_their_digests(tmp_path):
+    first, equal = in_memory(tmp_path / "a", ["1", "kind"]), in_memory(tmp_path / "b", ["1", "kind"])
+    for digests in (["2", "kind"], ["1", "other"]):
+        other = in_memory(tmp_path / "c", digests, 0.9)
+        with pytest.raises(ConfigError, match=r"data: must be the same data set in memory .*a and .*c have different"):
+            report.read(first, equal, other)
+    results = report.read(first, equal)
+    assert results.num_repeated == 2
+    assert report.accuracy_tables(results)[0].data == "data in memory"
+    more = in_memory(tmp_path / "d", ["2", "1", "kind"])  # a folder that has another split, too
+    assert report.read(first, more).num_repeated == 2
+    split = in_memory(tmp_path / "e", ["3", "kind"], **{"data.seed": 5})  # the digests of other splits differ
+    assert report.read(first, split).settings[0].splits == (0, 0, 5, 5)
+
+
+def test_names_of_data_from_a_path_and_keys_that_change_nothing(tmp_path):
+    table = {"data.name": "table", "table.path": "/home/me/wine.csv", "table.label": "quality"}
+    hub = {"data.name": "huggingface", "huggingface.path": "org/flowers", "huggingface.label": "label"}
+    settings = report.read(make_folder(tmp_path / "a", [run("fedavg", **keys) for keys in (table, hub)])).settings
+    assert [setting.data for setting in settings] == ["wine", "flowers"]
+    placed = [run("fedavg", seed=seed, **{"data.placement": place}) for seed, place in enumerate(("host", "device"))]
+    (setting,) = report.read(make_folder(tmp_path / "b", placed)).settings
+    assert setting.seeds == (0, 1)

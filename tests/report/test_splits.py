@@ -102,6 +102,7 @@ def test_one_split_is_named_as_such(tmp_path):
         ([[(0, 0), (0, 1), (1, 0), (1, 1)]], "2 splits x 2 seeds"),
         ([[(0, 0), (0, 1)], [(0, 0)]], "up to 2 seeds of one split"),
         ([[(0, 0), (1, 0)], [(0, 0)]], "up to 2 splits"),
+        ([[(0, 0), (0, 1)], [(1, 0), (1, 1)]], "2 seeds of one split each"),
     ],
 )
 def test_captions(draws, text):
@@ -181,7 +182,17 @@ def test_values_are_chosen_on_other_splits(tmp_path):
     assert chosen != max(lams, key=lambda lam: mean(lam, (3, 4, 5)))
     (table,) = report.accuracy_tables(results)
     assert table.rows[0].entries[0].mean == pytest.approx(mean(chosen, (3, 4, 5)))
-    assert any("chosen on the other runs" in note for note in table.notes)
+    assert "Values were chosen on the other runs, shown for data.seed 3 to 5." in table.notes
+
+
+def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
+    attacks = ("ipm", "alie", "min_max")
+    config = [*runs_of(("fedavg",), attacks, range(4)), *runs_of(("median",), ("alie",), (2, 3))]
+    results = report.confirm(report.read(make_folder(tmp_path / "a", config, accuracy)), *parse("data.seed=2..9"))
+    assert {setting.aggregator for setting in results.settings} == {"fedavg"}
+    (table,) = report.accuracy_tables(results)
+    assert table.notes == ("Left out, as there are no other runs to choose on: Median, ALIE 30 %.",)
+    assert results.confirmed == "data.seed 2, 3"  # of 2 to 9
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,11 @@ def test_a_wide_table_is_replaced_by_its_worst_case(results):
     assert narrow(tables, results, 9) == tables
     (shown,) = narrow(tables, results, 8)
     assert shown.rows == worst_tables(results)[0].rows
-    assert "all 9 columns" in shown.notes[-1]
+    assert shown.notes[-1] == "table.md and the figures have all 9 columns."
+    (shown,) = narrow(tables, results, 8, is_written=False)
+    assert shown.notes[-1] == "--format markdown shows all 9 columns."
+    paired = report.paired_tables(results)
+    assert narrow(paired, results, 8) == paired  # the worst-case table has no differences
 
 
 def test_runs_that_all_diverged_are_the_worst(tmp_path):
@@ -83,6 +87,8 @@ def test_runs_that_all_diverged_are_the_worst(tmp_path):
     assert [grid.worst("Median", share).attack for share in SHARES] == ["mimic", "mimic"]
     worst = grid.worst("FedAvg", 0.2)
     assert grid.final(worst) == pytest.approx(expected("fedavg", 0.2))
+    (table,) = worst_tables(results)
+    assert table.notes[1] == "† diverged runs: Median, Worst 20 %: 2 of 2; Median, Worst 40 %: 2 of 2."
 
 
 def test_two_attacks_have_no_worst_case_table(tmp_path):
@@ -128,6 +134,41 @@ def test_planes_of_a_swept_number(tmp_path):
     for panel in panels:
         assert [text.get_text() for text in panel.texts] == expected
     assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"
+
+
+def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):
+    """A diverged run is worse than any accuracy, and with other runs to choose on, these decide."""
+    make_run = lambda alpha, share, attack, seed: run(
+        "fedavg",
+        share,
+        seed,
+        "none",
+        **{"attack.kind": attack, "data.partition": "dirichlet", "dirichlet.alpha": alpha},
+    )
+    places = itertools.product((0.1, 1.0, 10.0), (0.1, 0.2, 0.4), ("ipm", "alie"), (0, 1))
+    value = lambda run, t: {("ipm", 0): 0.2, ("alie", 0): 0.4, ("ipm", 1): 0.8, ("alie", 1): 0.6}[
+        run["attack.kind"], run["seed"]
+    ]
+    results = report.read(make_folder(tmp_path / "a", [make_run(*place) for place in places], value))
+    shown = lambda results: {
+        text.get_text()
+        for figure in plot_planes(results, ACCURACY).values()
+        for panel in figure.axes[:-1]
+        for text in panel.texts
+    }
+    with style.context():
+        assert shown(results) == {"50"}
+        confirmed = report.confirm(results, "seed", (1,))
+        assert shown(confirmed) == {"80"}  # IPM is the worst on seed 0
+        diverged = make_folder(
+            tmp_path / "b",
+            list(results.runs),
+            value,
+            diverged=lambda run: (run["attack.kind"], run["seed"]) == ("alie", 1),
+        )
+        assert shown(report.confirm(report.read(diverged), "seed", (0,))) == {"40"}
+    remarks = [figure.get_suptitle() for figure in report.figures(confirmed).values()]
+    assert all("Runs with seed 1 are shown" in " ".join(remark.split()) for remark in remarks)
 
 
 def test_regions_name_the_leading_rule(tmp_path):

@@ -51,7 +51,6 @@ def call(options: argparse.Namespace) -> int:
     """Shows all results, or one of them."""
     from rich.text import Text
 
-    from fedsim import paper
     from fedsim.cli import console
     from fedsim.config.registry import did_you_mean, nearest
     from fedsim.paper import page as paper_page
@@ -81,8 +80,8 @@ def call(options: argparse.Namespace) -> int:
         paths = ", ".join(map(str, options.runs))
         print(f"No run folders of {id_ or 'these results'} in {paths}; choose other folders with --runs DIR.")
     for entry in folders if id_ else ():
-        if entry.claims and (page := paper.make_page(entry.folder)) is not None:
-            show(Text(f"\n{entry.folder.path}"), paper_page.terminal(page))
+        if entry.page is not None:
+            show(Text(f"\n{entry.folder.path}"), paper_page.terminal(entry.page))
     return 0
 
 

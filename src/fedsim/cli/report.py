@@ -107,7 +107,7 @@ def call(options: argparse.Namespace) -> int:
         report.write(results, out, baseline)
     pages = cli_paper.pages(plain if options.final == "last" else report.read(*folders), out)
     if options.format == "terminal":
-        console.show_results([report.terminal(report.narrow(tables, results)), *pages], out)
+        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None)), *pages], out)
     elif options.format == "markdown":
         print(report.markdown(tables), end="")
     else:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from fedsim.paper.seed_margin import MIN_SEEDS, Margin
 
 NOT_RUN = "not run"
-Evidence = TypeVar("Evidence")
 
 
 @dataclass(frozen=True)
@@ -51,26 +50,26 @@ class Measurement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statement(Generic[Evidence]):
+class Statement:
     """A statement of the paper with the function that checks it."""
 
     text: str
     published: str
-    measure: Callable[[Evidence], Measurement | None]
+    measure: Callable[..., Measurement | None]
     """Returns None if the run folder lacks the required settings."""
 
-    def check(self, evidence: Evidence | None) -> Claim:
-        """Checks the statement; it counts as not run if `evidence` is None."""
-        measurement = None if evidence is None else self.measure(evidence)
+    def check(self, *evidence: Any) -> Claim:
+        """Checks the statement; it counts as not run if any of `evidence` is None."""
+        measurement = None if any(each is None for each in evidence) else self.measure(*evidence)
         if measurement is None:
             return Claim(self.text, self.published, NOT_RUN, None)
         margin = None if measurement.margin is None else Margin.from_values(measurement.margin, measurement.unit)
         return Claim(self.text, self.published, measurement.text, margin if margin and margin.num_seeds else None)
 
 
-def check_all(statements: Iterable[Statement[Evidence]], evidence: Evidence | None) -> list[Claim]:
+def check_all(statements: Iterable[Statement], *evidence: Any) -> list[Claim]:
     """Checks all `statements` on the same evidence."""
-    return [statement.check(evidence) for statement in statements]
+    return [statement.check(*evidence) for statement in statements]
 
 
 def summarize(claims: Iterable[Claim]) -> str:

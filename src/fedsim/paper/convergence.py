@@ -77,8 +77,8 @@ def _krum_is_slowest(settings: SettingsByRule) -> Measurement:
 
 def _compare(values: ValuesByRule, rule: str, sign: int, unit: str, margin_unit: str) -> Measurement:
     """The margin by which the mean of `rule` is above those of all others (sign 1), or below them (-1)."""
-    others = [name for name in values if name != rule]
-    nearest = max(others, key=lambda name: sign * _mean(values[name]))
+    other_rules = [name for name in values if name != rule]
+    nearest = max(other_rules, key=lambda name: sign * _mean(values[name]))
     above, below = (rule, nearest) if sign > 0 else (nearest, rule)
     return _format(values, unit, paired_differences(values[above], values[below]), margin_unit)
 

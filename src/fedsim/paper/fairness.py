@@ -33,13 +33,6 @@ class HardestClient(NamedTuple):
     """[S] over benign clients."""
 
 
-class SweepEnds(NamedTuple):
-    """The sweep's smallest and largest lambda."""
-
-    smallest: HardestClient
-    largest: HardestClient
-
-
 def compute_hardest_clients(results: Results) -> list[HardestClient]:
     """ARFL over lambda, in ascending order; a seed's hardest client is chosen at the largest lambda."""
     settings = settings_by_lam(results)
@@ -73,23 +66,22 @@ def _summarize(lam: float, histories: list[ClientHistory], clients: list[int]) -
 def claims(results: Results) -> list[Claim]:
     """A client that is hard to learn has less weight at a small lambda."""
     sweep = compute_hardest_clients(results)
-    return check_all(STATEMENTS, SweepEnds(sweep[0], sweep[-1]) if len(sweep) > 1 else None)
+    return check_all(STATEMENTS, *((sweep[0], sweep[-1]) if len(sweep) > 1 else (None,)))
 
 
-def _has_less_than_mean(ends: SweepEnds) -> Measurement:
-    weight, mean = ends.smallest.weight, ends.smallest.mean_weight
-    text = f"{weight.mean():.2f} and {mean.mean():.2f} of FedAvg's, λ = {ends.smallest.lam:g} M"
+def _has_less_than_mean(smallest: HardestClient, _: HardestClient) -> Measurement:
+    weight, mean = smallest.weight, smallest.mean_weight
+    text = f"{weight.mean():.2f} and {mean.mean():.2f} of FedAvg's, λ = {smallest.lam:g} M"
     return Measurement(text, mean - weight, "of FedAvg's")
 
 
-def _has_less_than_at_largest(ends: SweepEnds) -> Measurement:
-    small, large = (end.weight for end in ends)
-    lams = f"λ = {ends.smallest.lam:g} M and {ends.largest.lam:g} M"
+def _has_less_than_at_largest(smallest: HardestClient, largest: HardestClient) -> Measurement:
+    small, large, lams = smallest.weight, largest.weight, f"λ = {smallest.lam:g} M and {largest.lam:g} M"
     return Measurement(f"{small.mean():.2f} and {large.mean():.2f} of FedAvg's, {lams}", large - small, "of FedAvg's")
 
 
-def _is_less_accurate(ends: SweepEnds) -> Measurement:
-    small, large = (100 * end.accuracy for end in ends)
+def _is_less_accurate(smallest: HardestClient, largest: HardestClient) -> Measurement:
+    small, large = 100 * smallest.accuracy, 100 * largest.accuracy
     return Measurement(f"{small.mean():.1f} % and {large.mean():.1f} %", large - small, "points")
 
 

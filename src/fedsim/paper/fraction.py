@@ -1,7 +1,7 @@
 """The fraction of corrupted clients (Sec. 5.3, Fig. 3; the sentence on FEMNIST in Sec. 5.2)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,10 @@ NOTABLE_DROP = 5.0
 FEMNIST_FRACTION, FEMNIST_ACCURACY = 0.7, 79.0
 """From Sec. 5.2."""
 
+SettingsByFraction = dict[float, Setting]
 
-def settings_by_fraction(results: Results, rule: str) -> dict[float, Setting]:
+
+def settings_by_fraction(results: Results, rule: str) -> SettingsByFraction:
     """The settings of a rule by the fraction of shuffled clients; 0 is clean data."""
     values = {"server.aggregator": rule}
     clean = find_setting(results, values | {"corruption.kind": "none", "attack.kind": "none"})
@@ -32,23 +34,15 @@ def settings_by_fraction(results: Results, rule: str) -> dict[float, Setting]:
     return ({0.0: clean} if clean else {}) | shuffled
 
 
-class RuleSettings(NamedTuple):
-    """Settings of both rules by fraction."""
-
-    arfl: dict[float, Setting]
-    fedavg: dict[float, Setting]
-
-
 def claims(results: Results) -> list[Claim]:
     """ARFL's accuracy hardly changes until 60 % of the clients are corrupted, and falls from there."""
-    return check_all(STATEMENTS, RuleSettings(*(settings_by_fraction(results, rule) for rule in RULES)))
+    return check_all(STATEMENTS, *(settings_by_fraction(results, rule) for rule in RULES))
 
 
-def _drop(start: float, end: float, sign: int) -> Callable[[RuleSettings], Measurement | None]:
+def _drop(start: float, end: float, sign: int) -> Callable[..., Measurement | None]:
     """ARFL's loss from one fraction to another: at least `NOTABLE_DROP` points (sign 1), or at most (-1)."""
 
-    def measure(settings: RuleSettings) -> Measurement | None:
-        arfl = settings.arfl
+    def measure(arfl: SettingsByFraction, _: SettingsByFraction) -> Measurement | None:
         drop = accuracy_differences(arfl[start], arfl[end]) if {start, end} <= arfl.keys() else None
         if drop is None:
             return None
@@ -58,12 +52,11 @@ def _drop(start: float, end: float, sign: int) -> Callable[[RuleSettings], Measu
     return measure
 
 
-def _above_fedavg(settings: RuleSettings) -> Measurement | None:
-    if any(0.5 not in by_fraction for by_fraction in settings):
+def _above_fedavg(arfl: SettingsByFraction, fedavg: SettingsByFraction) -> Measurement | None:
+    if 0.5 not in arfl.keys() & fedavg.keys():
         return None
-    arfl, fedavg = settings.arfl[0.5], settings.fedavg[0.5]
-    text = f"{final_accuracy(arfl):.2f} % and {final_accuracy(fedavg):.2f} %"
-    return Measurement(text, accuracy_differences(arfl, fedavg), "points")
+    text = f"{final_accuracy(arfl[0.5]):.2f} % and {final_accuracy(fedavg[0.5]):.2f} %"
+    return Measurement(text, accuracy_differences(arfl[0.5], fedavg[0.5]), "points")
 
 
 STATEMENTS = (

@@ -67,15 +67,6 @@ def read_lines(results: Results, setting: Setting | None) -> list[SeparatingLine
     return [line for params in models if (line := extract_line(params)) is not None]
 
 
-class LinePair(NamedTuple):
-    """The learned lines of two settings, by seed."""
-
-    lines: list[SeparatingLine]
-    """The lines that the statement is about."""
-    reference: list[SeparatingLine]
-    """The lines that they are compared with."""
-
-
 def claims(results: Results) -> list[Claim]:
     """FedAvg learns the true line on clean data, and one corrupted client moves it; the paper does not plot ARFL."""
     clean = read_lines(results, _find(results, "fedavg", "none"))
@@ -84,26 +75,25 @@ def claims(results: Results) -> list[Claim]:
     for kind, published in (("shift", "Fig. 1b: far away"), ("flipping", "Fig. 1c: far away")):
         fedavg, arfl = (read_lines(results, _find(results, rule, kind)) for rule in ("fedavg", "arfl"))
         text = f"{_title(kind)}: FedAvg's line is farther from the true line than on clean data"
-        line_claims.append(Statement(text, published, _is_farther).check(_pair(fedavg, clean)))
+        line_claims.append(Statement(text, published, _is_farther).check(fedavg, clean))
         text = f"{_title(kind)}: ARFL's line is closer to the true line than FedAvg's"
-        line_claims.append(Statement(text, "not given", _is_closer).check(_pair(arfl, fedavg)))
+        line_claims.append(Statement(text, "not given", _is_closer).check(arfl, fedavg))
     return line_claims
-
-
-def _pair(lines: list[SeparatingLine], reference: list[SeparatingLine]) -> LinePair | None:
-    return LinePair(lines, reference) if lines and len(lines) == len(reference) else None
 
 
 def _is_close(clean: list[SeparatingLine]) -> Measurement:
     return Measurement(_format_mean(clean), MAX_ANGLE - _angles(clean), "degrees")
 
 
-def _is_farther(pair: LinePair) -> Measurement:
-    return Measurement(_format_mean(pair.lines), _angles(pair.lines) - _angles(pair.reference), "degrees")
+def _is_farther(lines: list[SeparatingLine], reference: list[SeparatingLine], sign: int = 1) -> Measurement | None:
+    """Whether lines are farther from the true line than others (sign 1), or closer (-1), by seed."""
+    if not 0 < len(lines) == len(reference):
+        return None
+    return Measurement(_format_mean(lines), sign * (_angles(lines) - _angles(reference)), "degrees")
 
 
-def _is_closer(pair: LinePair) -> Measurement:
-    return Measurement(_format_mean(pair.lines), _angles(pair.reference) - _angles(pair.lines), "degrees")
+def _is_closer(lines: list[SeparatingLine], reference: list[SeparatingLine]) -> Measurement | None:
+    return _is_farther(lines, reference, sign=-1)
 
 
 def _title(kind: str, who: str = "client 0") -> str:

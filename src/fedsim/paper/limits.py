@@ -1,7 +1,5 @@
 """Limitations (Sec. 6; Sec. 5.2 on collusion): colluding clients, false losses, flipped updates."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from fedsim.paper.claims import Claim, Measurement, Statement
@@ -20,13 +18,6 @@ MIN_KEPT_SHARE = 0.9
 ATTACKS = {"none": "", "fake_loss": "false losses", "sign_flip": "flipped updates"}
 
 
-class SettingPair(NamedTuple):
-    """A setting and the one that it is compared with."""
-
-    setting: Setting
-    reference: Setting
-
-
 def corrupted_scenarios(results: Results) -> list[Scenario]:
     """The scenarios with corrupted clients, in the order of the settings."""
     scenarios = dict.fromkeys(setting.scenario for setting in results.settings)
@@ -39,10 +30,6 @@ def _find(results: Results, rule: str, scenario: Scenario) -> Setting | None:
 
 def _find_attack(results: Results, attack: str) -> Scenario | None:
     return next((scenario for scenario in corrupted_scenarios(results) if scenario.attack == attack), None)
-
-
-def _pair(setting: Setting | None, reference: Setting | None) -> SettingPair | None:
-    return None if setting is None or reference is None else SettingPair(setting, reference)
 
 
 def claims(results: Results) -> list[Claim]:
@@ -59,15 +46,14 @@ def _collusion(results: Results) -> list[Claim]:
         published = "Sec. 5.2: not handled" if fraction >= HIGH_FRACTION else "Sec. 6: may bring risk"
         colluding, shuffled = (_find(results, "arfl", Scenario(kind, fraction)) for kind in ("collusion", "shuffling"))
         statement = _collusion_costs(f"{100 * fraction:g} %", published)
-        collusion_claims.append(statement.check(_pair(colluding, shuffled)))
+        collusion_claims.append(statement.check(colluding, shuffled))
     return collusion_claims
 
 
-def _collusion_costs(who: str, published: str) -> Statement[SettingPair]:
-    def measure(pair: SettingPair) -> Measurement:
-        cost = accuracy_differences(pair.reference, pair.setting)
-        colluding, shuffled = final_accuracy(pair.setting), final_accuracy(pair.reference)
-        text = f"{colluding:.2f} % with collusion, {shuffled:.2f} % with shuffling"
+def _collusion_costs(who: str, published: str) -> Statement:
+    def measure(colluding: Setting, shuffled: Setting) -> Measurement:
+        cost = accuracy_differences(shuffled, colluding)
+        text = f"{final_accuracy(colluding):.2f} % with collusion, {final_accuracy(shuffled):.2f} % with shuffling"
         return Measurement(text, None if cost is None else cost - MIN_COST, "points")
 
     return Statement(f"Collusion of {who} costs ARFL {MIN_COST:g} points more than shuffling", published, measure)
@@ -85,15 +71,14 @@ def _false_losses(results: Results) -> list[Claim]:
             text += f"; {late_corrupted_weight(reference):.1f} % with true losses"
         return Measurement(text, 100 * late_corrupted_weights(setting) - share, "points")
 
-    def less_accuracy(pair: SettingPair) -> Measurement:
-        false, true = final_accuracy(pair.setting), final_accuracy(pair.reference)
-        text = f"{false:.2f} % with false losses, {true:.2f} % with true losses"
-        return Measurement(text, accuracy_differences(pair.reference, pair.setting), "points")
+    def less_accuracy(false: Setting, true: Setting) -> Measurement:
+        text = f"{final_accuracy(false):.2f} % with false losses, {final_accuracy(true):.2f} % with true losses"
+        return Measurement(text, accuracy_differences(true, false), "points")
 
     text = "Clients that report false small losses get more weight than their share"
     return [
         Statement(text, "Sec. 6: they dominate", more_weight).check(setting),
-        Statement("False losses cost ARFL accuracy", "Sec. 6", less_accuracy).check(_pair(setting, reference)),
+        Statement("False losses cost ARFL accuracy", "Sec. 6", less_accuracy).check(setting, reference),
     ]
 
 

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fedsim.paper import make_figures, make_page
+from fedsim.paper import make_figures
 from fedsim.paper.catalog import DIGITS, RESULTS, parse_name, rank
-from fedsim.paper.claims import NOT_RUN
-from fedsim.paper.page import markdown_parts
+from fedsim.paper.claims import NOT_RUN, first_margin, summarize
+from fedsim.paper.page import Page, markdown_parts
 from fedsim.paper.result_folders import ResultFolder
 from fedsim.report import style
 from fedsim.report.render import markdown
@@ -57,31 +57,28 @@ def write_overview(folders: Iterable[ResultFolder], page: Path) -> list[Path]:
     Pages and figures go to the folder of the page's name, such as docs/results/ for docs/results.md, and pages that are
     there already are kept. Of several run folders of a result and budget, the one with the most runs is used.
     """
-    complete = [result_folder for result_folder in folders if result_folder.claims]
-    largest: dict[tuple[str, str], ResultFolder] = {}
-    for result_folder in sorted(complete, key=lambda each: len(each.folder.read_manifest()["runs"])):
-        largest[result_folder.result.id, result_folder.budget] = result_folder
-    written = [path for result_folder in largest.values() for path in _write_page(result_folder, page.with_suffix(""))]
+    pages = [result_folder.page for result_folder in folders if result_folder.page]
+    by_size = sorted(pages, key=lambda result_page: len(result_page.results.runs))
+    largest = {(result_page.result.id, result_page.budget): result_page for result_page in by_size}
+    written = [path for result_page in largest.values() for path in _write_page(result_page, page.with_suffix(""))]
     text = format_overview(read_pages(page.with_suffix("")))
     write_atomically(page, lambda path: path.write_text(text, encoding="utf-8"))
     return [page, *written]
 
 
-def _write_page(result_folder: ResultFolder, out: Path) -> list[Path]:
+def _write_page(page: Page, out: Path) -> list[Path]:
     """Writes the page of a run folder, and its figures, into the folder `out`."""
-    page = make_page(result_folder.folder)
-    assert page is not None
-    name = f"{result_folder.result.id}-{result_folder.budget}"
+    name = f"{page.result.id}-{page.budget}"
     out.mkdir(parents=True, exist_ok=True)
     images = {}
     with style.context():
         for figure_name, figure in make_figures(page).items():
             images[figure_name] = out / f"{name}-{figure_name}.png"
             write_atomically(images[figure_name], partial(figure.savefig, format="png"))
-    margin = f"; first margin: {result_folder.margin}" if result_folder.margin else ""
+    margin = f"; first margin: {margin}" if (margin := first_margin(page.claims)) else ""
     heading, protocol, claims, *tables = (part.strip() for part in markdown_parts(page))
     links = [f"![{figure_name}]({path.name})" for figure_name, path in images.items()]
-    text = "\n\n".join([heading, protocol, f"Summary: {result_folder.claims}{margin}.", claims, *links, *tables])
+    text = "\n\n".join([heading, protocol, f"Summary: {summarize(page.claims)}{margin}.", claims, *links, *tables])
     path = out / f"{name}.md"
     write_atomically(path, lambda temporary: temporary.write_text(f"{text}\n", encoding="utf-8"))
     return [path, *images.values()]

@@ -45,7 +45,7 @@ class Page(NamedTuple):
         """Device, version and duration, for example "2 x AMD EPYC, jax 0.10.2, 24 min"."""
         manifest = self.results.manifests[0]
         device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
-        mixed = " (partly on others)" if "mismatches" in manifest else ""
+        mixed = " (partly on other machines)" if "mismatches" in manifest else ""
         at_least = "at least " if manifest.get(RESUMED) else ""
         jax = manifest["versions"]["jax"]
         return f"{device['count']} x {device['kind']}, jax {jax}{mixed}, {at_least}{duration(seconds)}"

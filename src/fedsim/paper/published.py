@@ -5,9 +5,6 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-AGGREGATORS = {"mkrum": "multi_krum"}  # names in the table -> fedsim's
-CORRUPTIONS = {"clean": "none"}
-
 
 class PublishedAccuracy(NamedTuple):
     """An entry of Table 2."""
@@ -24,9 +21,7 @@ def published_settings() -> dict[tuple[str, str, str, float], PublishedAccuracy]
     text = files("fedsim.paper").joinpath("published.csv").read_text(encoding="utf-8")
     entries = {}
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
-        aggregator = AGGREGATORS.get(row["aggregator"], row["aggregator"])
-        corruption = CORRUPTIONS.get(row["corruption"], row["corruption"])
-        key = row["dataset"], aggregator, corruption, float(row["fraction"])
+        key = row["dataset"], row["aggregator"], row["corruption"], float(row["fraction"])
         entries[key] = PublishedAccuracy(float(row["accuracy_mean"]), float(row["accuracy_std"]))
     return entries
 

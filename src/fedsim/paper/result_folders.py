@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedsim.errors import FedsimError
-from fedsim.paper.analyses import ANALYSES, check_claims
+from fedsim.paper import make_page
+from fedsim.paper.analyses import ANALYSES
 from fedsim.paper.catalog import PaperResult, parse_name, rank
 from fedsim.paper.claims import first_margin, summarize
-from fedsim.report.reading import read
+from fedsim.paper.page import Page
 from fedsim.runs.folder import RunFolder
 
 
@@ -20,10 +21,18 @@ class ResultFolder(NamedTuple):
     budget: str
     state: str
     """Either "complete", or the number of finished groups, or an error."""
-    claims: str
-    """How many claims hold; empty if the folder is not complete."""
-    margin: str
-    """The first numeric margin; may be empty."""
+    page: Page | None
+    """None: the folder is not complete, or cannot be read."""
+
+    @property
+    def claims(self) -> str:
+        """How many claims hold; empty without a page."""
+        return summarize(self.page.claims) if self.page else ""
+
+    @property
+    def margin(self) -> str:
+        """The first numeric margin; may be empty."""
+        return first_margin(self.page.claims) if self.page else ""
 
 
 def find_result_folders(paths: Sequence[Path], id_: str | None = None) -> list[ResultFolder]:
@@ -51,12 +60,11 @@ def _read_result_folder(folder: RunFolder, id_: str | None) -> ResultFolder | No
         return None  # written by another program
     if parsed is None or id_ not in (None, parsed.result.id):
         return None
-    result_folder = ResultFolder(folder, parsed.result, parsed.budget, "complete", "", "")
+    result_folder = ResultFolder(folder, parsed.result, parsed.budget, "complete", None)
     if manifest["status"] != "complete":
         num_finished = sum(folder.read_finished(group) is not None for group in range(len(manifest["plan"])))
         return result_folder._replace(state=f"{num_finished} of {len(manifest['plan'])} groups")
     try:
-        claims = check_claims(ANALYSES[parsed.result.id], read(folder))
-        return result_folder._replace(claims=summarize(claims), margin=first_margin(claims))
+        return result_folder._replace(page=make_page(folder))
     except FedsimError as error:
         return result_folder._replace(state=str(error).removeprefix(f"{folder.path}: "))

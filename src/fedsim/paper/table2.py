@@ -91,7 +91,7 @@ def _published_by_rule(data: str, scenario: Scenario) -> PublishedByRule:
     return {rule: entry for rule, entry in entries.items() if entry is not None}
 
 
-def _is_above_fedavg(scenario: Scenario, published: PublishedByRule) -> Statement[ComparisonByRule]:
+def _is_above_fedavg(scenario: Scenario, published: PublishedByRule) -> Statement:
     """ARFL is above FedAvg."""
 
     def measure(rules: ComparisonByRule) -> Measurement | None:
@@ -105,7 +105,7 @@ def _is_above_fedavg(scenario: Scenario, published: PublishedByRule) -> Statemen
     return Statement(f"{scenario_name(scenario)}: ARFL is above FedAvg", gap, measure)
 
 
-def _is_best(scenario: Scenario, published: PublishedByRule) -> Statement[ComparisonByRule]:
+def _is_best(scenario: Scenario, published: PublishedByRule) -> Statement:
     """Under shuffling and flipping ARFL is best, within one published standard deviation; otherwise close to it."""
     is_robust = scenario.corruption in ("shuffling", "flipping")
     uses_deviation = is_robust and bool(published)
@@ -117,26 +117,36 @@ def _is_best(scenario: Scenario, published: PublishedByRule) -> Statement[Compar
     )
 
     def measure(rules: ComparisonByRule) -> Measurement | None:
-        compared = {rule: comparison for rule, comparison in rules.items() if rule != "arfl"}
-        if "arfl" not in rules or not compared:
+        compared = [rule for rule in rules if "arfl" in rules and rule != "arfl"]
+        every = {rule: accuracy_differences(rules["arfl"].setting, rules[rule].setting) for rule in compared}
+        differences = {
+            rule: values for rule, values in every.items() if values is not None and np.isfinite(values).any()
+        }
+        if not differences:
             return None
-        text = _format_gap({rule: comparison.mean for rule, comparison in rules.items()})
+        gaps = {rule: float(np.nanmean(values)) for rule, values in differences.items()}
+        text = _format_gap(rules["arfl"].mean, gaps)
         text = text if len(rules) == len(RULES) else f"{text} ({len(rules)} rules)"
-        best = max(compared.values(), key=lambda comparison: comparison.mean)
-        gap = accuracy_differences(rules["arfl"].setting, best.setting)
-        return Measurement(text, None if gap is None else gap + slack, "points")
+        return Measurement(text, differences[_nearest(gaps)] + slack, "points")
 
     if published:
-        published_text = _format_gap({rule: entry.mean for rule, entry in published.items()})
+        arfl = published["arfl"].mean
+        gaps = {rule: arfl - entry.mean for rule, entry in published.items() if rule != "arfl"}
+        published_text = _format_gap(arfl, gaps)
     else:
         published_text = f"Table 2: {'best' if is_robust else 'within 0.81 points'}"
     return Statement(f"{scenario_name(scenario)}: ARFL is {what}", published_text, measure)
 
 
-def _format_gap(means: dict[str, float]) -> str:
-    """ARFL's accuracy, and its difference from the best of the other rules."""
-    rule, best = max(((rule, mean) for rule, mean in means.items() if rule != "arfl"), key=lambda item: item[1])
-    return f"{means['arfl']:.2f} %: {means['arfl'] - best:+.2f} to {aggregator_name(rule)}"
+def _format_gap(accuracy: float, gaps: dict[str, float]) -> str:
+    """ARFL's accuracy, and its difference from the best of the other rules, of `gaps` over the seeds of both."""
+    best = _nearest(gaps)
+    return f"{accuracy:.2f} %: {gaps[best]:+.2f} to {aggregator_name(best)}"
+
+
+def _nearest(gaps: dict[str, float]) -> str:
+    """The rule that is best compared with ARFL."""
+    return min(gaps, key=lambda rule: gaps[rule])
 
 
 def _distances(measured: dict[Scenario, ComparisonByRule]) -> Measurement | None:

@@ -46,7 +46,7 @@ def make(folder: RunFolder) -> Results:
 
 
 def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
-    """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`.
+    """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
     another rule were run; ranks.csv with three rules and three scenarios; choices.csv, if values were chosen.
@@ -69,6 +69,10 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
         else:
             out.write_text(name, text)
     all_figures = figures(results)
+    for path in (out.path / "figures").glob("*.*"):
+        is_written = path.stem in all_figures or path.stem.startswith("paper-")
+        if path.suffix in (".png", ".pdf") and not is_written:
+            path.unlink()
     with style.context():
         for name, figure in all_figures.items():
             out.write_figure(name, figure)

@@ -13,7 +13,7 @@ from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets, scenarios
 from fedsim.report.statistics import mean, std
-from fedsim.report.table import Column, Number, Row, Table, with_best_in_bold
+from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold
 
 
 class TableEntry(NamedTuple):
@@ -72,22 +72,23 @@ def _excess_notes(names: dict[Setting, str], settings: Sequence[Setting]) -> lis
 def closing_notes(results: Results, data: str, metric: Metric) -> tuple[str, ...]:
     """What was chosen, and which runs are not complete."""
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
-    confirmed = (f"What was chosen: {results.choice_remark}.",) if results.selection and results.confirmed else ()
+    confirmed = (f"Values were {results.choice_remark}.",) if results.selection and results.confirmed else ()
     return (*chosen, *confirmed, *results.incomplete)
 
 
 def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
     """For example "5 splits x 3 seeds", "5 splits", or "5 seeds of one split"; "up to" if some settings have fewer.
 
-    `draws` has the (split, seed) of the runs of each setting. With several splits, what follows "over" is over these:
-    each is the mean of its seeds.
+    `draws` has the (split, seed) of the runs of each setting. With several splits of a setting, what follows "over" is
+    over these: each is the mean of its seeds.
     """
     counts = [Counter(split for split, _ in of_setting) for of_setting in draws]
     num_splits, num_seeds = max(map(len, counts)), max(max(count.values()) for count in counts)
     is_equal = all(len(count) == num_splits and set(count.values()) == {num_seeds} for count in counts)
     up_to = "" if is_equal else "up to "
     if num_splits == 1:
-        return f"{up_to}{num_seeds} seed{'s' * (num_seeds > 1)} of one split"
+        each = " each" if len(set().union(*counts)) > 1 else ""
+        return f"{up_to}{num_seeds} seed{'s' * (num_seeds > 1)} of one split{each}"
     return f"{up_to}{num_splits} splits{f' x {num_seeds} seeds' if num_seeds > 1 else ''}"
 
 
@@ -132,13 +133,5 @@ def tabulate(title: str, subtitle: str, entries: Sequence[TableEntry]) -> Table:
         Row(name, tuple(numbers.get((name, scenario)) for scenario in shown), rules[name])
         for name in ordered_rows((entry.setting, entry.row) for entry in entries)
     )
-    diverged, skipped = [], []
-    for row in rows:
-        for column, number in zip(columns, row.entries, strict=True):
-            if isinstance(number, Number) and number.num_diverged:
-                diverged.append(f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}")
-            if isinstance(number, Number) and number.num_skipped:
-                skipped.append(f"{row.name}, {column.label}: {number.num_skipped} of {number.num_runs}")
-    notes = [f"† diverged runs: {'; '.join(diverged)}."] if diverged else []
-    notes += [f"‡ runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
-    return Table(title, columns, rows, data=data_name(settings[0].data), subtitle=subtitle, notes=tuple(notes))
+    notes = mark_notes(columns, rows)
+    return Table(title, columns, rows, data=data_name(settings[0].data), subtitle=subtitle, notes=notes)

@@ -17,6 +17,7 @@ from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Choice, Results, Selection
 from fedsim.report.settings import Scenario, Setting
+from fedsim.report.statistics import split_means
 from fedsim.report.swept_values import CORRUPTION_SECTIONS, SETTING_KEYS, SweptValues, format_values, section
 from fedsim.runs.sweep import lam_key, varying_keys
 
@@ -41,8 +42,9 @@ class ChoiceKey(NamedTuple):
 def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Per = "worst") -> Results:
     """Keeps only the settings with the best values of `keys`, which are then no part of a rule's name.
 
-    A run whose metric is not finite is worse than any. Ties: the values that come first. Raises `ConfigError` if a key
-    was not swept, there are no validation data, or no value was run in all scenarios of a share.
+    Values with diverged runs, or whose metric is not finite, are worse than any. Ties: the values that come first.
+    Raises `ConfigError` if a key was not swept, there are no validation data, or no value was run in all scenarios of a
+    share.
     """
     _check_swept(results, keys)
     metric_of = metrics_by_data(results.settings)
@@ -54,7 +56,7 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         values = tuple((key, run[key]) for key in keys if key in run)
         kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
         lam = None if lam_key(run) in keys else setting.lam
-        where = setting.scenario if per == "scenario" else setting.fraction
+        where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.fraction
         group = ChoiceKey(setting.data, setting.aggregator, kept, lam, where)
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
@@ -82,9 +84,14 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
 
 
 def _worst(settings: Sequence[Setting], metric: Metric, final: Callable[[Setting], np.ndarray]) -> float:
-    """The worst mean over seeds of some settings; greater is better, whatever the metric."""
-    finals = [final(setting) for setting in settings]
-    return min(metric.sign * float(of.mean()) if np.isfinite(of).all() else -np.inf for of in finals)
+    """The worst mean over splits or seeds of some settings; greater is better, whatever the metric."""
+
+    def score(setting: Setting) -> float:
+        values = final(setting)
+        is_known = np.isfinite(values).all() and not setting.num_diverged
+        return metric.sign * float(split_means(values, setting.splits).mean()) if is_known else -np.inf
+
+    return min(map(score, settings))
 
 
 def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequence[str]) -> Candidates:
@@ -135,10 +142,9 @@ def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[st
     optimism = [choice.optimism for choice in choices if np.isfinite(choice.optimism)]
     if selection.by == "test" or not optimism:
         return selection.sentence, *lines
-    unit = "percentage points" if metric.is_percentage else "of the loss"
     largest, average = (f"{value:.{metric.digits}f}" for value in (max(optimism), float(np.mean(optimism))))
-    more = "more" if metric.higher_is_better else "less"
-    gain = f"Choosing on the test set would show up to {largest} {unit} {more}, {average} on average."
+    points, lower = f"up to {largest} percentage points more", f"a test loss that is lower by up to {largest}"
+    gain = f"Choosing on the test set would show {points if metric.is_percentage else lower}, {average} on average."
     return selection.sentence, *lines, gain
 
 

@@ -1,4 +1,4 @@
-"""What was chosen after looking, on runs that were not looked at.
+"""What was chosen by its numbers, shown on runs that were not used for choosing.
 
 Choosing among noisy numbers favors those that were lucky, so that the chosen one is worse on other splits. Here the
 worst attack and the values of `--choose` are chosen on some runs, and the numbers of others are shown.
@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from fedsim.errors import ConfigError
+from fedsim.report.names import scenario_name
 from fedsim.report.results import Results
+from fedsim.report.rows import row_names
 
 SPLIT = "data.seed"
 
@@ -30,20 +32,31 @@ def parse(text: str) -> tuple[str, Sequence[int]]:
 def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     """The runs in which `key`, "data.seed" or "seed", has one of `values`; the others are for choosing.
 
-    Raises `ConfigError` if there are no runs of either kind.
+    Settings without other runs are left out, with a note. Raises `ConfigError` if there are no runs of either kind.
     """
-    shown, explored = [], {}
+    shown, explored, left_out = [], {}, []
+    present: set[int] = set()
+    names = row_names(results.settings)
     for setting in results.settings:
-        is_shown = np.asarray([value in values for value in (setting.splits if key == SPLIT else setting.seeds)])
+        of_runs = setting.splits if key == SPLIT else setting.seeds
+        is_shown = np.isin(of_runs, list(values))
+        if is_shown.all():
+            left_out.append(f"{names[setting]}, {scenario_name(setting.scenario)}")
+            continue
+        explored[setting] = setting.select(np.flatnonzero(~is_shown).tolist())
         if is_shown.any():
             shown.append(setting.select(np.flatnonzero(is_shown).tolist()))
-        if not is_shown.all():
-            explored[setting] = setting.select(np.flatnonzero(~is_shown).tolist())
-    if not shown or not explored:
-        which = "no such runs" if not shown else "no other runs to choose on"
+            present |= {*of_runs} & {*values}
+    if not shown:
+        which = "no other runs to choose on" if left_out else "no such runs"
         raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
-    return replace(results, settings=shown, explored=explored, confirmed=f"{key} {_format(values)}")
+    note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
+    incomplete = (*results.incomplete, *note)
+    confirmed = f"{key} {_format(sorted(present))}"
+    return replace(results, settings=shown, explored=explored, confirmed=confirmed, incomplete=incomplete)
 
 
 def _format(values: Sequence[int]) -> str:
-    return f"{values[0]} to {values[-1]}" if isinstance(values, range) else ", ".join(map(str, values))
+    """For example "5 to 9", or "2, 3, 7"."""
+    is_range = len(values) > 2 and values[-1] - values[0] == len(values) - 1
+    return f"{values[0]} to {values[-1]}" if is_range else ", ".join(map(str, values))

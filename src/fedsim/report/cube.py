@@ -1,4 +1,4 @@
-"""Run folders as one labelled array a metric, for notebooks."""
+"""Run folders as one labeled array a metric, for notebooks."""
 
 from collections.abc import Sequence
 from pathlib import Path

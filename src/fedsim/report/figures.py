@@ -40,7 +40,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
             shown["weights_over_lam"] = over_lam
         if (rule_ranks := ranks(results)) and len(rule_ranks.rows) <= style.MAX_LINES:
             shown["ranks"] = plot_ranks(rule_ranks)
-        if results.selection is not None:
+        for remark in results.remarks:
             for figure in shown.values():
-                style.remark(figure, results.selection.sentence)
+                style.remark(figure, remark)
     return shown

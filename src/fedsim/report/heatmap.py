@@ -11,9 +11,9 @@ from fedsim.report.metric import Metric, with_metric
 from fedsim.report.names import percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.settings import data_sets
+from fedsim.report.settings import Setting, data_sets
 from fedsim.report.sweep_plots import Plane, find_planes
-from fedsim.report.worst import ThreatGrid, threat_grids
+from fedsim.report.worst import ThreatGrid, find_worst, threat_grids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,21 +60,22 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     clients, and the worst of the threats.
     """
     planes = find_planes(with_metric(metric, results.settings))
-    return {f"{metric.name}_plane_{plane.key.replace('.', '-')}": _plot_plane(plane, metric) for plane in planes}
+    name = lambda plane: f"{metric.name}_plane_{plane.key.replace('.', '-')}"
+    return {name(plane): _plot_plane(plane, results, metric) for plane in planes}
 
 
-def _plot_plane(plane: Plane, metric: Metric) -> "Figure":
+def _plot_plane(plane: Plane, results: Results, metric: Metric) -> "Figure":
     names = row_names(plane.settings, without=(plane.key,))
     rules = ordered_rows(names.items())
-    worst = np.min if metric.higher_is_better else np.max  # NaN, where all runs diverged, is the worst
     panels = {}
     for rule in rules[: style.MAX_PANELS]:
         rule_settings = [setting for setting in plane.settings if names[setting] == rule]
-        finals = [
-            [[metric.final_mean(s) for s in plane.at(rule_settings, value, fraction)] for fraction in plane.fractions]
-            for value in plane.values
-        ]
-        panels[rule] = np.asarray([[worst(means or [np.nan]) for means in line] for line in finals])
+
+        def final(value: float, fraction: float, rule_settings: list[Setting] = rule_settings) -> float:
+            worst = find_worst(plane.at(rule_settings, value, fraction), results, metric)
+            return metric.final_mean(worst) if worst else np.nan
+
+        panels[rule] = np.asarray([[final(value, fraction) for fraction in plane.fractions] for value in plane.values])
     rows = [f"{plane.key} = {value:g}" for value in plane.values]
     figure = _plot(panels, rows, list(map(percent, plane.fractions)), metric, final_text(plane.settings))
     if cut := style.cut(len(panels), len(rules), "panels"):

@@ -80,8 +80,7 @@ def _format(entry: Entry, table: Table) -> str:
         return escape(entry or "")
     text = table.format_number(entry, r"\pm")
     text = f"\\mathbf{{{text}}}" if entry.bold else text
-    marks = (r"\dagger" if entry.num_diverged else "") + (r"\ddagger" if entry.num_skipped else "")
-    return f"${text}^{{{marks}}}$" if marks else f"${text}$"
+    return f"${text}^{{{escape(entry.marks).replace('$', '')}}}$" if entry.marks else f"${text}$"
 
 
 def _is_arfl(row: Row) -> bool:

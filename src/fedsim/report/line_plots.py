@@ -1,4 +1,4 @@
-"""Figures of lines: a panel a scenario, a line a rule; bands from the least to the greatest seed."""
+"""Figures of lines: a panel a scenario, a line a rule; bands from the lowest to the highest split or seed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice

@@ -3,6 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from fedsim.config.kinds import KINDS
+
+BUILT_IN = {name for kind in KINDS.values() for name in kind.built_in}
 AGGREGATORS = {
     "fedavg": "FedAvg",
     "rfa": "RFA",
@@ -53,10 +56,10 @@ def short(name: str) -> str:
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
-    """How each factory is shown: "tau_mean", or "tau_mean (my_rules.py)" if another has the same short name."""
+    """How each factory is shown: "mean", or "mean (my_rules.py)" if another or a built-in one is called the same."""
     different = set(names)
     number = Counter(map(short, different))
-    is_unique = lambda name: ":" not in name or number[short(name)] == 1  # built-in names stay
+    is_unique = lambda name: ":" not in name or (number[short(name)] == 1 and short(name) not in BUILT_IN)
     return {
         name: short(name) if is_unique(name) else f"{short(name)} ({name.rpartition(':')[0]})" for name in different
     }

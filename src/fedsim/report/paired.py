@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import ConfigError
-from fedsim.report.accuracy import TableEntry, draws_text, final_text, tabulate
+from fedsim.report.accuracy import TableEntry, closing_notes, draws_text, final_text, tabulate
 from fedsim.report.metric import Metric, metrics_by_data
-from fedsim.report.names import aggregator_name, short
+from fedsim.report.names import aggregator_name, labels
 from fedsim.report.results import Results
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Setting, data_sets
 from fedsim.report.statistics import CONFIDENCE, half_width, holm, p_value, split_means
-from fedsim.report.swept_values import format_values, section
+from fedsim.report.swept_values import format_values
 from fedsim.report.table import Number, Table
-from fedsim.runs.sweep import section_name
 
 BASELINE = "arfl"
 
@@ -39,6 +38,8 @@ class Difference:
     """[P] by split, or by seed with one split, in percentage points of the accuracy, or units of the loss."""
     num_diverged: int
     """Pairs with a run that has diverged."""
+    num_skipped: int
+    """Pairs with a run in which no client had a weight at the end."""
 
     @property
     def mean(self) -> float:
@@ -67,7 +68,9 @@ class Difference:
 
 def find_rule(results: Results, rule: str) -> str | None:
     """The name in the results of `rule`, which may be given as there or as in a configuration; None: no runs."""
-    return next((s.aggregator for s in results.settings if s.aggregator in (rule, short(rule))), None)
+    file, _, name = rule.rpartition(":")
+    names = {setting.aggregator for setting in results.settings}
+    return next((shown for shown in (rule, f"{name} ({file})", labels([rule])[rule]) if shown in names), None)
 
 
 def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
@@ -93,21 +96,18 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
 
 def difference(setting: Setting, baseline: Setting, metric: Metric) -> Difference | None:
     """A setting minus another, run by run; None if no split and seed has both numbers."""
-    values, common, num_diverged = [], [], 0
-    finals, baseline_finals = metric.final_recorded(setting), metric.final_recorded(baseline)
-    others = {draw: other for other, draw in enumerate(baseline.draws)}
-    for position, draw in enumerate(setting.draws):
-        if draw in others:
-            other = others[draw]
-            value = metric.scale * (finals[position] - baseline_finals[other])
-            if np.isfinite(value):
-                values.append(value)
-                common.append(draw)
-                num_diverged += bool(setting.diverged[position, -1] or baseline.diverged[other, -1])
-    if not common:
+    position_of = {draw: position for position, draw in enumerate(baseline.draws)}
+    pairs = [(position, position_of[draw]) for position, draw in enumerate(setting.draws) if draw in position_of]
+    left, right = np.asarray(pairs, int).reshape(-1, 2).T
+    values = metric.scale * (metric.final_recorded(setting)[left] - metric.final_recorded(baseline)[right])
+    left, right, values = (array[np.isfinite(values)] for array in (left, right, values))
+    if not len(values):
         return None
-    by_split = split_means(np.asarray(values), [split for split, _ in common])
-    return Difference(setting, baseline, metric, tuple(common), by_split, num_diverged)
+    common = tuple(setting.draws[position] for position in left)
+    by_split = split_means(values, [split for split, _ in common])
+    num_diverged = (setting.has_diverged[left] | baseline.has_diverged[right]).sum()
+    num_skipped = (setting.was_skipped[left] | baseline.was_skipped[right]).sum()
+    return Difference(setting, baseline, metric, common, by_split, int(num_diverged), int(num_skipped))
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
@@ -121,8 +121,7 @@ def _table(results: Results, differences: Sequence[Difference]) -> Table:
     """The table of the differences of one data set."""
     baseline, metric = differences[0].baseline.aggregator, differences[0].metric
     names = row_names(results.settings)
-    keys = {key for setting in results.settings for key, _ in setting.swept_values}
-    baselines = row_names(results.settings, without={key for key in keys if section(key) != section_name(baseline)})
+    baselines = row_names(results.settings, without={key for d in differences for key, _ in d.baseline.shared_values})
     has_several = len({d.setting for d in differences}) < len(differences)  # baselines of a setting: name them
     row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
     shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
@@ -136,11 +135,13 @@ def _table(results: Results, differences: Sequence[Difference]) -> Table:
     corrected_p = holm([d.p_value for d in differences])
     entries = [TableEntry(row(d), d.setting, _number(d, p)) for d, p in zip(differences, corrected_p, strict=True)]
     table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
-    return replace(table, signed=True, digits=metric.digits, notes=(*table.notes, *results.incomplete))
+    notes = (*table.notes, *closing_notes(results, differences[0].setting.data, metric))
+    return replace(table, signed=True, digits=metric.digits, notes=notes)
 
 
 def _number(d: Difference, corrected_p: float) -> Number:
-    return Number(d.mean, d.half_width, corrected_p < 1 - CONFIDENCE, len(d.draws), d.num_diverged)
+    is_bold = corrected_p < 1 - CONFIDENCE
+    return Number(d.mean, d.half_width, is_bold, len(d.draws), d.num_diverged, d.num_skipped)
 
 
 def paired_rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:

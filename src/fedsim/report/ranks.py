@@ -15,7 +15,7 @@ from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import DataScenario, Setting
 from fedsim.report.statistics import CONFIDENCE
-from fedsim.report.swept_values import SweptValues, section
+from fedsim.report.swept_values import WEIGHTING, SweptValues, section
 from fedsim.runs.sweep import section_name
 
 MIN_SIZE = 3  # rules, and scenarios
@@ -24,14 +24,17 @@ PRE_AGGREGATORS = "server.pre_aggregators"
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of rules, 1 for the best; equally good ones share the mean of theirs. R rules, C scenarios."""
+    """Ranks of rules, 1 for the best; equally good ones share the mean of theirs.
+
+    R rules, C scenarios, D draws: a split and a seed in a scenario.
+    """
 
     rows: tuple[str, ...]
     """Names [R] of the rules."""
     scenario_ranks: np.ndarray
     """[C, R] by the mean over splits or seeds; a setting with diverged runs is worse than any without."""
     seed_ranks: np.ndarray
-    """[B, R] of each split, seed and scenario that all rules have."""
+    """[D, R] in each draw that all rules have; a run that has diverged is worse than any other."""
     num_left_out: int
     """Scenarios in which not all rules were run."""
 
@@ -76,18 +79,21 @@ def ranks(results: Results) -> Ranks | None:
     scores_by_seed = []
     for settings in complete:
         metric = metric_of[settings[0].data]
-        by_draw = [dict(zip(s.draws, metric.sign * metric.final(s), strict=True)) for s in settings]
+        by_draw = [
+            dict(zip(s.draws, np.where(s.has_diverged, -np.inf, metric.sign * metric.final(s)), strict=True))
+            for s in settings
+        ]
         common = [draw for draw in settings[0].draws if all(draw in rule_scores for rule_scores in by_draw)]
         scores_by_seed += [[rule_scores[draw] for rule_scores in by_draw] for draw in common]
     return Ranks(tuple(rows), _rank(scores), _rank(scores_by_seed), len(table) - len(complete))
 
 
 def _shared_values(setting: Setting, results: Results) -> SweptValues:
-    """The swept values that belong neither to the rule nor to its pre-aggregators."""
-    pre_aggregators = results.runs[setting.runs[0]][PRE_AGGREGATORS]
-    sections = {section_name(name) for name in (setting.aggregator, *pre_aggregators)}
+    """The swept values that belong neither to the rule nor to its weighting and pre-aggregators."""
+    run = results.runs[setting.runs[0]]
+    sections = {section_name(name) for name in (run[WEIGHTING], *run[PRE_AGGREGATORS]) if name}
     is_shared = lambda key: key != PRE_AGGREGATORS and section(key) not in sections
-    return tuple((key, value) for key, value in setting.swept_values if is_shared(key))
+    return tuple((key, value) for key, value in setting.shared_values if is_shared(key))
 
 
 def _rank(scores: Sequence[Sequence[float]]) -> np.ndarray:

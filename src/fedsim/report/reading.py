@@ -14,16 +14,20 @@ from fedsim.report.metric import METRICS
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting, SettingKey
 from fedsim.report.swept_values import (
+    IGNORED,
     Run,
     configuration,
     data_set,
     identities,
+    is_in_memory,
     malicious_share,
+    section,
     swept_values,
     with_labels,
 )
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
+from fedsim.runs.sweep import section_name
 
 Rows = dict[str, np.ndarray]  # the columns of rounds.parquet, sorted by run and round
 
@@ -32,10 +36,12 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     """Reads run folders as if they were one; of a run that several have, the first folder's is used.
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
-    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations.
+    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations
+    or folders have different data in memory.
     """
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
+    _check_data_in_memory(folders, manifests, configurations)
     identity = iter(identities(list(chain.from_iterable(configurations))))
     positions: dict[tuple[Any, ...], int] = {}  # of each run, by its identity
     runs: list[Run] = []
@@ -80,6 +86,27 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         num_repeated,
         incomplete=tuple(incomplete),
     )
+
+
+def _check_data_in_memory(
+    folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]], configurations: Sequence[Sequence[Run]]
+) -> None:
+    """Raises `ConfigError` if runs with equal keys of the data have different data in memory, which no key describes.
+
+    A manifest has a digest for each split and partition of the data, then one of their kind.
+    """
+    first: dict[tuple[Any, ...], int] = {}  # by keys of the data, the position of the first folder
+    for position, runs in enumerate(configurations):
+        for run in filter(is_in_memory, runs):
+            sections = ("data", "arrays", section_name(run["data.partition"]))
+            keys = sorted(key for key in run if section(key) in sections and key not in IGNORED)
+            earlier = first.setdefault(tuple((key, run[key]) for key in keys), position)
+            one, other = (manifests[place].get("data", []) for place in (earlier, position))
+            if one != other and (one[-1:] != other[-1:] or set(one[:-1]).isdisjoint(other[:-1])):
+                raise ConfigError(
+                    f"data: must be the same data set in memory in all folders, but {folders[earlier].path} and "
+                    f"{folders[position].path} have different ones; save each as an .npz file for arrays.path"
+                )
 
 
 def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from fedsim.report.table import Entry, Number, Table
 
-DIVERGED, SKIPPED = "†", "‡"
 NO_BREAK = "\u00a0"
 MAX_HEADING = 9  # characters of a heading's line in a wide table
 MAX_WIDTH = 100  # columns of a terminal up to which a number and its spread are on one line
@@ -71,8 +70,7 @@ def _lines(table: Table, literal: Callable[[str], str], bold: str, end: str) -> 
     def format_entry(entry: Entry) -> str:
         if not isinstance(entry, Number):
             return literal(entry or "")
-        marks = (DIVERGED if entry.num_diverged else "") + (SKIPPED if entry.num_skipped else "")
-        text = table.format_number(entry) + marks
+        text = table.format_number(entry) + entry.marks
         return f"{bold}{text}{end}" if entry.bold else text
 
     header = [literal(text) for text in (table.header, *(column.label for column in table.columns))]

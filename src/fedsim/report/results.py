@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedsim.report.names import scenario_name
+from fedsim.report.names import percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
 from fedsim.report.swept_values import Run, SweptValues
 from fedsim.runs.folder import RunFolder
@@ -32,7 +32,7 @@ class Choice:
     @property
     def where_name(self) -> str:
         """For example "20 %" or "ALIE 20 %"."""
-        return f"{100 * self.where:.3g} %" if isinstance(self.where, float) else scenario_name(self.where)
+        return percent(self.where) if isinstance(self.where, float) else scenario_name(self.where)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Results:
     selection: Selection | None = None
     """None: nothing was chosen, so that `settings` has all."""
     incomplete: tuple[str, ...] = ()
-    """A sentence for each folder that is not complete."""
+    """Sentences on runs that are missing: of folders that are not complete, and of `--confirm`."""
     explored: dict[Setting, Setting] = field(default_factory=dict)
     """With `--confirm`: each setting with the runs that are not shown, on which is chosen."""
     confirmed: str = ""
@@ -81,6 +81,13 @@ class Results:
     def basis(self, setting: Setting) -> Setting:
         """The setting with the runs on which is chosen: those that are shown, or the others."""
         return self.explored.get(setting, setting)
+
+    @property
+    def remarks(self) -> list[str]:
+        """For figures and pages: what was chosen, and which runs are shown."""
+        chosen = [self.selection.sentence] if self.selection else []
+        shown = f"Runs with {self.confirmed} are shown; choices were made on the others."
+        return chosen + ([shown] if self.confirmed else [])
 
     @property
     def choice_remark(self) -> str:

@@ -1,21 +1,12 @@
 """The rows of tables and lines of figures: a rule, with lambda and other values if these tell rules apart."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from fedsim.report.names import AGGREGATORS, aggregator_name
 from fedsim.report.settings import DataScenario, Setting
-from fedsim.report.swept_values import SweptValues, format_values
+from fedsim.report.swept_values import WEIGHTING, SweptValues, format_values
 
-WEIGHTING = "server.weighting"
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
-
-
-class RuleValues(NamedTuple):
-    """A row without its lambda."""
-
-    aggregator: str
-    values: SweptValues
 
 
 def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dict[Setting, str]:
@@ -24,17 +15,17 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
     A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row, without lambda.
     """
     kept = lambda setting: tuple((key, value) for key, value in setting.swept_values if key not in without)
-    rules = {setting: RuleValues(setting.aggregator, kept(setting)) for setting in settings}
-    lams: dict[tuple[RuleValues, DataScenario], set[float | None]] = {}
+    rules = {setting: (setting.aggregator, kept(setting)) for setting in settings}
+    lams: dict[tuple[tuple[str, SweptValues], DataScenario], set[float | None]] = {}
     for setting, rule in rules.items():
         lams.setdefault((rule, setting.data_scenario), set()).add(setting.lam)
     named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
 
-    def name(setting: Setting, rule: RuleValues) -> str:
+    def name(setting: Setting, rule: tuple[str, SweptValues]) -> str:
         lam = lam_text(setting) if rule in named_by_lam and LAM not in without else ""
-        values = dict(rule.values)
+        values = dict(rule[1])
         weighting = values.pop(WEIGHTING, None)
-        shown = aggregator_name(rule.aggregator) + (
+        shown = aggregator_name(setting.aggregator) + (
             f" with {aggregator_name(weighting)}'s weights" if weighting else ""
         )
         return ", ".join(filter(None, (shown, lam, format_values(tuple(values.items())))))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.report.final import LAST, Final
 from fedsim.report.statistics import means_by_split
-from fedsim.report.swept_values import SweptValues, section
+from fedsim.report.swept_values import WEIGHTING, SweptValues, section
 from fedsim.runs.sweep import section_name
 
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
@@ -122,9 +122,11 @@ class Setting(SettingKey):
 
     @property
     def shared_values(self) -> SweptValues:
-        """The swept values outside the section of the rule, which other rules have as well."""
-        rule_section = section_name(self.aggregator)
-        return tuple((key, value) for key, value in self.swept_values if section(key) != rule_section)
+        """The swept values outside the sections of the rule and its weighting, which other rules have as well."""
+        names = self.aggregator, dict(self.swept_values).get(WEIGHTING)
+        sections = {section_name(name) for name in names if name}
+        is_shared = lambda key: key != WEIGHTING and section(key) not in sections
+        return tuple((key, value) for key, value in self.swept_values if is_shared(key))
 
     @property
     def draws(self) -> tuple[tuple[int, int], ...]:
@@ -132,14 +134,24 @@ class Setting(SettingKey):
         return tuple(zip(self.splits, self.seeds, strict=True))
 
     @property
+    def has_diverged(self) -> np.ndarray:
+        """Whether each run's test loss is not finite at the end, [S]."""
+        return self.diverged[:, -1] & ~np.isfinite(self.loss[:, -1])
+
+    @property
+    def was_skipped(self) -> np.ndarray:
+        """Whether in each other run no client had a weight since the evaluation before the last, [S]."""
+        return self.diverged[:, -1] & np.isfinite(self.loss[:, -1])
+
+    @property
     def num_diverged(self) -> int:
-        """Runs whose test loss is not finite at the end."""
-        return int((self.diverged & ~np.isfinite(self.loss))[:, -1].sum())
+        """Runs that have diverged."""
+        return int(self.has_diverged.sum())
 
     @property
     def num_skipped(self) -> int:
-        """Other runs in which no client had a weight since the evaluation before the last, so that nothing changed."""
-        return int((self.diverged & np.isfinite(self.loss))[:, -1].sum())
+        """Runs that were skipped at the end, so that nothing changed."""
+        return int(self.was_skipped.sum())
 
     @property
     def num_splits(self) -> int:

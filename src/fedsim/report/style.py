@@ -1,4 +1,4 @@
-"""One style for all figures: fonts, sizes, colours, lines, panels, legends. Draw and save inside `context()`."""
+"""One style for all figures: fonts, sizes, colors, lines, panels, legends. Draw and save inside `context()`."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; line styles say the same again.
+# Okabe and Ito's palette, which color-blind readers can tell apart; line styles repeat the distinction.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colours: 35 lines before two are alike
+LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colors: 35 lines before two are alike
 MAX_LINES = len(COLORS) * len(LINES)
 MAX_PANELS = 12
 BAND: dict[str, Any] = {"alpha": 0.12, "linewidth": 0}
@@ -50,12 +50,12 @@ def context() -> AbstractContextManager[None]:
 
 
 def line(position: int) -> dict[str, Any]:
-    """Colour and line style of the row at `position`."""
+    """Color and line style of the row at `position`."""
     return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
 
 
 def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:
-    """The line of the mean at each `x` [X] over splits or seeds, with a band from the least to the greatest.
+    """The line of the mean at each `x` [X] over splits or seeds, with a band from the lowest to the highest.
 
     X `values` [P], by split or by seed.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MIN_VALUES = 3  # that make a figure
-LOG_FROM = 20.0  # greatest value over least from which an axis is logarithmic
+LOG_FROM = 20.0  # largest over smallest value from which an axis is logarithmic
 FRACTION = "corruption.fraction"
 FILE_NAMES = {FRACTION: "fraction", LAM: "lam"}  # others are whole: "client-learning_rate", say
 LABELS = {FRACTION: "Corrupted clients (share)"}

@@ -24,10 +24,11 @@ SETTING_KEYS = (
     "seed",
 )
 # Keys that change nothing that a table or figure shows.
-IGNORED = ("name", "record.clients", "record.models", "record.final_states", "record.data")
+IGNORED = ("name", "data.placement", "record.clients", "record.models", "record.final_states", "record.data")
+WEIGHTING = "server.weighting"
 SHARED_F = "server.num_byzantine"  # applies to everything that has an f
 CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted or malicious clients only
-DATA_FROM_PATH = ("leaf", "arrays")  # data sets that are named after their file or folder
+DATA_FROM_PATH = ("leaf", "arrays", "table", "huggingface")  # data sets that are named after their file or folder
 
 
 def configuration(run: Run) -> Run:
@@ -59,10 +60,17 @@ def with_labels(runs: Sequence[Run]) -> list[Run]:
 
 def data_set(run: Run) -> str:
     """The name of the run's data set; for data from tensorflow-datasets or from a path, the name there."""
+    if is_in_memory(run):
+        return "data in memory"
     name = str(run["data.name"])
     if name == "tfds":
         return str(run["tfds.name"])
     return Path(run[f"{name}.path"]).stem if name in DATA_FROM_PATH else name
+
+
+def is_in_memory(run: Run) -> bool:
+    """Whether the run's data were given as arrays, which no key describes."""
+    return run.get("arrays.path") == ""
 
 
 def swept_values(runs: Sequence[Run]) -> list[SweptValues]:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from fedsim.report.metric import Metric
 
+DIVERGED, SKIPPED = "†", "‡"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -39,6 +41,11 @@ class Number:
     """Runs that have diverged at the end; if there are any, the number is marked with a dagger, and never the best."""
     num_skipped: int = 0
     """Runs in which no client had a weight at the end; if there are any, the number is marked with a double dagger."""
+
+    @property
+    def marks(self) -> str:
+        """Those of the notes below the table."""
+        return (DIVERGED if self.num_diverged else "") + (SKIPPED if self.num_skipped else "")
 
 
 Entry: TypeAlias = Number | str | None  # None: empty
@@ -86,6 +93,20 @@ class Table:
     def heading(self, tables: "Sequence[Table]") -> str:
         """The title, preceded by the data set if `tables` are of several."""
         return f"{self.data}: {self.title}" if len({table.data for table in tables}) > 1 else self.title
+
+
+def mark_notes(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+    """What the marks of the numbers mean: which runs diverged, and which had skipped rounds."""
+    diverged, skipped = [], []
+    for row in rows:
+        for column, number in zip(columns, row.entries, strict=True):
+            if isinstance(number, Number) and number.num_diverged:
+                diverged.append(f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}")
+            if isinstance(number, Number) and number.num_skipped:
+                skipped.append(f"{row.name}, {column.label}: {number.num_skipped} of {number.num_runs}")
+    notes = [f"{DIVERGED} diverged runs: {'; '.join(diverged)}."] if diverged else []
+    notes += [f"{SKIPPED} runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
+    return tuple(notes)
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:

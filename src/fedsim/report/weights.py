@@ -1,6 +1,7 @@
 """Figures of the clients' weights alpha, of rules that keep one for every client: a line a client, corrupted dashed."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 BENIGN, CORRUPTED = ("benign client", "-", "#0072B2"), ("corrupted client", "--", "#D55E00")
 MAX_CLIENTS = 60
+Item = TypeVar("Item")
 LABEL = "Client's weight α (%)"
 
 
@@ -28,14 +30,11 @@ def plot_client_weights(results: Results) -> "Figure | None":
     every = [(setting, name) for setting, name in row_names(results.settings).items() if len(clients[setting.runs[0]])]
     if not every:
         return None
-    shown = every[: style.MAX_PANELS]
-    figure, panels = style.panels(len(shown))
-    handles: dict[str, Any] = {}
-    cuts = [style.cut(len(shown), len(every), "panels")]
-    for panel, (setting, name) in zip(panels, shown, strict=True):
+
+    def draw(panel: Any, item: tuple[Setting, str], handles: dict[str, Any]) -> np.ndarray:
+        setting, name = item
         rows = clients[setting.runs[0]]
         ids = np.unique(rows["client_id"].to_numpy())
-        cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
         for client in thin_out(ids):
             client_rows = rows.filter(pc.equal(rows["client_id"], client))
             x, alpha = client_rows["round"].to_numpy(), 100 * client_rows["alpha"].to_numpy()
@@ -43,8 +42,22 @@ def plot_client_weights(results: Results) -> "Figure | None":
         title = panel_title(setting.data_scenario, results.settings)
         panel.set_title(f"{name}\n{title}, seed {setting.seeds[0]}")
         style.over_rounds(panel)
+        return ids
+
+    return _figure(every, LABEL, draw)
+
+
+def _figure(items: Sequence[Item], label: str, draw: Callable[[Any, Item, dict[str, Any]], np.ndarray]) -> "Figure":
+    """A panel for each of `items`: `draw` thins out and draws its clients, and returns the ids of all."""
+    shown = items[: style.MAX_PANELS]
+    figure, panels = style.panels(len(shown))
+    handles: dict[str, Any] = {}
+    cuts = [style.cut(len(shown), len(items), "panels")]
+    for panel, item in zip(panels, shown, strict=True):
+        ids = draw(panel, item, handles)
+        cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
     panels[0].set_ylim(bottom=0)  # shared by all, once everything is drawn
-    return style.finish(figure, panels, LABEL, benign_first(handles), style.note(cuts))
+    return style.finish(figure, panels, label, benign_first(handles), style.note(cuts))
 
 
 def _rows_with_alpha(results: Results) -> list[pa.Table]:
@@ -68,42 +81,33 @@ def benign_first(handles: dict[str, Any]) -> dict[str, Any]:
     return {label: handles[label] for label, *_ in (BENIGN, CORRUPTED) if label in handles}
 
 
-class LamPanel(NamedTuple):
-    """A rule in a scenario, over lambda."""
-
-    scenario: str
-    row: str
-
-
 def plot_weights_over_lam(results: Results) -> "Figure | None":
     """Each client's final weight over lambda, for one seed; None with fewer than three lambdas."""
     clients = _rows_with_alpha(results)
-    groups: dict[LamPanel, list[Setting]] = {}
+    groups: dict[tuple[str, str], list[Setting]] = {}  # by the names of scenario and row
     for setting, row in row_names(results.settings, without=(LAM,)).items():
         if setting.lam is not None and len(clients[setting.runs[0]]):
-            key = LamPanel(panel_title(setting.data_scenario, results.settings), row)
-            groups.setdefault(key, []).append(setting)
+            groups.setdefault((panel_title(setting.data_scenario, results.settings), row), []).append(setting)
     runs_of = {key: _runs_by_lam(settings) for key, settings in groups.items()}
     every = [key for key, runs in runs_of.items() if len(runs) >= MIN_VALUES]
     if not every:
         return None
-    shown, has_several_rows = every[: style.MAX_PANELS], len({key.row for key in groups}) > 1
-    figure, panels = style.panels(len(shown))
-    handles: dict[str, Any] = {}
-    cuts = [style.cut(len(shown), len(every), "panels")]
-    for panel, key in zip(panels, shown, strict=True):
+    has_several_rows = len({row for _, row in groups}) > 1
+
+    def draw(panel: Any, key: tuple[str, str], handles: dict[str, Any]) -> np.ndarray:
         lams = np.asarray(sorted(runs_of[key]))
         finals = [_last_rows(clients[runs_of[key][lam]]) for lam in lams]
         ids = np.asarray(sorted(set.intersection(*map(set, finals))))
-        cuts.append(style.cut(len(thin_out(ids)), len(ids), "clients"))
         for client in thin_out(ids):
             alpha = np.asarray([100 * final[client]["alpha"] for final in finals])
             draw_client(panel, lams, alpha, finals[0][client]["corrupted"], handles)
-        title = f"{key.row}\n{key.scenario}" if has_several_rows else key.scenario
+        scenario, row = key
+        title = f"{row}\n{scenario}" if has_several_rows else scenario
         panel.set_title(f"{title}, seed {groups[key][0].seeds[0]}")
         scale_x(panel, lams.tolist(), lam_label(groups[key]), log_from=0)
-    panels[0].set_ylim(bottom=0)
-    return style.finish(figure, panels, "Client's final weight α (%)", benign_first(handles), style.note(cuts))
+        return ids
+
+    return _figure(every, "Client's final weight α (%)", draw)
 
 
 def _runs_by_lam(settings: list[Setting]) -> dict[float, int]:

@@ -11,10 +11,15 @@ from fedsim.report.names import data_name, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, Threat, data_sets
-from fedsim.report.table import Column, Row, Table, with_best_in_bold
+from fedsim.report.table import Column, Row, Table, mark_notes, with_best_in_bold
 
 MIN_THREATS = 3  # that make a comparison
 MAX_COLUMNS = 9  # of a table in a terminal
+
+
+def find_worst(settings: Sequence[Setting], results: Results, metric: Metric) -> Setting | None:
+    """The worst setting by `Metric.badness` on the runs that choices are made on; None without settings."""
+    return max(settings, key=lambda setting: metric.badness(results.basis(setting)), default=None)
 
 
 class ThreatGrid(NamedTuple):
@@ -37,7 +42,7 @@ class ThreatGrid(NamedTuple):
     def worst(self, row: str, fraction: float) -> Setting | None:
         """The setting of the worst mean at this share; one with runs that have diverged is worse than any without."""
         settings = [self.settings[key] for threat in self.threats if (key := (row, threat, fraction)) in self.settings]
-        return max(settings, key=lambda setting: self.metric.badness(self.results.basis(setting)), default=None)
+        return find_worst(settings, self.results, self.metric)
 
     def worst_by_fraction(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
@@ -85,19 +90,30 @@ def _table(grid: ThreatGrid) -> Table:
         data=data_name(grid.data),
         subtitle=f"the worst mean, and its deviation, over {draws_text(s.draws for s in grid.settings.values())}; "
         f"{grid.results.choice_remark}; best in bold",
-        notes=(f"Worst of: {kinds}.", *closing_notes(grid.results, grid.data, grid.metric)),
+        notes=(
+            f"Worst of: {kinds}.",
+            *mark_notes(columns, rows),
+            *closing_notes(grid.results, grid.data, grid.metric),
+        ),
         digits=grid.metric.digits,
     )
     return with_best_in_bold(table, grid.metric)
 
 
-def narrow(tables: Sequence[Table], results: Results, max_columns: int = MAX_COLUMNS) -> list[Table]:
-    """The tables for a terminal: a worst-case table, where there is one, instead of a table with too many columns."""
+def narrow(
+    tables: Sequence[Table], results: Results, max_columns: int = MAX_COLUMNS, is_written: bool = True
+) -> list[Table]:
+    """The tables for a terminal: a worst-case table, where there is one, instead of a table with too many columns.
+
+    A note says where all columns are: in the files of the report if it `is_written`.
+    """
     worst = {table.data: table for table in worst_tables(results)}
     shown = []
     for table in tables:
-        if len(table.columns) > max_columns and table.data in worst:
-            note = f"table.md and the figures have all {len(table.columns)} columns."
-            table = replace(worst[table.data], notes=(*worst[table.data].notes, note))
+        narrower = worst.get(table.data)
+        if narrower and len(table.columns) > max_columns and narrower.title.startswith(f"{table.title}, worst"):
+            where = "table.md and the figures have" if is_written else "--format markdown shows"
+            note = f"{where} all {len(table.columns)} columns."
+            table = replace(narrower, notes=(*narrower.notes, note))
         shown.append(table)
     return shown

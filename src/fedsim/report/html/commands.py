@@ -12,7 +12,6 @@ from fedsim.report.swept_values import Run, applies, configuration, is_shared_f,
 from fedsim.runs.differences import flatten
 from fedsim.runs.sweep import varying_keys
 
-DRAWS = ("seed", "data.seed")  # keys in which the runs of a setting differ
 Table = dict[str, Any]
 
 
@@ -22,21 +21,31 @@ def commands(results: Results) -> list[str]:
     lines = []
     for setting in results.settings:
         folder, config = _source(results, setting)
+        first, *others = draw_blocks(setting)
         is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
-        keys = [k for k in config if k in swept[folder] and not is_shared_f(k, config) and is_needed(k)]
+        keys = [k for k in config if k in swept[folder] - {*first} and not is_shared_f(k, config) and is_needed(k)]
         words = ["fedsim", "run", str(results.folders[folder].path / "config.toml")]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
-        words += ["--sweep.data.seed", *map(str, dict.fromkeys(setting.splits))] if setting.num_splits > 1 else []
-        words += ["--sweep.seed", *map(str, dict.fromkeys(setting.seeds))]
-        lines.append("" if any(config[key] is None for key in keys) else shlex.join(words))
+        for key, values in first.items():
+            words += [f"--sweep.{key}", *map(str, values)]
+        lines.append("" if others or any(config[key] is None for key in keys) else shlex.join(words))
     return lines
 
 
+def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
+    """The setting's splits and seeds as blocks of a sweep: one if all splits have the same seeds, else one a split."""
+    seeds = {split: [seed for of, seed in setting.draws if of == split] for split in dict.fromkeys(setting.splits)}
+    if len(set(map(frozenset, seeds.values()))) > 1:
+        return [{"data.seed": [split], "seed": of_split} for split, of_split in seeds.items()]
+    splits = {"data.seed": list(seeds)} if len(seeds) > 1 else {}
+    return [splits | {"seed": list(dict.fromkeys(setting.seeds))}]
+
+
 def _swept_keys(manifest: Table) -> set[str]:
-    """The keys of the folder's sweep, and those that vary among its runs, except the seeds."""
+    """The keys of the folder's sweep, and those that vary among its runs."""
     blocks = tomllib.loads(manifest["config"]).get("sweep", [])
-    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in flatten(block))} - set(DRAWS)
+    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in flatten(block))}
 
 
 def setting_tomls(results: Results) -> list[str]:
@@ -51,12 +60,12 @@ def _source(results: Results, setting: Setting) -> tuple[int, Run]:
 
 
 def _toml(config: Run, setting: Setting) -> str:
-    splits, seeds = list(dict.fromkeys(setting.splits)), list(dict.fromkeys(setting.seeds))
-    swept = {"data.seed": splits, "seed": seeds} if len(splits) > 1 else {"seed": seeds}
-    keys = sorted((key for key, value in config.items() if value is not None and key not in swept), key=section)
+    blocks = draw_blocks(setting)
+    keys = sorted((key for key, value in config.items() if value is not None and key not in blocks[0]), key=section)
     lines = []
     for name, group in groupby(keys, key=section):
         lines += [f"\n[{name}]"] if name else []
         lines += [f"{key.rpartition('.')[2]} = {format_toml(config[key])}" for key in group]
-    lines += ["\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in swept.items())]
+    for block in blocks:
+        lines += ["\n[[sweep]]", *(f"{key} = {format_toml(values)}" for key, values in block.items())]
     return "\n".join(lines) + "\n"

@@ -19,6 +19,7 @@ from fedsim.report.settings import PERCENTILES, Setting
 from fedsim.report.style import COLORS
 from fedsim.report.summary import as_csv, summary
 
+WORST_REMARK = "The worst of an axis is that of the numbers shown."
 SHARES = ("corrupted_weight", "byzantine_excess", *PERCENTILES)  # metrics that are packed in 16 bits
 
 
@@ -49,7 +50,7 @@ def _about(results: Results) -> dict[str, Any]:
         "num_repeated": results.num_repeated,
         "incomplete": " ".join(results.incomplete),
         "final": asdict(results.settings[0].final),
-        "chosen": results.selection.sentence if results.selection else "",
+        "chosen": " ".join([*results.remarks, *([WORST_REMARK] if results.confirmed else [])]),
     }
 
 

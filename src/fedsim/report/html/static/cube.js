@@ -3,7 +3,7 @@
 const THREAT_AXES = ["threat", "corruption", "attack", "fraction"]; // axes that do not apply to clean settings
 export const WORST = "worst"; // of all values of an axis
 
-const MISSING = 65535; // as in metrics.py
+const MISSING = 65535; // as in packing.py
 const STEPS = 65534;
 
 export function share(code) {
@@ -150,14 +150,15 @@ function positions(axis, setting) {
   return code === -1 ? axis.values.map((_, value) => value) : [code];
 }
 
-// The worst setting; one whose runs have all diverged is worse than any, one where nothing was measured is not.
+// The worst setting: that with the most diverged runs, then with the worst mean; never one where nothing was measured.
 function worst(settings, all, higherIsBetter) {
   const badness = (setting) => {
     const value = all[setting.number].mean;
     if (Number.isNaN(value)) return setting.num_diverged ? Infinity : -Infinity;
     return higherIsBetter ? -value : value;
   };
-  return settings.reduce((a, b) => (a && badness(a) >= badness(b) ? a : b), null);
+  const isWorse = (a, b) => a.num_diverged > b.num_diverged || (a.num_diverged === b.num_diverged && badness(a) >= badness(b));
+  return settings.reduce((a, b) => (a && isWorse(a, b) ? a : b), null);
 }
 
 // Rows with a setting, as they are listed or the best mean first.

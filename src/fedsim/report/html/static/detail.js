@@ -50,7 +50,7 @@ function numberLine(results, state, setting, metric) {
 
 function note(shown, settings) {
   const cut = shown.length < settings.length ? ` ${shown.length} of ${settings.length} settings are shown.` : "";
-  return `Line: mean over splits, or over the seeds of one; band: from the least to the greatest.${cut}`;
+  return `Line: mean over splits, or over the seeds of one; band: from the lowest to the highest.${cut}`;
 }
 
 function clientSection(results, setting) {
@@ -62,7 +62,7 @@ function clientSection(results, setting) {
     [weights.rounds.length, weights.num_rounds, "rounds"],
     [weights.clients.length, weights.num_clients, "clients"],
   ].filter(([some, all]) => some < all).map(([some, all, what]) => `${some} of ${all} ${what}`);
-  const text = `Client weights, ${setting.row}, ${setting.scenario}, seed ${setting.seeds[0]}${cuts.length ? `: ${cuts.join(" and ")}` : ""}.`;
+  const text = `Client weights, ${setting.row}, ${setting.scenario}, ${setting.over} ${setting.seeds[0]}${cuts.length ? `: ${cuts.join(" and ")}` : ""}.`;
   draw(chart, figure);
   const name = fileName(`${setting.row}-${setting.scenario}-clients`);
   return [

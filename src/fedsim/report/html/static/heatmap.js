@@ -6,7 +6,7 @@ import { heat, heatGradient } from "./theme.js";
 const MAX_CHARACTERS = 7; // of a column's name that is written horizontally if there are more than MAX_COLUMNS
 const MAX_COLUMNS = 6;
 
-// The least and greatest number, and the color of each: bright is good.
+// The smallest and largest number, and the color of each: bright is good.
 export function scale(grid, metric) {
   const finite = grid.cells.flat().map((cell) => cell.mean).filter(Number.isFinite);
   const low = finite.length ? Math.min(...finite) : 0;
@@ -17,8 +17,9 @@ export function scale(grid, metric) {
 
 export function cellText(cell, metric) {
   if (!cell.setting) return "";
-  if (Number.isNaN(cell.mean) && cell.setting.num_diverged) return "†";
-  return fixed(cell.mean, Math.max(metric.digits - 1, 0)) + (cell.isPartial ? "*" : "");
+  const diverged = cell.setting.num_diverged ? "†" : "";
+  if (Number.isNaN(cell.mean) && diverged) return diverged;
+  return fixed(cell.mean, Math.max(metric.digits - 1, 0)) + diverged + (cell.isPartial ? "*" : "");
 }
 
 // The description of a cell below the map: its setting, mean and spread.
@@ -124,7 +125,7 @@ function listen(table, grid, metric, select, describe) {
   });
 }
 
-// The color bar with its least and greatest number.
+// The color bar with its smallest and largest number.
 export function drawLegend(box, grid, metric) {
   const { low, high } = scale(grid, metric);
   const bar = element("span", { class: "bar", style: `background:${heatGradient(!metric.higher_is_better)}` });

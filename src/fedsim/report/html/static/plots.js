@@ -34,7 +34,7 @@ export async function savePicture(name, figure) {
   save(name, decodeURIComponent(url.slice(url.indexOf(",") + 1)), "image/svg+xml");
 }
 
-// The mean over seeds with a band from the least to the greatest, a line a setting.
+// The mean over splits, or over the seeds of one, with a band from the lowest to the highest; a line a setting.
 export function curves(results, metric, settings) {
   return (dark) => {
     const isOne = (key) => new Set(settings.map((setting) => setting[key])).size === 1;
