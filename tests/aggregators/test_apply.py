@@ -81,6 +81,21 @@ def test_accepts_lists_integers_pytrees_and_variables():
     assert variables.statistics["count"] == 3
 
 
+def test_integers_are_aggregated_as_float32():
+    updates = np.asarray([[1, 2049], [3, 2051], [5, 70_000]])
+    update = aggregators.apply(aggregators.fedavg(), updates).update
+    np.testing.assert_allclose(update, updates.mean(axis=0), rtol=1e-6)
+    halves = aggregators.apply(aggregators.median(), UPDATES.astype(np.float16)).update
+    assert (update.dtype, halves.dtype) == (np.float32, np.float16)
+
+
+def test_numbers_of_examples_may_be_whole_floats_or_traced():
+    expected = aggregators.apply(aggregators.fedavg(), UPDATES, num_examples=NUM_EXAMPLES).weights
+    weigh = lambda numbers: aggregators.apply(aggregators.fedavg(), UPDATES, num_examples=numbers).weights
+    for weights in (weigh(NUM_EXAMPLES.astype(float)), jax.jit(weigh)(NUM_EXAMPLES)):
+        np.testing.assert_allclose(weights, expected)
+
+
 def test_clients_with_nan_are_invalid():
     updates = UPDATES.copy()
     updates[2, 0] = np.nan
@@ -106,6 +121,8 @@ def test_pre_aggregators_mix_before_the_rule():
         (aggregators.median(), {"a": UPDATES, "b": UPDATES[:3]}, {}, "updates"),
         (aggregators.median(), 1.0, {}, "updates"),
         (aggregators.median(), UPDATES, {"num_examples": 3}, "num_examples"),
+        (aggregators.median(), UPDATES, {"num_examples": NUM_EXAMPLES / NUM_EXAMPLES.sum()}, "num_examples"),
+        (aggregators.median(), UPDATES, {"num_examples": [np.nan] * K}, "num_examples"),
         (aggregators.median(), UPDATES, {"valid": VALID[:2]}, "valid"),
     ],
 )

@@ -69,6 +69,15 @@ def test_caf_excludes_huge_updates_and_matches_float64_in_a_tight_group():
         np.testing.assert_allclose(actual, caf_formula(np.float64(x), 5), atol=2e-3)
 
 
+@pytest.mark.parametrize(("scale", "outlier"), [(1.0, 1e10), (1.0, 1e15), (1e-6, 50.0), (1e-15, 50.0), (1e9, 50.0)])
+def test_caf_does_not_depend_on_the_scale(scale, outlier):
+    """Squares of the projections leave the range of float32."""
+    x = updates_of(3, K)
+    x[[1, 4]] *= outlier
+    actual = caf_of(3, report_of(scale * x)).weights
+    np.testing.assert_allclose(actual, caf_formula(scale * x, 3), atol=1e-5)
+
+
 # SignGuard
 
 
@@ -118,6 +127,12 @@ def test_signguard_matches_its_formula():
         np.testing.assert_allclose(actual.weights, factors / factors.sum(), atol=1e-5)
         has_been_cut += (factors[chosen] < 1).any()
     assert has_been_cut
+
+
+def test_signguard_refuses_limits_that_no_norm_meets():
+    with pytest.raises(ValueError, match=r"^lower: must be at most upper = 3, got 5$"):
+        signguard(lower=5.0)
+    jax.jit(lambda lower: signguard(lower=lower).aggregate((), report_of(updates_of(0, K)), KEY)[0])(2.0)
 
 
 def test_signguard_samples_parameters_in_each_round():

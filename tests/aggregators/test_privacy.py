@@ -99,4 +99,6 @@ def test_epsilon_is_infinite_without_protection():
     assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=0.0), [report]) == [math.inf]
     assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0, weighting="examples"), [report]) == [math.inf]
     assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0), [with_statistics]) == [math.inf]
+    weighted = norm_clipping(delta=1e-4, noise_std=9.0)
+    assert recorded_epsilons(weighted, [report._replace(weights=jnp.full(6, 1 / 6))]) == [math.inf]
     assert norm_clipping(noise_std=9.0).aggregate((), report, KEY)[0].info == {}

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.aggregators import bulyan, centered_clipping, dnc, krum, multi_krum, norm_clipping
 from fedsim.core.types import CohortReport, Variables
+from fedsim.errors import ConfigError
 
 KEY = jax.random.key(0)
 
@@ -106,6 +108,14 @@ def test_norm_clipping_matches_its_formula():
     np.testing.assert_allclose(weights, factors / factors.sum(), atol=1e-6)
     unclipped, _, _ = result(norm_clipping(threshold=1e3), report_of(updates_of(0)))
     np.testing.assert_allclose(unclipped, updates_of(0).mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("setting", ["norm_clipping.threshold", "clipping.threshold", "centered_clipping.tau"])
+def test_a_radius_that_is_0_in_float32_is_refused(setting):
+    section, name = setting.split(".")
+    server = {"aggregator": section} if section != "clipping" else {"pre_aggregators": [section]}
+    with pytest.raises(ConfigError, match=rf"{setting}: must be a number > 0 .*, got 1e-50"):
+        fedsim.load({"server": server, section: {name: 1e-50}})
 
 
 def test_noise_has_the_configured_standard_deviation():

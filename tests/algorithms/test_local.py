@@ -1,10 +1,12 @@
 """Local training algorithms against float64 loops over clients and rounds."""
 
+import jax
 import numpy as np
 import pytest
 
 from fedsim import HParams
 from fedsim.algorithms import fednova, fedprox, scaffold, worker_momentum
+from fedsim.algorithms.fednova import effective_steps
 from fedsim.core.method import plain_sgd
 from tests.algorithms.reference import (
     NUM_EXAMPLES,
@@ -62,6 +64,14 @@ def test_scaffolds_server_control_is_the_mean_of_the_clients(dataset, kind):
     assert np.abs(controls).max() > 0.01
 
 
+def test_scaffold_with_a_learning_rate_of_0(ragged):
+    """Which a schedule may reach: c_k - c is 0 in the first rounds, and 0 / 0 is no change."""
+    before, state, _ = simulate(ragged, RAGGED, HParams(0.0), algorithm=lambda hparams: scaffold(), cohort_size=3)
+    np.testing.assert_array_equal(to_vector(state.variables.params), before)
+    assert not to_vector(state.client_states, batched=True).any()
+    assert not to_vector(state.server_state).any()
+
+
 @pytest.mark.parametrize("mu", [0.0, 0.7])
 def test_fedprox_follows_algorithm_2(mu, dataset, kind):
     make = lambda hparams: fedprox(mu=hparams.settings["mu"])
@@ -96,6 +106,15 @@ def test_fednova_normalizes_by_effective_steps(momentum, ragged):
         normalized = np.asarray([(reference.train(i, p, momentum=rho) - p) / a[i] for i in clients])
         p = p + (weights @ a[clients]) * (weights @ normalized)
     np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.6, 0.99, 0.999, 0.999999, 1 - 2**-24])
+def test_effective_steps_match_float64_for_all_momenta(momentum):
+    """Near 1 the closed form is a difference of large numbers."""
+    steps, rho = np.asarray([1, 2, 7, 99, 101, 1500]), np.float64(np.float32(momentum))
+    gradients = np.cumsum(np.cumsum(rho ** np.arange(max(steps))))  # weights in a step, summed over steps
+    actual = jax.jit(effective_steps)(steps, np.float32(momentum))
+    np.testing.assert_allclose(actual, gradients[steps - 1], rtol=1e-4)
 
 
 def test_fednova_weights_clients_by_examples_regardless_of_steps(ragged):

@@ -38,15 +38,12 @@ def test_flat_indices_beyond_32_bits(shape):
 
 
 def test_other_random_numbers_are_refused():
-    with pytest.raises(
-        ValueError, match=r"^random keys: must be threefry2x32 .*, got rbg; unset JAX_DEFAULT_PRNG_IMPL"
-    ):
+    message = r"^random keys: must be threefry2x32 .*, got {}; unset JAX_DEFAULT_PRNG_IMPL, .* and JAX_ENABLE_X64$"
+    with pytest.raises(ValueError, match=message.format("rbg")):
         draw_rows(jax.random.normal, jax.random.key(0, impl="rbg"), POSITIONS)
-    with (
-        jax.threefry_partitionable(False),
-        pytest.raises(ValueError, match=r"^jax_threefry_partitionable: must be true"),
-    ):
-        split_rows(KEY, POSITIONS)
+    for option in (jax.threefry_partitionable(False), jax.enable_x64(True)):
+        with option, pytest.raises(ValueError, match=message.format("threefry2x32")):
+            split_rows(KEY, POSITIONS)
 
 
 def test_a_key_of_a_row_draws_once():

@@ -60,6 +60,22 @@ def test_an_impossible_number_of_corrupted_clients_is_refused(dataset, data, num
         fedsim.corrupt(fedsim.corruption.flipping(), jax.random.key(0), data, dataset.spec, number)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "largest"),
+    [
+        ("client_ids", [99], 7),
+        ("client_ids", [0, -1], 7),
+        ("malicious_ids", [8], 7),
+        ("num_malicious", 9, 8),
+        ("num_malicious", 0.5, 8),
+    ],
+)
+def test_impossible_clients_to_corrupt_are_refused(dataset, data, argument, value, largest):
+    wrong = value[-1] if isinstance(value, list) else value
+    with pytest.raises(ValueError, match=rf"^{argument}: .*0 to {largest}.*got {wrong:g}$"):
+        fedsim.corrupt(fedsim.corruption.flipping(), jax.random.key(0), data, dataset.spec, 1, **{argument: value})
+
+
 @pytest.mark.parametrize("lam", [float("nan"), 0.0, -1.0])
 def test_a_lambda_that_is_not_positive_is_refused(lam):
     with pytest.raises(ValueError, match=rf"^lam: .*got {lam:g}$"):

@@ -5,9 +5,11 @@ import pytest
 
 import fedsim
 from fedsim.config.schema import DataConfig
-from fedsim.datasets import arrays, sampling
+from fedsim.datasets import arrays, natural, sampling, windows
+from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import unseen_class_notes
-from fedsim.errors import DataError
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError, DataError
 
 X, Y = np.zeros((6, 2), np.float32), np.array([0, 1, 2, 0, 1, 2])
 
@@ -16,6 +18,38 @@ def test_nan_client_ids_raise():
     for ids in (np.array([0, 0, 0, 1, 1, np.nan]), np.array([0, 0, 0, 1, 1, np.nan], object)):
         with pytest.raises(DataError, match=r"client ids must .* got NaN"):
             fedsim.from_arrays(X, Y, ids, X, Y)
+
+
+def test_characters_that_are_no_class_of_a_text_model_raise():
+    """It predicts the next character, so its one-hot rows of others would be zero."""
+    texts = np.asarray([[0, 1, 1], [1, 0, 1]] * 3, np.int32)
+    plan = lambda x, x_test: make_plan(
+        fedsim.load(
+            {
+                "model": {"name": "char_lstm"},
+                "char_lstm": {"hidden_size": 4},
+                "server": {"cohort_size": 1},
+                "data": {"num_clients": 1},
+            },
+            data=fedsim.from_arrays(x, Y % 2, x_test=x_test, y_test=Y % 2, inputs="text"),
+        )
+    )
+    assert plan(texts, texts).groups
+    for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
+        with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
+            plan(x, x_test)
+
+
+def test_no_texts_raise():
+    for texts in ({}, {"al": ""}):
+        with pytest.raises(DataError, match="mine: some client's texts must be longer than a window of 5"):
+            windows.make("mine", texts, {}, 5)
+
+
+def test_negative_labels_of_natural_clients_are_no_regression():
+    raw = natural.concatenate_clients("mine", [("al", X, -1 - Y)], inputs="vector")
+    with pytest.raises(DataError, match="training labels must be 0 to 0, got -3 to -1"):
+        canonicalize(raw, needs_test=False)
 
 
 def test_sparse_labels_raise():

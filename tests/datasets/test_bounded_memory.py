@@ -185,7 +185,9 @@ def test_a_spool_is_the_concatenation_of_its_parts():
     spool = Spool()
     for part in parts:
         spool.append(part)
-    np.testing.assert_array_equal(spool.array(), np.concatenate(parts))
+    array = spool.array()
+    np.testing.assert_array_equal(array, np.concatenate(parts))
+    assert spool._file.closed
 
 
 @pytest.mark.usefixtures("small_portions")

@@ -16,6 +16,7 @@ from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import dirichlet, iid, natural_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
+from fedsim.testing import check_dataset
 from tests.datasets.build import build_dataset
 
 
@@ -156,6 +157,15 @@ def test_digits_are_complete():
         ({"x": np.full((4, 2), np.nan)}, "NaN or infinity"),
         ({"x_test": np.zeros((2, 3))}, r"training inputs are \(2,\), but test inputs are \(3,\)"),
         ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0, int)}, "no test examples"),
+        ({"x": np.zeros((4, 0)), "x_test": np.zeros((2, 0))}, r"training inputs must have numbers, got shape \(4, 0\)"),
+        ({"y": np.full(4, -1), "y_test": np.full(2, -2)}, "training labels must be 0 to 0, got -1 to -1"),
+        ({"num_classes": 2.0}, r"num_classes must be an integer, got 2\.0"),
+        (
+            {"x": np.full((4, 2), 2**31)},
+            "inputs must be integers of 32 bits, got 2147483648 to .*; convert them to float",
+        ),
+        ({"x": np.full((4, 2), -(2**33))}, "inputs must be integers of 32 bits, got -8589934592 to"),
+        ({"client_ids": None, "test_client_ids": [0, 1]}, "test_client_ids must be left out without client_ids"),
     ],
 )
 def test_inconsistent_arrays_raise(change, message):
@@ -253,3 +263,14 @@ def test_float64_becomes_float32():
         replace(make_raw([0, 1, 0]), x=np.zeros((3, 2)), x_test=np.zeros((1, 2), np.float32), y_test=np.zeros(1, int))
     )
     assert raw.x.dtype == raw.x_test.dtype == np.float32
+    extended = canonicalize(replace(raw, x=np.full((3, 2), 0.1, np.longdouble)))
+    np.testing.assert_array_equal(extended.x, np.full((3, 2), 0.1, np.float32))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_64_bit_integers_become_32_bit_ones(dtype):
+    x = np.asarray([[0, 2**31 - 1], [5, 7]] * 5, dtype)
+    dataset = fedsim.from_arrays(x, np.arange(10) % 2, x_test=x, y_test=np.arange(10) % 2)
+    check_dataset(dataset)
+    assert dataset.train.x.dtype == np.int32
+    np.testing.assert_array_equal(dataset.train.x, x)

@@ -176,7 +176,9 @@ def test_caps_are_evenly_spaced():
 def test_impossible_samples_raise():
     with pytest.raises(DataError, match=r"data\.sample_clients: .* 2 clients of example, got 3"):
         draw(make_raw([4, 4], [1, 1]), sample_clients=3)
-    with pytest.raises(DataError, match="no client is left"):
+    with pytest.raises(DataError, match=r"no client is left .*; give test examples, or clients with more examples"):
         draw(make_raw([1, 1]))
+    with pytest.raises(DataError, match=r"no client is left .*; raise data\.sample_fraction"):
+        draw(make_raw([4, 4]), sample_fraction=0.01)
     with pytest.raises(ConfigError, match=r"data\.max_examples: "):
         build_dataset("data.max_examples = 3")

@@ -83,6 +83,8 @@ def test_labels_are_classes_or_numbers(labels, classes):
         ({"age": [np.inf, *range(M - 1)]}, "column 'age' has NaN or infinity"),
         ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
+        ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site must name the client of each row, got NaN"),
+        ({"site": [datetime.date(2024, 1, 1)] * M}, "client site must be text or numbers, got type date32"),
         ({"diagnosis": list(range(M))}, "label diagnosis must have classes .* got 120 values in 120 rows"),
         ({"diagnosis": None, "diagnoses": COLUMNS["diagnosis"]}, "got 'diagnosis', .* did you mean diagnoses?"),
     ],
@@ -91,6 +93,22 @@ def test_what_cannot_be_used_is_refused_by_column(changes, message):
     rows = {name: values for name, values in {**COLUMNS, **changes}.items() if values is not None}
     with pytest.raises(DataError, match=message):
         columns.encode("rows", pa.table(rows), "diagnosis", "site")
+
+
+def test_views_of_texts_are_texts():
+    rows = {name: pa.array(COLUMNS[name]) for name in ("sex", "site", "diagnosis")}
+    views = {name: column.cast(pa.string_view()) for name, column in rows.items()}
+    expected, raw = (columns.encode("rows", pa.table(table), "diagnosis", "site") for table in (rows, views))
+    for name in ("x", "y", "client_ids", "client_names", "label_names"):
+        np.testing.assert_array_equal(getattr(raw, name), getattr(expected, name))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_without_rows_and_constant_columns():
+    with pytest.raises(DataError, match="rows: must have rows, got none"):
+        columns.encode("rows", pa.table({"x": pa.array([], pa.float64()), "y": pa.array([], pa.string())}), "y")
+    raw = columns.encode("rows", pa.table({"x": [1234567.7] * 1000, "y": ["a", "b"] * 500}), "y")
+    assert not raw.x.any()
 
 
 def test_two_columns_of_one_name_are_refused():
@@ -115,6 +133,14 @@ def test_from_pandas():
     expected = np.unique(COLUMNS["site"], return_counts=True)[1]
     np.testing.assert_array_equal(dataset.train.num_examples, [3 * size // 4 for size in expected])
     assert fedsim.from_pandas(FRAME, label="diagnosis", drop=["site"]).num_clients == 1
+    numbered = FRAME.set_axis(range(6), axis=1)
+    expected, dataset = (
+        fedsim.from_pandas(frame, label=label, client=client, drop=drop, seed=1)
+        for frame, label, client, drop in ((FRAME, "diagnosis", "site", "sex"), (numbered, 5, 4, [2]))
+    )
+    np.testing.assert_array_equal(dataset.train.x, expected.train.x)
+    with pytest.raises(DataError, match="pandas: "):
+        fedsim.from_pandas(FRAME.assign(age=10**30), label="diagnosis")
     with pytest.raises(DataError, match=r"df: must be a pandas\.DataFrame, got dict"):
         fedsim.from_pandas(COLUMNS, label="diagnosis")
 

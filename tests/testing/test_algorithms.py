@@ -84,6 +84,18 @@ FAULTY = [
         algorithm(change_model(lambda a, _: 0.9 * a)),
         "with learning rate 0 the model must not change, but differs: by",
     ),
+    (
+        "zero_learning_rate",
+        algorithm(client_state=lambda old, local: old + 0 / local.learning_rate),
+        "with learning rate 0 client_state must be finite",
+    ),
+    (
+        "zero_learning_rate",
+        algorithm(
+            message=lambda local: 0 / local.learning_rate, update_server_state=lambda s, m, v, n: s + jnp.sum(m) / n
+        ),
+        "with learning rate 0 server_state must be finite",
+    ),
     ("independent", algorithm(client_state=add_max_steps), "client_state must not depend on other clients' data"),
     (
         "simulation",

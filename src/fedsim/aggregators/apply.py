@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
@@ -76,6 +77,8 @@ def apply(
             raise ValueError("root_update: must be like one client's update because the rule uses it, got None")
         return _to_arrays(root_update)
 
+    if num_examples is not None:
+        _require_integers("num_examples", num_examples)
     report = CohortReport(
         client_ids=jnp.arange(num_clients),
         num_examples=as_vector("num_examples", num_examples, 1).astype(jnp.int32),
@@ -94,12 +97,27 @@ def apply(
     return result if isinstance(updates, Variables) else result._replace(update=result.update.params)
 
 
+def _require_integers(name: str, values: ArrayLike) -> None:
+    """Raises `ValueError` if some of `values` are not whole; traced numbers pass."""
+    if any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(values)):
+        return
+    array = np.asarray(values)
+    with np.errstate(invalid="ignore"):  # infinity has no remainder
+        is_fraction = np.mod(array, 1) != 0
+    if np.any(is_fraction):
+        raise ValueError(f"{name}: must be integers, got {array[is_fraction][0]:g}")
+
+
 def _to_arrays(updates: PyTree) -> Variables:
     """`updates` as `Variables` of arrays; only statistics may be integers."""
     if isinstance(updates, Variables):
         return jax.tree.map(jnp.asarray, updates)
     if all(jnp.ndim(leaf) == 0 for leaf in jax.tree.leaves(updates)):  # nested lists of numbers
         return Variables(jnp.asarray(updates, jnp.float32))
-    return Variables(
-        jax.tree.map(lambda a: jnp.asarray(a, jnp.promote_types(jnp.asarray(a).dtype, jnp.float16)), updates)
-    )
+
+    def to_floats(leaf: ArrayLike) -> Array:
+        dtype = jnp.asarray(leaf).dtype
+        least = jnp.float16 if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
+        return jnp.asarray(leaf, jnp.promote_types(dtype, least))
+
+    return Variables(jax.tree.map(to_floats, updates))

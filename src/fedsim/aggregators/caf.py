@@ -50,7 +50,9 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
             eigenvalue, vector = top_eigenpair(roots[:, None] * gram * roots[None, :])
             is_better = eigenvalue < least
             projections = jnp.matmul(gram, roots * vector, precision="highest")  # on v, times the root of lambda
-            t = jnp.where(c > 0, jnp.square(projections), 0.0)
+            roots_of_t = jnp.where(c > 0, jnp.abs(projections), 0.0)
+            _, exponent = jnp.frexp(jnp.max(roots_of_t))  # a unit for t in which no square leaves the range of float32
+            t = jnp.square(jnp.ldexp(roots_of_t, -exponent))
             t_max = jnp.max(t)
             # Exactly 0 where t is largest: a rounded quotient could leave a rest, and the same client would be largest.
             c = jnp.where(t < t_max, c * jnp.maximum(1 - t / t_max, 0.0), 0.0)

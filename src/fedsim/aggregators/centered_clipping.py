@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Bounds, Traced
+from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import ravel_updates, unravel_update
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 
 def centered_clipping(
     *,
-    tau: Annotated[Scalar, Traced(gt=0), "clipping radius around the last aggregate"] = 10.0,
+    tau: Annotated[Scalar, Traced(ge=POSITIVE["ge"]), "clipping radius around the last aggregate"] = 10.0,
     num_iters: Annotated[int, Bounds(ge=1), "L, clipping steps per round"] = 1,
     weighting: Weighting = "equal",
 ) -> Aggregator:

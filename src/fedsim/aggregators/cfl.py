@@ -6,10 +6,9 @@ https://doi.org/10.1109/ICASSP40776.2020.9054676
 
 from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.geometry import cosine_similarities
+from fedsim.aggregators.geometry import cosine_similarities, prim
 from fedsim.aggregators.weighting import Weighting, from_weights, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
@@ -53,22 +52,10 @@ def bipartition(similarity: Array, valid: Array) -> tuple[Array, Array]:
     step. When it takes the weakest edge of all, no client outside is more similar to any inside, so the clients added
     before that step are one group.
     """
-    num_clients = valid.size
-    start = jnp.argmax(valid)
-
-    def step(i: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        in_tree, to_tree, first, weakest = carry
-        reachable = jnp.where(valid & ~in_tree, to_tree, -jnp.inf)
-        nearest = jnp.argmax(reachable)
-        edge = reachable[nearest]
-        is_added = i < jnp.sum(valid)
-        is_weaker = is_added & (edge < weakest)
-        first = jnp.where(is_weaker, in_tree, first)
-        weakest = jnp.where(is_weaker, edge, weakest)
-        in_tree = in_tree.at[nearest].set(in_tree[nearest] | is_added)
-        return in_tree, jnp.maximum(to_tree, similarity[nearest]), first, weakest
-
-    in_tree = (jnp.arange(num_clients) == start) & valid
-    carry = (in_tree, similarity[start], valid, jnp.asarray(jnp.inf, similarity.dtype))
-    _, _, first, weakest = jax.lax.fori_loop(1, num_clients, step, carry)
-    return first, weakest
+    order, edges = prim(-similarity, valid)
+    slots = jnp.arange(valid.size)
+    is_edge = (slots > 0) & (slots < jnp.sum(valid)) & ~jnp.isnan(edges)
+    edges = jnp.where(is_edge, edges, -jnp.inf)
+    weakest = jnp.argmax(edges)  # 0 if there is none
+    first = jnp.zeros_like(valid).at[order].set((slots < weakest) | (weakest == 0))
+    return first & valid, -edges[weakest]

@@ -7,11 +7,13 @@ from typing import Annotated
 
 from fedsim.aggregators.norms import clip_updates
 from fedsim.core.contracts import PreAggregator
-from fedsim.core.settings import Traced
+from fedsim.core.settings import POSITIVE, Traced
 from fedsim.core.types import Array, CohortReport, Scalar
 
 
-def clipping(*, threshold: Annotated[Scalar, Traced(gt=0), "largest norm of an update"] = 10.0) -> PreAggregator:
+def clipping(
+    *, threshold: Annotated[Scalar, Traced(ge=POSITIVE["ge"]), "largest norm of an update"] = 10.0
+) -> PreAggregator:
     """Each update u becomes u min(1, `threshold` / |u|)."""
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:

@@ -6,19 +6,15 @@ Schneider: "FLAME: Taming Backdoors in Federated Learning", USENIX Security 2022
 
 from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.geometry import pairwise_distances
+from fedsim.aggregators.geometry import MAX_DISTANCE, pairwise_distances, prim
 from fedsim.aggregators.norms import add_noise, clipped_mean, norms_and_median
 from fedsim.aggregators.weighting import stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Traced
 from fedsim.core.trees import ravel_updates
 from fedsim.core.types import Aggregate, Array, CohortReport, Scalar
-
-MAX_DISTANCE = 4.0
-"""Larger than any cosine distance."""
 
 
 def flame(
@@ -56,20 +52,8 @@ def majority_cluster(distances: Array, valid: Array) -> Array:
     edges are all below a length are a group at this length, so the shortest length that suffices is that of the window
     of n // 2 + 1 clients whose longest inner edge is the shortest.
     """
-    num_slots, num_valid = valid.size, jnp.sum(valid)
-    slots = jnp.arange(num_slots)
-    distances = jnp.where(valid[:, None] & valid[None, :], distances, MAX_DISTANCE)
-    start = jnp.argmax(valid)
-
-    def join(i: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-        in_tree, to_tree, order, edges = carry
-        nearest = jnp.argmin(jnp.where(in_tree, jnp.inf, to_tree))
-        order, edges = order.at[i].set(nearest), edges.at[i].set(to_tree[nearest])
-        return in_tree.at[nearest].set(True), jnp.minimum(to_tree, distances[nearest]), order, edges
-
-    carry = slots == start, distances[start], jnp.full(num_slots, start), jnp.full(num_slots, MAX_DISTANCE)
-    _, _, order, edges = jax.lax.fori_loop(1, num_slots, join, carry)
-
+    slots, num_valid = jnp.arange(valid.size), jnp.sum(valid)
+    order, edges = prim(distances, valid)
     size = num_valid // 2 + 1
     is_inner = (slots[None, :] > slots[:, None]) & (slots[None, :] < slots[:, None] + size)
     longest = jnp.max(jnp.where(is_inner, edges[None, :], 0.0), axis=1)

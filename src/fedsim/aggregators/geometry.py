@@ -12,6 +12,8 @@ from fedsim.core.types import Array, CohortReport, PyTree
 
 MIN_RELATIVE_DISTANCE = 1e-3
 """A squared distance below this share of the squared norms has lost most of its digits in their difference."""
+MAX_DISTANCE = 4.0
+"""Larger than any cosine distance."""
 NUM_SQUARINGS = 20
 """Gives the power 2^20: smaller eigenvalues then change the largest by at most 4e-7 of it."""
 
@@ -111,6 +113,27 @@ def distances_to_mean(gram: Array, weights: Array) -> Array:
     """Squared distance [K] of each update from the mean with `weights` [K], from inner products `gram` [K, K]."""
     products = jnp.matmul(gram, weights, precision="highest")
     return jnp.diagonal(gram) - 2 * products + weights @ products
+
+
+def prim(distances: Array, valid: Array) -> tuple[Array, Array]:
+    """The clients [K] in the order in which Prim's algorithm joins them, and the edge [K] that joins each.
+
+    It starts with the first of the `valid` [K] clients and always adds the one nearest to those before, by `distances`
+    [K, K], which are below `MAX_DISTANCE`. This is the edge of the first, and of invalid clients, which come last.
+    """
+    num_slots = valid.size
+    distances = jnp.where(valid[:, None] & valid[None, :], distances, MAX_DISTANCE)
+    start = jnp.argmax(valid)
+
+    def join(i: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        in_tree, to_tree, order, edges = carry
+        nearest = jnp.argmin(jnp.where(in_tree, jnp.inf, to_tree))
+        order, edges = order.at[i].set(nearest), edges.at[i].set(to_tree[nearest])
+        return in_tree.at[nearest].set(True), jnp.minimum(to_tree, distances[nearest]), order, edges
+
+    in_tree = jnp.arange(num_slots) == start
+    carry = in_tree, distances[start], jnp.full(num_slots, start), jnp.full(num_slots, MAX_DISTANCE)
+    return jax.lax.fori_loop(1, num_slots, join, carry)[2:]
 
 
 def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array], Array]) -> Array:

@@ -12,14 +12,14 @@ from fedsim.aggregators import privacy
 from fedsim.aggregators.norms import add_noise, clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import Traced
+from fedsim.core.settings import POSITIVE, Traced
 from fedsim.core.trees import weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 
 def norm_clipping(
     *,
-    threshold: Annotated[Scalar, Traced(gt=0), "M, largest norm of an update"] = 10.0,
+    threshold: Annotated[Scalar, Traced(ge=POSITIVE["ge"]), "M, largest norm of an update"] = 10.0,
     noise_std: Annotated[
         Scalar | None, Traced(ge=0), "sigma of the Gaussian noise on each parameter of the mean; default: no noise"
     ] = None,
@@ -38,8 +38,9 @@ def norm_clipping(
     With `delta`, `info` has the `epsilon` of all rounds so far (`fedsim.aggregators.privacy`), for what the server's
     models reveal about two federations that differ in one client's data. A client moves the mean of n by at most 2 M /
     n; the n clients are drawn from N without replacement, and dropout does not depend on a client's data. epsilon is
-    infinite without noise, if the model has statistics, and if clients are weighted by examples. It does not hold after
-    pre-aggregators that mix clients, nor for losses, numbers of examples and other records.
+    infinite without noise, if the model has statistics, and if clients are weighted by examples or by another rule
+    (`server.weighting`), whose weights depend on all clients' data. It does not hold after pre-aggregators that mix
+    clients, nor for losses, numbers of examples and other records.
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> PyTree:
@@ -49,7 +50,8 @@ def norm_clipping(
     def compute_epsilon(state: PyTree, report: CohortReport) -> tuple[dict[str, Array], PyTree]:
         if delta is None:
             return {}, state
-        is_private = weighting == "equal" and not jax.tree.leaves(report.updates.statistics)
+        is_unweighted = weighting == "equal" and report.weights is None
+        is_private = is_unweighted and not jax.tree.leaves(report.updates.statistics)
         num_valid = jnp.sum(report.valid)
         noise = (noise_std if is_private and noise_std is not None else 0.0) * num_valid / (2 * threshold)
         state = privacy.spend(state, num_valid, noise)

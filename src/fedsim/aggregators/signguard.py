@@ -34,8 +34,11 @@ def signguard(
     The norm must be from L M to R M, and the client must be in the largest cluster by signs: the shares of positive,
     zero and negative values among `share` of the parameters, drawn at random in each round, each divided by the largest
     of all clients, are clustered by mean shift (`largest_cluster`). If no client passes both filters, the round is
-    skipped. The weights are a diagnostic, in proportion to the clipping factors.
+    skipped. The weights are a diagnostic, in proportion to the clipping factors. Raises `ValueError` if L exceeds R.
     """
+    is_traced = any(isinstance(bound, jax.core.Tracer) for bound in (lower, upper))
+    if not is_traced and lower > upper:
+        raise ValueError(f"lower: must be at most upper = {upper:g}, got {lower:g}")
 
     def aggregate(report: CohortReport, key: Array) -> Aggregate:
         norms, median = norms_and_median(report)

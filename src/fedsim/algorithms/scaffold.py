@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core.contracts import Algorithm, LocalResult, LocalTraining
+from fedsim.core.settings import POSITIVE
 from fedsim.core.types import Array, PyTree
 
 
@@ -35,6 +36,7 @@ def scaffold() -> Algorithm:
         correct = lambda g, c_k, c: g - c_k + c
         trained = local.sgd(lambda gradient, params: jax.tree.map(correct, gradient, client_state, server_state))
         scale = jnp.maximum(local.num_steps, 1) * local.learning_rate
+        scale = jnp.maximum(scale, POSITIVE["ge"])  # a schedule may end at 0
         update = lambda c_k, c, x, y: c_k - c + (x - y) / scale
         control = jax.tree.map(update, client_state, server_state, local.start.params, trained.params)
         return LocalResult(trained, control, jax.tree.map(jnp.subtract, control, client_state))

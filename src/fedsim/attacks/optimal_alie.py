@@ -4,20 +4,14 @@ Gonzalez, Guerraoui, Pinot, Rizk, Stephan, Taiani: "ByzFL: Research Framework fo
 https://arxiv.org/abs/2505.24802; the attack itself is in `fedsim.attacks.alie`.
 """
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fedsim.attacks.alie import Deviation, Sign, shift_mean
-from fedsim.attacks.honest import honest_mean, honest_std, identical_updates
-from fedsim.attacks.search import (
-    MaxStrength,
-    MinStrength,
-    NumStrengths,
-    check_strengths,
-    geometric_grid,
-    most_damaging_update,
-)
+from fedsim.attacks.honest import honest_mean, honest_std
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.types import PyTree
+from fedsim.core.types import Array, PyTree
 
 
 def optimal_alie(
@@ -34,11 +28,9 @@ def optimal_alie(
     aggregate farthest from the honest mean. Without honest clients they send zeros. Raises `ValueError` if
     `min_strength` exceeds `max_strength`.
     """
-    check_strengths(min_strength, max_strength, num_strengths)
 
-    def forge(context: AttackContext) -> PyTree:
+    def make_forge(context: AttackContext) -> Callable[[Array], PyTree]:
         mean, std = honest_mean(context), honest_std(context, deviation == "sample")
-        shift = lambda z: shift_mean(mean, std, z, sign)
-        return most_damaging_update(shift, geometric_grid(min_strength, max_strength, num_strengths), context)
+        return lambda z: shift_mean(mean, std, z, sign)
 
-    return identical_updates(forge)
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths)

@@ -4,19 +4,14 @@ Gonzalez, Guerraoui, Pinot, Rizk, Stephan, Taiani: "ByzFL: Research Framework fo
 https://arxiv.org/abs/2505.24802; the attack itself is in `fedsim.attacks.ipm`.
 """
 
+from collections.abc import Callable
+
 import jax
 
-from fedsim.attacks.honest import honest_mean, identical_updates
-from fedsim.attacks.search import (
-    MaxStrength,
-    MinStrength,
-    NumStrengths,
-    check_strengths,
-    geometric_grid,
-    most_damaging_update,
-)
+from fedsim.attacks.honest import honest_mean
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.types import PyTree
+from fedsim.core.types import Array, PyTree
 
 
 def optimal_ipm(
@@ -27,11 +22,9 @@ def optimal_ipm(
     Every tau is tried in every round against the server's pre-aggregators and rule. Without honest clients they send
     zeros. Raises `ValueError` if `min_strength` exceeds `max_strength`.
     """
-    check_strengths(min_strength, max_strength, num_strengths)
 
-    def forge(context: AttackContext) -> PyTree:
+    def make_forge(context: AttackContext) -> Callable[[Array], PyTree]:
         mean = honest_mean(context)
-        scale_mean = lambda tau: jax.tree.map(lambda m: -tau * m, mean)
-        return most_damaging_update(scale_mean, geometric_grid(min_strength, max_strength, num_strengths), context)
+        return lambda tau: jax.tree.map(lambda m: -tau * m, mean)
 
-    return identical_updates(forge)
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths)

@@ -6,9 +6,9 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.attacks.honest import broadcast_update, honest_mean, malicious_mask
+from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updates, malicious_mask
 from fedsim.core.backend import current_backend
-from fedsim.core.contracts import AttackContext
+from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar
@@ -23,6 +23,25 @@ def check_strengths(min_strength: Scalar, max_strength: Scalar, num_strengths: i
     is_traced = any(isinstance(strength, jax.core.Tracer) for strength in (min_strength, max_strength))
     if num_strengths > 1 and not is_traced and min_strength > max_strength:
         raise ValueError(f"min_strength: must be at most max_strength = {max_strength:g}, got {min_strength:g}")
+
+
+def most_damaging(
+    make_forge: Callable[[AttackContext], Callable[[Array], PyTree]],
+    min_strength: Scalar,
+    max_strength: Scalar,
+    num_strengths: int,
+) -> Attack:
+    """Malicious clients all send `make_forge(context)(strength)` [...] with the most damaging strength of the grid.
+
+    Raises `ValueError` as `check_strengths` does.
+    """
+    check_strengths(min_strength, max_strength, num_strengths)
+
+    def forge(context: AttackContext) -> PyTree:
+        strengths = geometric_grid(min_strength, max_strength, num_strengths)
+        return most_damaging_update(make_forge(context), strengths, context)
+
+    return identical_updates(forge)
 
 
 def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Array:

@@ -44,6 +44,16 @@ def require_classes(spec: DataSpec) -> None:
         raise ValueError(f"targets must be classes, got {spec.targets}")
 
 
+def _require_integers(values: Sequence[tuple[str, Array | int]], largest: int, meaning: str) -> None:
+    """Raises `ValueError` if one of the named `values` is not an integer from 0 to `largest`; traced ones pass."""
+    for name, value in values:
+        if isinstance(value, jax.core.Tracer):
+            continue
+        number = float(value)
+        if not number.is_integer() or not 0 <= number <= largest:
+            raise ValueError(f"{name}: must be an integer from 0 to {largest}, {meaning}, got {number:g}")
+
+
 def corrupt(
     corruption: Corruption,
     key: Array,
@@ -57,7 +67,7 @@ def corrupt(
     """Corrupts `num_corrupted` clients drawn from `key`, or exactly `client_ids` if given, and marks them as such.
 
     With `num_malicious` or `malicious_ids` the clients that forge reports are a set of their own, drawn or given in the
-    same way. Raises `ValueError` if `num_corrupted` is not a number of clients.
+    same way. Raises `ValueError` for a number of clients, or the id of one, that is not possible.
 
     >>> import jax, numpy as np, fedsim
     >>> y = np.repeat(np.arange(3), 4)
@@ -67,12 +77,12 @@ def corrupt(
     2
     """
     num_clients = data.num_examples.shape[0]
-    if not isinstance(num_corrupted, jax.core.Tracer):
-        number = float(num_corrupted)
-        if not number.is_integer() or not 0 <= number <= num_clients:
-            raise ValueError(
-                f"num_corrupted: must be an integer from 0 to {num_clients}, the number of clients, got {number:g}"
-            )
+    numbers = ("num_corrupted", num_corrupted), ("num_malicious", num_malicious)
+    _require_integers(
+        [(name, number) for name, number in numbers if number is not None], num_clients, "the number of clients"
+    )
+    ids = [("client_ids", client) for client in client_ids] + [("malicious_ids", client) for client in malicious_ids]
+    _require_integers(ids, num_clients - 1, "the largest client id")
     data = jax.tree.map(jnp.asarray, data)
     clients_key, data_key = jax.random.split(key)
     mark = lambda ids: jnp.zeros(num_clients, bool).at[jnp.asarray(ids)].set(True)

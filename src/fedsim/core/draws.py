@@ -74,15 +74,11 @@ def split_rows(key: Array, positions: Array) -> Array:
 
 def require_threefry(key: Array) -> None:
     """Raises `ValueError` unless JAX draws the numbers of `key` each on its own, from the key and their index."""
-    if jax.random.key_impl(key) != "threefry2x32":
+    if not draws_by_threefry(key):
         raise ValueError(
-            f"random keys: must be threefry2x32 to draw the numbers of some examples only, "
-            f"got {jax.random.key_impl(key)}; unset JAX_DEFAULT_PRNG_IMPL"
-        )
-    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
-        raise ValueError(
-            "jax_threefry_partitionable: must be true to draw the numbers of some examples only, got false; "
-            "unset JAX_THREEFRY_PARTITIONABLE"
+            "random keys: must be threefry2x32 with jax_threefry_partitionable and without jax_enable_x64 to draw the "
+            f"numbers of some examples only, got {jax.random.key_impl(key)}; unset JAX_DEFAULT_PRNG_IMPL, "
+            "JAX_THREEFRY_PARTITIONABLE and JAX_ENABLE_X64"
         )
 
 

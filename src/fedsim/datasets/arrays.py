@@ -158,8 +158,12 @@ def _make_raw(
         )
     if x_test is None and test_client_ids is not None:
         raise DataError(f"{name}: test_client_ids must be left out without x_test and y_test")
+    if client_ids is None and test_client_ids is not None:
+        raise DataError(f"{name}: test_client_ids must be left out without client_ids")
     x, y = np.asarray(x), np.asarray(y)
     x_test, y_test = (np.atleast_1d(a)[:0] if b is None else np.asarray(b) for a, b in ((x, x_test), (y, y_test)))
+    if not isinstance(num_classes, int | np.integer | None):
+        raise DataError(f"{name}: num_classes must be an integer, got {num_classes}")
     if num_classes is None:
         num_classes = _infer_num_classes(name, y, y_test)
     names = None
@@ -199,7 +203,7 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             )
         return 0
     integers = [labels for labels in parts if labels.dtype.kind in "biu"]
-    num_classes = 1 + max((int(labels.max()) for labels in integers), default=0)
+    num_classes = 1 + max([0, *(int(labels.max()) for labels in integers)])  # negative labels are refused later
     num_distinct = len(np.unique(np.concatenate([labels.ravel() for labels in integers]))) if integers else 0
     if num_classes > MAX_DENSE_CLASSES and num_classes > MAX_SPARSITY * num_distinct:
         raise DataError(

@@ -6,13 +6,13 @@ from typing import get_args
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.portions import all_finite, convert
+from fedsim.datasets.portions import all_finite, convert, value_range
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
 
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
-    """`raw` as NumPy arrays, with float32 instead of float64, which copies; nothing else is copied.
+    """`raw` as NumPy arrays, with inputs of at most 32 bits, which copies wider ones; nothing else is copied.
 
     Classes [M, 1], which columns of data frames are, become [M]. Raises `DataError` if arrays do not fit together, or
     have wrong shapes, types, labels or values that are not finite, or if `needs_test` and there is no test set.
@@ -21,7 +21,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
     _require(raw, raw.num_classes >= 0, f"num_classes must be >= 0 (0: the targets are numbers), got {raw.num_classes}")
-    x, x_test = (_to_float32(np.asarray(a)) for a in (raw.x, raw.x_test))
+    x, x_test = (_to_32_bits(raw, np.asarray(a)) for a in (raw.x, raw.x_test))
     y, y_test = (np.asarray(a) for a in (raw.y, raw.y_test))
     y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
     ids, test_ids = (None if a is None else np.asarray(a) for a in (raw.client_ids, raw.test_client_ids))
@@ -38,7 +38,17 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
 
 def _to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # values that become infinite are refused later
-        return convert(values, np.float32) if values.dtype == np.float64 else values
+        return convert(values, np.float32) if values.dtype.kind == "f" and values.itemsize > 4 else values
+
+
+def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
+    """`inputs` as float32 or int32 if they are wider. Raises `DataError` for integers that a device would wrap."""
+    if inputs.dtype.kind not in "iu" or inputs.itemsize <= 4:
+        return _to_float32(inputs)
+    low, high = value_range(inputs)
+    is_int32 = low >= -(2**31) and high < 2**31
+    _require(raw, is_int32, f"inputs must be integers of 32 bits, got {low} to {high}; convert them to float")
+    return convert(inputs, np.int32)
 
 
 def _squeeze(labels: np.ndarray) -> np.ndarray:
@@ -59,6 +69,7 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
     if ids is not None:
         _require(raw, len(ids) == len(y), f"{len(y)} {part} examples but {len(ids)} client ids")
     _require(raw, len(y), f"no {part} examples")
+    _require(raw, x.size, f"{part} inputs must have numbers, got shape {x.shape}")
     _require(raw, y.size, "labels must have a length >= 1, got 0")
     _check_numbers(raw, f"{part} inputs", x)
     is_image, is_text = x.ndim == 4, x.ndim == 2 and x.dtype.kind in "iu"

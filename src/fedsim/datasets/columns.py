@@ -32,7 +32,10 @@ def encode(
     `standardize`, columns of numbers have mean 0 and standard deviation 1 over all rows. Raises `DataError`, with
     the column, if one is missing or cannot be used.
     """
+    if not table.num_rows:
+        raise DataError(f"{name}: must have rows, got none")
     y, classes, client_ids, client_names = targets(name, table, label, client)
+    drop = (drop,) if isinstance(drop, str) else drop
     for column in drop:
         require_column(name, table, "drop", column)
     if problems := unusable_columns(table, {label, client, *drop}):
@@ -100,7 +103,7 @@ def _features(column: "pa.ChunkedArray", standardize: bool) -> np.ndarray:
         return (numbers[:, None] == np.arange(len(values))).astype(np.float32)
     x = _numbers(column)
     if standardize and not kinds.is_boolean(column.type):
-        x = (x - x.mean()) / (x.std() or 1.0)
+        x = (x - x.mean()) / (x.std() or 1.0) if x.min() < x.max() else np.zeros_like(x)  # rounding is no deviation
     return x[:, None].astype(np.float32)
 
 
@@ -130,7 +133,9 @@ def clients(name: str, column: "pa.ChunkedArray", client: str) -> tuple[np.ndarr
     column = _plain(column)
     _require_values(name, column, "client", client)
     if not (is_text(column) or _is_number(column)):
-        raise DataError(f"{name}: client {client} must be text or integers, got type {column.type}")
+        raise DataError(f"{name}: client {client} must be text or numbers, got type {column.type}")
+    if not is_text(column) and np.isnan(_numbers(column)).any():
+        raise DataError(f"{name}: client {client} must name the client of each row, got NaN")
     values, numbers = _enumerate(column)
     return values.astype(str), numbers
 
@@ -141,12 +146,14 @@ def _require_values(name: str, column: "pa.ChunkedArray", key: str, which: str) 
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """The column with dictionaries as their values, and decimal numbers as floats."""
+    """The column with dictionaries as their values, decimal numbers as floats, and views of texts as texts."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if kinds.is_string_view(column.type):
+        column = column.cast(pa.large_string())
     return column.cast(pa.float64()) if kinds.is_decimal(column.type) else column
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra
 
@@ -62,7 +62,9 @@ def huggingface(
         raw = _read_images(name, splits, images[0], label, client)
     else:
         raw = columns.encode(name, _table(*splits.values()), label, client, drop)
-    return _split(_with_class_names(raw, splits, label), len(splits[TRAIN]))
+    raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
+    both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids)
+    return select_examples(both, slice(num_train), slice(num_train, None))
 
 
 def _load(path: str, subset: str) -> dict[str, Any]:
@@ -131,20 +133,6 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
         return raw
     y = np.concatenate([_table(rows.select_columns([label])).column(label).to_numpy() for rows in splits.values()])
     return replace(raw, y=y, y_test=y[:0], num_classes=kind.num_classes, label_names=np.asarray(kind.names))
-
-
-def _split(raw: RawDataset, num_train: int) -> RawDataset:
-    """`raw`, in which test examples follow `num_train` training examples, with both apart."""
-    ids = raw.client_ids
-    return replace(
-        raw,
-        x=raw.x[:num_train],
-        y=raw.y[:num_train],
-        x_test=raw.x[num_train:],
-        y_test=raw.y[num_train:],
-        client_ids=None if ids is None else ids[:num_train],
-        test_client_ids=None if ids is None else ids[num_train:],
-    )
 
 
 def _documents(name: str, rows: Any, text: str, client: str) -> dict[str, str]:

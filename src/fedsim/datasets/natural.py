@@ -50,7 +50,7 @@ def concatenate_clients(
     client_ids = np.repeat(np.asarray([position[parts[i][1]] for i in order], np.int32), sizes[order])
     num_train = sum(len(y) for y, (part, _) in zip(labels, parts, strict=True) if part == TRAIN)
     if num_classes is None:
-        num_classes = len(ALPHABET) if inputs == "text" else 1 + int(y.max())
+        num_classes = len(ALPHABET) if inputs == "text" else 1 + max(0, int(y.max()))
     (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
     return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names))
 

@@ -82,6 +82,13 @@ def all_finite(array: np.ndarray) -> bool:
     return all(bool(np.isfinite(array[portion]).all()) for portion in portions(np.atleast_1d(array)))
 
 
+def value_range(array: np.ndarray) -> tuple[int, int]:
+    """The smallest and the largest of the integers in `array`; 0 and 0 if there are none."""
+    array = np.atleast_1d(array)
+    parts = [array[portion] for portion in portions(array)] if array.size else []
+    return min((int(part.min()) for part in parts), default=0), max((int(part.max()) for part in parts), default=0)
+
+
 def index_type(length: int) -> type[np.signedinteger]:
     """The shorter type of integers that count to `length`: positions of many small examples take memory, too."""
     return np.int32 if length < 2**31 else np.int64

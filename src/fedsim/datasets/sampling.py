@@ -108,7 +108,9 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
-        raise DataError(f"{raw.name}: no client is left; raise data.sample_fraction or lower data.test_fraction")
+        is_sampled = config.sample_fraction < 1
+        remedy = "raise data.sample_fraction" if is_sampled else "give test examples, or clients with more examples"
+        raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
     return replace(
         raw,

@@ -12,7 +12,7 @@ class Spool:
     """Parts of an array [M, ...], one after another in a temporary file; all have one shape and type."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed with the spool)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (`array` closes it)
         self._length = 0
         self.shape: tuple[int, ...] | None = None
         """Shape of an element; None before the first part."""
@@ -35,9 +35,10 @@ class Spool:
         self._length += len(part)
 
     def array(self) -> np.ndarray:
-        """All parts [M, ...], memory-mapped."""
+        """All parts [M, ...], memory-mapped; ends the spool."""
         assert self.shape is not None, "a spool needs a part"
         assert self.dtype is not None
-        self._file.flush()
         shape = (self._length, *self.shape)
-        return np.empty(shape, self.dtype) if 0 in shape else np.memmap(self._file, self.dtype, "r", shape=shape)
+        with self._file:
+            self._file.flush()
+            return np.empty(shape, self.dtype) if 0 in shape else np.memmap(self._file, self.dtype, "r", shape=shape)

@@ -80,6 +80,8 @@ def from_pandas(
         raise DataError(f"df: must be a pandas.DataFrame, got {type(df).__name__}")
     try:
         rows = pa.Table.from_pandas(df, preserve_index=False)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{name}: {' '.join(map(str, error.args))[:200]}") from None
-    return federate(encode(name, rows, label, client or "", drop, standardize), test_fraction, seed)
+    drop = [drop] if isinstance(drop, str) else list(map(str, drop))  # Arrow's names are texts
+    client = "" if client is None else str(client)
+    return federate(encode(name, rows, str(label), client, drop, standardize), test_fraction, seed)

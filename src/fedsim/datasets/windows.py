@@ -48,7 +48,7 @@ def _cut(texts: Mapping[str, np.ndarray], window: int) -> Iterator[ClientExample
 def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
     """An encoding by the characters of `texts`, their number and names."""
     points = lambda text: np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    alphabet = np.unique(np.concatenate([np.unique(points(text)) for text in texts]))
+    alphabet = np.unique(np.concatenate([points(""), *(np.unique(points(text)) for text in texts)]))
     names = np.asarray([chr(point) for point in alphabet])
     return lambda text: np.searchsorted(alphabet, points(text)), len(alphabet), names
 

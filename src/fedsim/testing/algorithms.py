@@ -108,6 +108,11 @@ def _jit(case: _Case) -> None:
 def _zero_learning_rate(case: _Case) -> None:
     result, _ = case.jitted((), *case.inputs(case.clients[1], 0.0))
     require.close(result.variables, case.start, "with learning rate 0 the model must not change, but differs")
+    messages = jax.tree.map(jnp.asarray, stack_trees([result.message] * NUM_CLIENTS))
+    valid = jnp.ones(NUM_CLIENTS, bool)
+    server_state = case.algorithm.update_server_state(case.server_state, messages, valid, NUM_CLIENTS)
+    for name, value in (("client_state", result.client_state), ("server_state", server_state)):
+        require.finite(value, f"with learning rate 0 {name}")
 
 
 def _not_sampled(case: _Case) -> None:
@@ -166,7 +171,7 @@ def check_algorithm(algorithm: Algorithm, *, seed: int = 0, skip: Collection[str
     - scale: if the algorithm has it, a finite number, also without valid clients;
     - jit: the result is the same inside;
     - vmap: the results are the same inside, in lockstep with clients of other sizes;
-    - zero_learning_rate: the model does not change;
+    - zero_learning_rate: the model does not change, and the states stay finite;
     - not_sampled: a client that is not in the cohort keeps its state;
     - independent: a client's state after its first round does not depend on the others' data;
     - simulation: three rounds run in a loop, and everything stays finite.
