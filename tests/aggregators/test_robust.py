@@ -114,7 +114,7 @@ def test_norm_clipping_matches_its_formula():
 def test_a_radius_that_is_0_in_float32_is_refused(setting):
     section, name = setting.split(".")
     server = {"aggregator": section} if section != "clipping" else {"pre_aggregators": [section]}
-    with pytest.raises(ConfigError, match=rf"{setting}: must be a number > 0 .*, got 1e-50"):
+    with pytest.raises(ConfigError, match=rf"{setting}: must be .*, got 1e-50"):
         fedsim.load({"server": server, section: {name: 1e-50}})
 
 
