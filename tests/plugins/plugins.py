@@ -117,7 +117,7 @@ def my_scaffold() -> fedsim.Algorithm:
             lambda g, c_k, c: g - c_k + c, gradient, client_state, server_state
         )
         trained = local.sgd(correct)
-        scale = 1 / (jnp.maximum(local.num_steps, 1) * local.learning_rate)
+        scale = 1 / jnp.maximum(jnp.maximum(local.num_steps, 1) * local.learning_rate, 1e-30)  # a schedule may end at 0
         new = lambda c_k, c, x, y: c_k - c + scale * (x - y)
         control = jax.tree.map(new, client_state, server_state, local.start.params, trained.params)
         return fedsim.LocalResult(trained, control, jax.tree.map(jnp.subtract, control, client_state))

@@ -1,5 +1,6 @@
 """Atomic writes: a file is written under another name and then moved into place."""
 
+import contextlib
 import os
 import platform
 import zlib
@@ -29,7 +30,8 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     except OSError as error:
         raise RunFolderError(f"{path}: cannot be written: {reason(error)}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its folder may be a file
+            temporary.unlink()
 
 
 def write_table(path: Path, table: pa.Table) -> None:
