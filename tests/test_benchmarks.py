@@ -104,7 +104,7 @@ def test_byzfl_grid_without_byzfl(tmp_path):
     for cell in cells:
         assert cell["fedsim_seconds_a_run"] > 0
         assert 0 < cell["fedsim_accuracy"]["mean"] < 1
-    assert (grid_line["runs"], grid_line["programs"]) == (4, 1)
+    assert (grid_line["runs"], grid_line["groups"]) == (4, 1)
     assert grid_line["fedsim_runs_an_hour"] == pytest.approx(3600 * 4 / grid_line["fedsim_seconds"], rel=1e-2)
 
 

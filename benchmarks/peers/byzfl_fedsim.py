@@ -77,8 +77,8 @@ class GridResult(NamedTuple):
     """Test accuracies [runs, evaluations]."""
     params: list[np.ndarray]
     """Final parameters of each run, in PyTorch's order."""
-    num_programs: int
-    """Compiled programs."""
+    num_groups: int
+    """Groups of runs, which share compiled programs."""
 
 
 class Grid(NamedTuple):

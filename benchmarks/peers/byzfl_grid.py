@@ -143,7 +143,7 @@ def report(
     grid = {"benchmark": "byzfl_grid", "model": work.model, "num_byzantine": work.f, "steps": work.steps}
     summary = grid | {
         "runs": runs,
-        "programs": cold.num_programs,
+        "groups": cold.num_groups,
         "fedsim_seconds_with_compiling": cold.seconds,
         "fedsim_seconds": warm.seconds,
         "fedsim_core_seconds": warm.core_seconds,
