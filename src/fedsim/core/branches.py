@@ -1,7 +1,7 @@
 """Several methods in one program: which rule and which attack a run has is data, an index that chooses a branch.
 
 Under `vmap`, a `lax.switch` with a batched index computes every branch. So a `Branch` is shared by all runs that are
-mapped together: it reaches the program beside their data, never among what is mapped.
+mapped together: it reaches the program with what they share, never among what is mapped.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -74,7 +74,7 @@ class Method(NamedTuple):
 
     @property
     def server(self) -> Server:
-        """The rule behind the pre-aggregators and the weighting."""
+        """The rule with its pre-aggregators and weighting."""
         return make_server(self.aggregator, self.pre_aggregators, self.weighting)
 
 

@@ -51,7 +51,7 @@ class Server(NamedTuple):
 def make_server(
     rule: Aggregator, pre_aggregators: Sequence[PreAggregator] = (), weighting: Aggregator | None = None
 ) -> Server:
-    """The server with this rule behind the pre-aggregators; `weighting` as in `Method`."""
+    """The server with this rule after the pre-aggregators; `weighting` as in `Method`."""
     server = Server(
         rule.init, partial(aggregate, rule, pre_aggregators), partial(observe_losses, rule), rule.client_weights
     )

@@ -41,7 +41,7 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
 
 
 def server(config: Config) -> Callable[[HParams], Server]:
-    """Builds the run's rule behind its pre-aggregators and weighting, inside the trace."""
+    """Builds the run's rule with its pre-aggregators and weighting, inside the trace."""
     make_parts = _aggregation(config)
     return lambda hparams: make_server(*make_parts(hparams))
 

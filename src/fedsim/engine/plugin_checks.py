@@ -32,7 +32,7 @@ def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
         if ":" in config.corruption.kind:
             _check_changed_fields(config, dataset)
     _check_weights(configs, dataset)
-    if weighting := configs[0].server.weighting:  # a rule behind it may normalize its weights
+    if weighting := configs[0].server.weighting:  # the rule that gets its weights may normalize them
         alone = [replace(c.server, aggregator=weighting, weighting=None, pre_aggregators=()) for c in configs]
         _check_weights([replace(c, server=server) for c, server in zip(configs, alone, strict=True)], dataset)
 

@@ -156,7 +156,7 @@ def _first_of_each_process(devices: Sequence[jax.Device], number: int) -> list[j
     """The first devices of each process, equally many, `number` in all."""
     share = number // jax.process_count()
     by_process = [[d for d in devices if d.process_index == process] for process in range(jax.process_count())]
-    return [device for own in by_process for device in own[:share]]
+    return [device for local_devices in by_process for device in local_devices[:share]]
 
 
 def cut_batches(runs: PyTree, size: int) -> list[PyTree]:

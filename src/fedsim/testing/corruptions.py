@@ -238,7 +238,7 @@ def check_corruption(
     - finite: inputs and targets;
     - deterministic: the same key gives the same result;
     - trigger: if there is one, triggered examples keep shapes and dtypes, are finite, and do not depend on each other;
-    - change_inputs: if there is one, it gives the examples of some clients, in any order and beside padding, exactly
+    - change_inputs: if there is one, it gives the examples of some clients, in any order and next to padding, exactly
       the inputs that `apply` gives them.
 
     >>> import fedsim
