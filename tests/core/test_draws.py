@@ -34,16 +34,21 @@ def test_flat_indices_beyond_32_bits(shape):
         high, low = map(np.asarray, jax.jit(flat_indices, static_argnums=1)(jnp.uint32(row), shape))
         assert high.shape == low.shape == shape
         expected = row * size + np.arange(size, dtype=np.uint64)
-        np.testing.assert_array_equal((high.astype(np.uint64) << 32 | low).ravel(), expected)
+        np.testing.assert_array_equal((high.astype(np.uint64) << np.uint64(32) | low).ravel(), expected)
 
 
 def test_other_random_numbers_are_refused():
     message = r"^random keys: must be threefry2x32 .*, got {}; unset JAX_DEFAULT_PRNG_IMPL, .* and JAX_ENABLE_X64$"
     with pytest.raises(ValueError, match=message.format("rbg")):
         draw_rows(jax.random.normal, jax.random.key(0, impl="rbg"), POSITIONS)
-    for option in (jax.threefry_partitionable(False), jax.enable_x64(True)):
-        with option, pytest.raises(ValueError, match=message.format("threefry2x32")):
-            split_rows(KEY, POSITIONS)
+    for option in ("jax_threefry_partitionable", "jax_enable_x64"):
+        before = jax.config.values[option]
+        jax.config.update(option, not before)
+        try:
+            with pytest.raises(ValueError, match=message.format("threefry2x32")):
+                split_rows(KEY, POSITIONS)
+        finally:
+            jax.config.update(option, before)
 
 
 def test_a_key_of_a_row_draws_once():
