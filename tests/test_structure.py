@@ -22,8 +22,8 @@ INSIDE = {  # the same for the modules of a package
         "sorting keys corrupt task client local waves root reports evaluate simulation"
     ),
     "config": (
-        "bundled kinds synonyms values registry schema fields components byzantine_count resolve reader experiment "
-        "toml unused"
+        "bundled kinds synonyms values registry schema clients fields components byzantine_count resolve reader "
+        "experiment toml unused"
     ),
     "runs": (
         "differences files locks sweep manifests schemas parts tables events checkpoints folder streams trackers writer"

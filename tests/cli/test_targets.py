@@ -57,8 +57,10 @@ def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch
 
     monkeypatch.setattr(targets, "devices", lambda target: [object()])
     monkeypatch.setattr("fedsim.cli.targets.forecast", broken)
-    assert main(["run", config, "--dry-run", "--target", "v5e"]) == 0
-    assert "no driver" in capsys.readouterr().err
+    assert main(["run", config, "--dry-run", "--target", "v5e", "--slurm.partition", "gpu"]) == 0
+    err = capsys.readouterr().err
+    assert "no driver" in err
+    assert "warning: --slurm: has no effect with --dry-run" in err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
+from fedsim.config.clients import num_corrupted
 from fedsim.config.components import flatten, traced_settings
 from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
@@ -245,7 +246,7 @@ def test_keys_without_effect_do_not_distinguish_runs(first, second, are_equal):
     ],
 )
 def test_rounding_of_the_corrupted_fraction(fraction, num_clients, nearest, down):
-    count_corrupted = lambda **more: fedsim.config.schema.num_corrupted(
+    count_corrupted = lambda **more: num_corrupted(
         schema().resolve({"corruption.kind": "noisy", "corruption.fraction": fraction} | more), num_clients
     )
     assert (count_corrupted(), count_corrupted(**{"corruption.rounding": "down"})) == (nearest, down)

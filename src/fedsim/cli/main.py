@@ -1,6 +1,7 @@
 """The command line: `fedsim`."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def entry() -> None:
     """The program `fedsim`. After Ctrl-C it exits at once: shutting XLA down while it compiles can crash."""
+    gc.set_threshold(100_000, 20, 100)  # imports, tracing and figures make many objects and little garbage
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # if its encoding lacks ± or λ
     code = main()

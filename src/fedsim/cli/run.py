@@ -38,6 +38,7 @@ share the work.
 """
 
 
+UNUSED_JOBS = "--slurm: has no effect with --dry-run"
 NEXT = "next: see {path}/figures, vary a key (`fedsim config` lists them), or use your own data (`fedsim init`)"
 
 
@@ -104,7 +105,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         raise ConfigError(f"--checkpoint-seconds: must be a number >= 0, got {options.checkpoint_seconds:g}")
     jobs = {key.removeprefix(SLURM): overrides.pop(key) for key in list(overrides) if key.startswith(SLURM)}
     if options.target is not None:
-        return _for_target(options, overrides)
+        return _for_target(options, overrides, jobs)
     if not cli_processes.is_requested(options):
         return _call(options, overrides, jobs)
     if jobs:
@@ -144,12 +145,10 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
     cache.enable_program_cache(not options.no_compile_cache)
     if options.extend and options.out is None:
         raise ConfigError("--extend: must be used with --out, the folder to extend")
-    if options.extend and options.force:
-        raise ConfigError("--extend: must be used without --force, which deletes the results")
     plan = make_plan(experiment)
     warnings = _unused_keys(experiment, plan, options.strict)
     if jobs:
-        warnings.append("--slurm: has no effect with --dry-run")
+        warnings.append(UNUSED_JOBS)
     run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "extend", "checkpoint_seconds")}
     if not processes.is_primary():
         if not options.dry_run:
@@ -202,7 +201,7 @@ def _warn(warnings: list[str]) -> None:
         print(f"fedsim: warning: {warning}", file=sys.stderr)
 
 
-def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
     """Shows the plan for devices that need not be present."""
     from fedsim.engine import make_plan, targets
     from fedsim.engine.layout import Machine
@@ -217,6 +216,6 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
 
     chip = target.chip
     plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
-    _warn(_unused_keys(experiment, plan, options.strict))
+    _warn([*_unused_keys(experiment, plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
     cli_targets.show(plan, target)
     return 0

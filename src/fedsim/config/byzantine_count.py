@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
+from fedsim.config.clients import ROUNDING_ERROR, corrupted_share
 from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
-from fedsim.config.schema import ROUNDING_ERROR, Config
+from fedsim.config.schema import Config
 from fedsim.errors import ConfigError
 
 SETTING = "num_byzantine"  # the parameter of every factory that takes an f
@@ -43,11 +44,6 @@ def configured_f(config: Config, field: Field) -> int | None:
         share = malicious if config.has_malicious_set or attack.kind == "none" else corrupted
     number = math.ceil(share * size - ROUNDING_ERROR)
     return min([number, *(max(limit.largest(size), 0) for limit in field.limits if limit.is_required)])
-
-
-def corrupted_share(config: Config, num_clients: int) -> float:
-    """The share of the clients that is corrupted, as configured."""
-    return len(config.corruption.clients) / num_clients or config.corruption.fraction
 
 
 def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:

@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from fedsim.core.settings import Traced
-from fedsim.errors import ConfigError
 
 MAX_INT = 2**31 - 1
-ROUNDING_ERROR = 1e-6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996
 
 NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
 PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]
@@ -255,31 +253,3 @@ class DataChoice:
 
     data: DataConfig
     settings: Settings
-
-
-def check_clients(config: Config, num_clients: int) -> None:
-    """Raises `ConfigError` if the cohort or the corrupted clients exceed `num_clients`."""
-    size, width, corruption = config.server.cohort_size, config.engine.client_width, config.corruption
-    if size > num_clients:
-        raise ConfigError(f"server.cohort_size: must be at most the number of clients ({num_clients}), got {size}")
-    if corruption.kind == "exclude" and num_corrupted(config, num_clients) == num_clients:
-        raise ConfigError("corruption.fraction: must leave clients that are not excluded, got all; lower it")
-    for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
-        if max(ids, default=0) >= num_clients:
-            raise ConfigError(f"{key}: must be ids from 0 to {num_clients - 1}, got {max(ids)}")
-    if width != "auto" and width > size:
-        raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
-
-
-def num_corrupted(config: Config, num_clients: int) -> int:
-    """The number of corrupted clients among `num_clients`."""
-    share = config.corruption.fraction * num_clients
-    whole = round(share) if config.corruption.rounding == "nearest" else int(share + ROUNDING_ERROR)
-    return len(set(config.corruption.clients)) or whole
-
-
-def num_malicious(config: Config, num_clients: int) -> int:
-    """The number of malicious clients among `num_clients`."""
-    if not config.has_malicious_set:
-        return num_corrupted(config, num_clients)
-    return len(set(config.attack.clients)) or round((config.attack.fraction or 0.0) * num_clients)

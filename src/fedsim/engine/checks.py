@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config import components
-from fedsim.config.schema import Config, check_clients, num_corrupted, num_malicious
+from fedsim.config.clients import check_clients, num_corrupted, num_malicious
+from fedsim.config.schema import Config
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.config.clients import num_corrupted, num_malicious
 from fedsim.config.components import settings_under
-from fedsim.config.schema import AttackConfig, Config, num_corrupted, num_malicious
+from fedsim.config.schema import AttackConfig, Config
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption

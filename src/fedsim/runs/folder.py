@@ -225,6 +225,7 @@ class RunFolder:
         """Writes a matplotlib figure as figures/<name>.png and, without a date, figures/<name>.pdf."""
         figures = self.path / "figures"
         write_atomically(figures / f"{name}.png", lambda path: figure.savefig(path, format="png"))
+        figure.set_layout_engine("none")  # laid out once; the positions are shares of the figure
         dateless = {"CreationDate": None}
         write_atomically(figures / f"{name}.pdf", lambda path: figure.savefig(path, format="pdf", metadata=dateless))
 

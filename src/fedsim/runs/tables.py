@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedsim.config.byzantine_count import assumed_f, corrupted_share
+from fedsim.config.byzantine_count import assumed_f
+from fedsim.config.clients import corrupted_share
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles
 from fedsim.core.types import Metrics, RoundRecord
