@@ -1,7 +1,10 @@
 """The overview page of all results."""
 
+import pytest
+
 from fedsim import paper
 from fedsim.cli.main import main
+from fedsim.paper.overview import DRAWS
 from tests.paper.run_folders import lambda_runs, make_folder, rule, run
 
 
@@ -49,3 +52,17 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["paper", "lambda", "--page", "docs/results.md"]) == 2
     assert "ends in .md" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("draws", "splits", "seeds"),
+    [
+        ("1 seed", None, "1"),
+        ("up to 3 seeds of one split", None, "up to 3"),
+        ("5 splits", "5", None),
+        ("up to 5 splits x 3 seeds", "up to 5", "3"),
+    ],
+)
+def test_splits_and_seeds_of_a_page(draws, splits, seeds):
+    match = DRAWS.search(f"Measured: 100 rounds, {draws}; 2 x AMD EPYC, 5 min.")
+    assert (match["splits"], match["seeds"]) == (splits, seeds)
