@@ -49,6 +49,16 @@ def test_show_lists_folders(folders, monkeypatch, capsys):
     assert "ARFL,Shuffling50%" in text
 
 
+def test_show_lists_folders_whose_locks_are_of_another_user(folders, monkeypatch, capsys):
+    def refuse(folder, group):
+        raise RunFolderError(f"{folder.path}/locks/{group:05}.lock: cannot be written: Permission denied")
+
+    monkeypatch.setattr(RunFolder, "is_locked", refuse)
+    assert main(["show", str(folders)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert "not complete" in " ".join("".join(rows).split())
+
+
 def test_show_starts_without_jax(folders):
     """JAX takes a second to import."""
     program = "import sys; from fedsim.cli.main import main; main(['show', '.']); print('jax' in sys.modules)"

@@ -49,6 +49,11 @@ def test_init_writes_a_configuration(options, lines, folder, capsys):
     assert "exists already; add --force" in capsys.readouterr().err
 
 
+def test_init_with_a_file_name_that_is_no_name_of_an_experiment(folder):
+    assert main(["init", "mein Größenversuch.toml", *["--data", "digits", "--clients", "30", "--suspect", "none"]]) == 0
+    assert toml.read(Path("mein Größenversuch.toml")).name == "mein-Gr--enversuch"
+
+
 def test_the_configuration_runs(folder, capsys):
     assert main(["init", "try.toml", *["--data", "mine.npz", "--clients", "natural", "--suspect", "shuffling"]]) == 0
     options = [

@@ -305,6 +305,8 @@ def test_overrides_win_over_file_and_sweep():
     lists = "[mlp]\nhidden_sizes = [8]\n[server]\npre_aggregators = ['nnm']"
     (restored,) = parse(lists, {"mlp.hidden_sizes": "default", "server.pre_aggregators": "default"}).runs()
     assert (setting(restored, "mlp.hidden_sizes"), restored.server.pre_aggregators) == ((64,), ())
+    swept = parse(lists, {"server.pre_aggregators": fedsim.sweep(["default", ["bucketing"]])}).runs()
+    assert [run.server.pre_aggregators for run in swept] == [(), ("bucketing",)]
     with pytest.raises(ConfigError, match=r"client\.epochs: .* got 'many'"):
         parse(text, {"client.epochs": "many"})
 

@@ -71,6 +71,13 @@ def rule(name, *lines):
     return "\n".join([f"server.aggregator = '{name}'", *lines])
 
 
+def test_a_setting_must_be_a_key_of_toml(folder):
+    line = 'def greek(*, λ: Annotated[float, "weight"] = 1.0):\n    return fedavg()\n'
+    (folder / "rules.py").write_text(RULES + line, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"greek\.λ: must be ASCII, since it is a key of TOML files; rename it"):
+        parse(rule("rules.py:greek"))
+
+
 @pytest.mark.parametrize("place", ["rules.py", "rules", "./rules.py"])
 def test_plugins_from_files_and_modules_have_sections(place, folder):
     experiment = parse(rule(f"{place}:my_rule", "my_rule.tau = 2", "my_rule.names = ['a', 'b']"))

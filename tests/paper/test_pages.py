@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,23 @@ def test_page_of_diverged_runs(tmp_path, id_):
     keys = {"data.name": id_.removeprefix("table2-")} if id_.startswith("table2") else {}
     runs = [run(rule("arfl", "shuffling", 0.5, **keys) | {"arfl.lam": lam}, [10, np.nan]) for lam in (1.0, 2.0)]
     assert paper.write_page(make_folder(tmp_path / id_, id_, runs)) is not None
+
+
+@pytest.mark.parametrize("id_", RESULTS)
+def test_page_without_rounds(tmp_path, id_):
+    keys = {"data.name": id_.removeprefix("table2-")} if id_.startswith("table2") else {}
+    folder = make_folder(tmp_path / id_, id_, [run(rule("arfl", "shuffling", 0.5, **keys), [10])])
+    assert paper.write_page(folder) is not None
+    assert paper.make_figures(paper.make_page(folder)) is not None
+
+
+def test_page_of_a_run_that_was_stopped(tmp_path):
+    """Its manifest has no durations yet."""
+    page = paper.make_page(make_folder(tmp_path / "a", "lambda", lambda_runs()))
+    assert page.machine == "2 x cpu, jax 0.10.2, 2 min"
+    manifest = {key: value for key, value in page.results.manifests[0].items() if not key.startswith("seconds")}
+    stopped = replace(page.results, manifests=(manifest | {"status": "incomplete"},))
+    assert page._replace(results=stopped).machine == "2 x cpu, jax 0.10.2, not complete"
 
 
 def test_page_of_other_folder(tmp_path):

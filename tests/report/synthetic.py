@@ -53,17 +53,28 @@ def make_folder(
     alphas: Callable[[Run], Iterable[float]] | None = None,
     loss: Callable[[Run, int], float] | None = None,
     validation: Callable[[Run, int], float] | None = None,
+    fraction: Callable[[Run], float] = lambda run: run["corruption.fraction"],
+    **about: Any,
 ) -> RunFolder:
-    """A complete folder: rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy."""
+    """A complete folder: rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy.
+
+    `about` are further keys of its manifest.
+    """
     folder = RunFolder(path)
-    about = {"versions": {"fedsim": "0", "jax": "1"}, "device": {"kind": "cpu"}, "config": "", "plan": [], "groups": []}
+    about |= {
+        "versions": {"fedsim": "0", "jax": "1"},
+        "device": {"kind": "cpu"},
+        "config": "",
+        "plan": [],
+        "groups": [],
+    }
     folder.create(about | {"status": "complete", "runs": runs})
     rounds = [
         {
             "run": number,
             "aggregator": run["server.aggregator"],
             "corruption": run["corruption.kind"],
-            "fraction": run["corruption.fraction"],
+            "fraction": fraction(run),
             "lam": next((value for key, value in run.items() if key.endswith(".lam")), None),
             "seed": run["seed"],
             "round": t,

@@ -37,6 +37,19 @@ def test_accuracy_over_fraction_begins_with_the_clean_runs(tmp_path):
     np.testing.assert_allclose(panel.lines[2].get_ydata(), [final("arfl", f).mean() for f in (0, 0.3, 0.5)])
 
 
+def test_accuracy_over_fraction_begins_with_the_attack_alone(tmp_path):
+    """Malicious clients of their own attack at each share of corrupted ones, also at none."""
+    attacks = ({}, {"attack.kind": "ipm", "attack.fraction": 0.1}, {"attack.kind": "alie", "attack.fraction": 0.1})
+    runs = [run("fedavg", share, **attack) for share in (0.0, 0.2, 0.4) for attack in attacks]
+    loss = lambda run: {"none": 0.0, "ipm": 0.2, "alie": 0.3}[run["attack.kind"]]
+    accuracy = lambda run, t: 0.9 - run["corruption.fraction"] - loss(run)
+    drawn = report.figures(report.read(make_folder(tmp_path / "a", runs, accuracy)))
+    panels = {panel.get_title(): panel.lines[0] for panel in drawn["accuracy_over_fraction"].axes}
+    for title, start in (("Shuffling", 90), ("Shuffling + IPM by 10 %", 70), ("Shuffling + ALIE by 10 %", 60)):
+        np.testing.assert_allclose(panels[title].get_xdata(), [0, 0.2, 0.4])
+        np.testing.assert_allclose(panels[title].get_ydata(), [start, start - 20, start - 40])
+
+
 def test_accuracy_over_any_number(tmp_path):
     rates = [{"client.learning_rate": rate} for rate in (0.01, 0.1, 0.5)]
     runs = [run(rule, 0.5, seed, **rate) for rule in RULES for rate in rates for seed in (0, 1)]

@@ -95,6 +95,8 @@ def test_functions_of_the_same_name_are_distinguished(tmp_path):
     assert [row.name for row in table.rows] == ["tau_mean (a.py)", "tau_mean (b.py)"]
     assert labels(["own.py:none", "none"]) == {"own.py:none": "none (own.py)", "none": "none"}
     assert labels(["own.py:arfl", "fedavg"]) == {"own.py:arfl": "arfl (own.py)", "fedavg": "fedavg"}
+    assert labels(["own.py:FedAvg"]) == {"own.py:FedAvg": "FedAvg (own.py)"}  # which is how fedavg is shown
+    assert labels(["own.py:Shuffling"]) == {"own.py:Shuffling": "Shuffling (own.py)"}
 
 
 def test_several_folders_are_read_as_one(tmp_path):
@@ -123,6 +125,27 @@ def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
         assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
+
+
+def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
+    name = "/home/me/my_rules.py:tau_mean"
+    first, same, changed = (
+        make_folder(tmp_path / folder, [plugin_run(seed=0)], files={name: digest})
+        for folder, digest in (("a", "1"), ("b", "1"), ("c", "2"))
+    )
+    assert report.read(first, same).num_repeated == 1
+    with pytest.raises(ConfigError, match=f"^{name}: must be the same in all folders, but its file has changed"):
+        report.read(first, changed)
+    other = make_folder(tmp_path / "d", [plugin_run(seed=1)], files={name: "2"})
+    assert len(report.read(first, other).runs) == 2  # no run is in both
+
+
+def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
+    listed = {"corruption.clients": [0, 1], "data.partition": "natural"}
+    runs = [run("fedavg", **listed, **{"data.seed": split}) for split in (0, 1, 2)]
+    folder = make_folder(tmp_path / "a", runs, fraction=lambda run: 2 / (40 + run["data.seed"]))
+    (setting,) = report.read(folder).settings
+    assert (setting.splits, setting.fraction) == ((0, 1, 2), 0.05)
 
 
 def test_clients_of_several_folders_are_renumbered(tmp_path):

@@ -98,6 +98,29 @@ def test_two_attacks_have_no_worst_case_table(tmp_path):
     assert plot_threat_grids(results) == {}
 
 
+def test_a_rule_without_attacked_runs_has_its_clean_accuracy_only(tmp_path):
+    results = report.read(make_folder(tmp_path / "a", [*runs(), run("krum")], accuracy))
+    (table,) = worst_tables(results)
+    entries = next(row.entries for row in table.rows if row.name == "Krum")
+    assert [number and number.mean for number in entries] == [90, None, None]
+
+
+def test_the_share_of_attacks_on_clean_data_is_that_of_the_malicious_clients(tmp_path):
+    """Attacks count once, whatever their shares, and the worst is that of each share."""
+    attacked = [
+        run("fedavg", seed=seed, kind="none", **{"attack.kind": attack, "attack.fraction": share})
+        for attack, share, seed in itertools.product(ATTACKS, SHARES, SEEDS)
+    ]
+    value = lambda run, t: 0.9 - run["attack.fraction"] - 0.1 * ATTACKS.index(run["attack.kind"])
+    (table,) = worst_tables(report.read(make_folder(tmp_path / "a", attacked, value)))
+    assert [column.label for column in table.columns] == ["Worst 20 %", "Worst 40 %"]
+    assert [number.mean for number in table.rows[0].entries] == pytest.approx([40, 20])
+    assert table.notes[0] == "Worst of: IPM, ALIE, Sign flip, Mimic."
+    one_attack = [run | {"attack.kind": "ipm"} for run in attacked[:4]]
+    one_attack += [run | {"attack.fraction": share} for run in one_attack for share in (0.1, 0.3)]
+    assert worst_tables(report.read(make_folder(tmp_path / "b", one_attack, value))) == []
+
+
 def test_heat_maps_show_every_number(results):
     with style.context():
         drawn = plot_threat_grids(results)
@@ -134,6 +157,14 @@ def test_planes_of_a_swept_number(tmp_path):
     for panel in panels:
         assert [text.get_text() for text in panel.texts] == expected
     assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"
+    other_data = [run | {"data.name": "mnist"} for run in runs]
+    higher = lambda run, t: value(run, t) + 0.05 * (run["data.name"] == "mnist")
+    with style.context():
+        drawn = plot_planes(report.read(make_folder(tmp_path / "b", runs + other_data, higher)), ACCURACY)
+    assert list(drawn) == [f"accuracy_plane_dirichlet-alpha_{data}" for data in ("digits", "mnist")]
+    for figure, offset in zip(drawn.values(), (0, 0.05), strict=True):
+        expected = [f"{100 * (0.8 - share - alpha / 50 + offset):.0f}" for alpha in alphas for share in shares]
+        assert [text.get_text() for text in figure.axes[0].texts] == expected
 
 
 def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):

@@ -48,6 +48,19 @@ def test_names_distinguish_all_runs():
     assert sum(all(part in name for part in expected) for name in names) == 1
 
 
+def test_lambda_of_a_weighting_is_a_column_if_the_rule_is_another_one():
+    """`lam` is the lambda of the rule, so it does not have those of the runs of a median."""
+    text = """
+    server.weighting = "arfl"
+    [[sweep]]
+    server.aggregator = ["arfl", "median"]
+    arfl.lam = [1.0, 10.0]
+    """
+    runs = [flatten(config) for config in parse(text).runs()]
+    assert swept_keys(runs) == ["arfl.lam"]
+    assert len({name.partition("-")[2] for name in run_names(runs)}) == 4
+
+
 @given(values=st.lists(st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=3)))
 def test_any_values_are_a_column_where_they_differ(values):
     runs = [{} if value is None else {"x.y": value} for value in values]

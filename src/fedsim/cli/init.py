@@ -60,13 +60,14 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace) -> int:
     """Asks the questions, checks that the answers can be run, and writes the file."""
+    from fedsim.config import toml
     from fedsim.datasets.preview import describe_size
 
     if options.file.suffix != ".toml":
         raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
-    name, folder = options.file.stem, options.file.parent
+    name, folder = toml.default_name(options.file), options.file.parent
     data, (section, settings, raw) = _ask(options, "data", lambda data: _read(data, options))
     number = len(set(raw.client_ids.tolist())) if raw is not None and raw.client_ids is not None else 0
     if options.client and options.clients is None:

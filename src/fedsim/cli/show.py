@@ -88,8 +88,11 @@ def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
     last = [max((span.last for span in folder.parts(group).spans()), default=0) for group in range(len(plan))]
     completed = sum(rounds * len(group["runs"]) for rounds, group in zip(last, plan, strict=True))
     total = sum(run["server.num_rounds"] for run in runs)
-    running = any(folder.is_locked(group) for group in range(len(plan)))
-    return f"{100 * completed / max(total, 1):.0f} %, {'running' if running else 'stopped'}"
+    try:
+        state = "running" if any(folder.is_locked(group) for group in range(len(plan))) else "stopped"
+    except FedsimError:  # another user's folder
+        state = "not complete"
+    return f"{100 * completed / max(total, 1):.0f} %, {state}"
 
 
 def _best(folder: "RunFolder") -> tuple[str, bool]:

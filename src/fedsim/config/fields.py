@@ -144,6 +144,8 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
     for name, default in defaults.items():
         if get_origin(annotations.get(name)) is Annotated:
             key = f"{factory.section}.{name}"
+            if not key.isascii():
+                raise ConfigError(f"{factory.key}: {key}: must be ASCII, since it is a key of TOML files; rename it")
             field = _make_field(key, annotations[name], tuple(default) if isinstance(default, list) else default)
             if not _is_plain(field.type):
                 raise ConfigError(

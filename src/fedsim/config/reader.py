@@ -8,7 +8,7 @@ from typing import Any
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import resolve_path
 from fedsim.config.resolve import Schema
-from fedsim.config.values import Sweep, list_element, parse_words
+from fedsim.config.values import DEFAULT, Sweep, list_element, parse_words
 from fedsim.errors import ConfigError
 
 PAPER = "paper"  # the budget that stands for the configuration without any budget
@@ -55,12 +55,14 @@ class Reader:
 
     def value(self, key: str, value: Any) -> Any:
         """`value` with words of the command line parsed, and with the paths of plug-ins; one name as a list of one."""
+        if isinstance(value, Sweep):
+            return Sweep(tuple(self.value(key, inner) for inner in value.values))
+        if isinstance(value, str) and value == DEFAULT:
+            return DEFAULT
         kind = self.schema.fields[key].type
         value = parse_words(value, kind)
         if key not in KINDS:
             return value
-        if isinstance(value, Sweep):
-            return Sweep(tuple(self.value(key, inner) for inner in value.values))
         return self._with_paths([value] if list_element(kind) and isinstance(value, str) else value)
 
     def _axis(self, key: str, value: Any) -> list[Any]:

@@ -36,13 +36,17 @@ def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | N
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip(".-")[:100]
     try:
-        return parse(text, overrides, name or "fedsim", budget, path.parent)
+        return parse(text, overrides, default_name(path), budget, path.parent)
     except ConfigError as error:
         subject = re.split("[:;] ", str(error).removeprefix("unknown key "))[0]
         is_override = subject in (overrides or {})
         raise (OverrideError(str(error)) if is_override else ConfigError(f"{path}: {error}")) from None
+
+
+def default_name(path: Path) -> str:
+    """The name of the experiment in the file `path`, unless it sets one."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip(".-")[:100] or "fedsim"
 
 
 def parse(

@@ -44,11 +44,11 @@ class Page(NamedTuple):
     def machine(self) -> str:
         """Device, version and duration, for example "2 x AMD EPYC, jax 0.10.2, 24 min"."""
         manifest = self.results.manifests[0]
-        device, seconds = manifest["device"], sum(manifest[name] for name in SECONDS)
+        device, seconds = manifest["device"], sum(manifest.get(name, 0.0) for name in SECONDS)
         mixed = " (partly on other machines)" if "mismatches" in manifest else ""
         at_least = "at least " if manifest.get(RESUMED) else ""
-        jax = manifest["versions"]["jax"]
-        return f"{device['count']} x {device['kind']}, jax {jax}{mixed}, {at_least}{duration(seconds)}"
+        taken = f"{at_least}{duration(seconds)}" if manifest["status"] == "complete" else "not complete"
+        return f"{device['count']} x {device['kind']}, jax {manifest['versions']['jax']}{mixed}, {taken}"
 
     @property
     def all_tables(self) -> list[Table]:

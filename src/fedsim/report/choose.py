@@ -36,7 +36,7 @@ class ChoiceKey(NamedTuple):
     lam: float | None
     """None, too, if it is chosen."""
     where: Scenario | float
-    """The scenario, or the share of corrupted clients."""
+    """The scenario, or the share of corrupted or malicious clients."""
 
 
 def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Per = "worst") -> Results:
@@ -56,7 +56,7 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         values = tuple((key, run[key]) for key in keys if key in run)
         kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
         lam = None if lam_key(run) in keys else setting.lam
-        where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.fraction
+        where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
         group = ChoiceKey(setting.data, setting.aggregator, kept, lam, where)
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
@@ -99,7 +99,7 @@ def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequen
     every = {setting.scenario for settings in candidates.values() for setting in settings}
     complete = {values: of for values, of in candidates.items() if {setting.scenario for setting in of} == every}
     if not complete:
-        share = next(iter(every)).fraction
+        share = next(iter(every)).share
         raise ConfigError(
             f"--select-per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
             f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or use --select-per scenario"

@@ -38,21 +38,21 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
     columns = [*([CLEAN] if grid.clean else []), *(threat_name(*threat) for threat in grid.threats), WORST]
     panels = {}
-    for fraction in grid.fractions:
+    for share in grid.shares:
         table = []
-        for row in grid.rows:
+        for row in grid.rules:
             settings = [grid.clean.get(row)] if grid.clean else []
-            settings += [grid.settings.get((row, threat, fraction)) for threat in grid.threats]
-            table.append([grid.final(setting) for setting in (*settings, grid.worst(row, fraction))])
-        panels[f"{percent(fraction)} corrupted"] = np.asarray(table)
-    return _plot(panels, grid.rows, columns, grid.metric, final_text(grid.settings.values()))
+            settings += [grid.settings.get((row, threat, share)) for threat in grid.threats]
+            table.append([grid.final(setting) for setting in (*settings, grid.worst(row, share))])
+        panels[f"{percent(share)} of the clients"] = np.asarray(table)
+    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.settings.values()))
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
-    table = [[grid.final(setting) for setting in grid.worst_by_fraction(row)] for row in grid.rows]
-    columns = [percent(fraction) for fraction in ([0.0] if grid.clean else []) + grid.fractions]
+    table = [[grid.final(setting) for setting in grid.worst_by_share(row)] for row in grid.rules]
+    columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
     panels = {f"Worst of {len(grid.threats)} attacks": np.asarray(table)}
-    return _plot(panels, grid.rows, columns, grid.metric, final_text(grid.settings.values()))
+    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.settings.values()))
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
@@ -60,8 +60,7 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     clients, and the worst of the threats.
     """
     planes = find_planes(with_metric(metric, results.settings))
-    name = lambda plane: f"{metric.name}_plane_{plane.key.replace('.', '-')}"
-    return {name(plane): _plot_plane(plane, results, metric) for plane in planes}
+    return {f"{metric.name}_plane_{plane.name}": _plot_plane(plane, results, metric) for plane in planes}
 
 
 def _plot_plane(plane: Plane, results: Results, metric: Metric) -> "Figure":

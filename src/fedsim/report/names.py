@@ -50,16 +50,24 @@ DATA_SETS = {
 }
 
 
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:].replace("_", " ")
+
+
+TAKEN = BUILT_IN.union(AGGREGATORS.values(), ATTACKS.values(), map(_capital, BUILT_IN))
+"""Names of built-in components, and how they are shown: those that no factory of a user's file gets alone."""
+
+
 def short(name: str) -> str:
     """A factory's name without its file: "tau_mean" for "my_rules.py:tau_mean"."""
     return name.rpartition(":")[2]
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
-    """How each factory is shown: "mean", or "mean (my_rules.py)" if another or a built-in one is called the same."""
+    """How each factory is shown: "mean", or "mean (my_rules.py)" if another or a built-in one is shown as the same."""
     different = set(names)
     number = Counter(map(short, different))
-    is_unique = lambda name: ":" not in name or (number[short(name)] == 1 and short(name) not in BUILT_IN)
+    is_unique = lambda name: ":" not in name or (number[short(name)] == 1 and short(name) not in TAKEN)
     return {
         name: short(name) if is_unique(name) else f"{short(name)} ({name.rpartition(':')[0]})" for name in different
     }
@@ -98,10 +106,6 @@ def threat_name(kind: str, attack: str = "none", attack_fraction: float | None =
     parts = [] if kind == "none" else [_capital(short(kind))]
     parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack))) + by]
     return " + ".join(parts) or "Attack"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:].replace("_", " ")
 
 
 def percent(fraction: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fedsim.config.components import component_names
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import METRICS
@@ -36,8 +37,8 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     """Reads run folders as if they were one; of a run that several have, the first folder's is used.
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
-    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations
-    or folders have different data in memory.
+    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
+    or folders have different data in memory, or the same run with different plug-ins.
     """
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
@@ -62,8 +63,13 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is left out
         for run, config in enumerate(configurations[position]):
             key = next(identity)
-            if run not in missing and positions.setdefault(key, len(runs)) == len(runs):
-                new[run] = len(runs)
+            if run in missing:
+                continue
+            if key in positions:
+                earlier = sources[positions[key]][0]
+                _check_plugins(config, (folders[earlier], folder), (manifests[earlier], manifest))
+            else:
+                positions[key] = new[run] = len(runs)
                 runs.append(config)
                 sources.append((position, run))
         if is_complete:
@@ -109,6 +115,17 @@ def _check_data_in_memory(
                 )
 
 
+def _check_plugins(run: Run, folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]]) -> None:
+    """Raises `ConfigError` if a run that two folders have names a plug-in whose file has changed in between."""
+    before, after = (manifest.get("files", {}) for manifest in manifests)
+    for _, name in component_names(run):
+        if before.get(name) != after.get(name):
+            raise ConfigError(
+                f"{name}: must be the same in all folders, but its file has changed between {folders[0].path} and "
+                f"{folders[1].path}, which have the same runs; report them apart, or give the new version another name"
+            )
+
+
 def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:
     """A sentence on a folder that is not complete, whose rows are `table`."""
     if not len(table):
@@ -150,12 +167,14 @@ def _renumber(table: pa.Table, new: np.ndarray) -> pa.Table:
 def _make_settings(runs: Sequence[Run], rows: Rows) -> list[Setting]:
     edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
     members: dict[SettingKey, list[int]] = {}
+    shares: dict[tuple[str, tuple[int, ...]], float] = {}  # of listed clients; their splits differ in size
     for run, (config, values) in enumerate(zip(runs, swept_values(runs), strict=True)):
         first = edges[run]
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
-        malicious = malicious_share(config)
-        threat = config["corruption.kind"], float(rows["fraction"][first]), config["attack.kind"], malicious
-        key = SettingKey(data_set(config), config["server.aggregator"], *threat, lam, values)
+        data, clients, share = data_set(config), config["corruption.clients"], float(rows["fraction"][first])
+        share = shares.setdefault((data, clients), share) if clients else share
+        threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config)
+        key = SettingKey(data, config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)
     splits = [config["data.seed"] for config in runs]
     return [

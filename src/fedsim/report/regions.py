@@ -43,7 +43,7 @@ def plot_regions(results: Results, metric: Metric) -> dict[str, "Figure"]:
     for plane in find_planes(with_metric(metric, results.settings)):
         figure = _plot(plane, metric)
         if figure is not None:
-            figures[f"{metric.name}_regions_{plane.key.replace('.', '-')}"] = figure
+            figures[f"{metric.name}_regions_{plane.name}"] = figure
     return figures
 
 

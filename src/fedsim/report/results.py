@@ -18,7 +18,7 @@ class Choice:
     setting: Setting
     """The first setting with these values."""
     where: Scenario | float
-    """The scenario, or the share of corrupted clients under any attack."""
+    """The scenario, or the share of corrupted or malicious clients under any attack."""
     values: SweptValues
     num_values: int
     """Number of candidates."""

@@ -44,6 +44,16 @@ class Scenario(NamedTuple):
         """Corruption and attack without the share of corrupted clients."""
         return Threat(self.corruption, self.attack, self.attack_fraction)
 
+    @property
+    def share(self) -> float:
+        """Share of the clients that is corrupted or, if none is, malicious."""
+        return self.fraction or self.attack_fraction or 0.0
+
+    @property
+    def threat_kind(self) -> Threat:
+        """Corruption and attack without `share`."""
+        return self.threat if self.fraction else self.threat._replace(attack_fraction=None)
+
 
 class DataScenario(NamedTuple):
     """A scenario of a data set: a panel of a figure."""

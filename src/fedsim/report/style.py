@@ -60,7 +60,8 @@ def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: 
     X `values` [P], by split or by seed.
     """
     finite = [of_x[np.isfinite(of_x)] for of_x in values]
-    mean, low, high = np.asarray([(v.mean(), v.min(), v.max()) if len(v) else [np.nan] * 3 for v in finite]).T
+    bands = [(v.mean(), v.min(), v.max()) if len(v) else [np.nan] * 3 for v in finite]
+    mean, low, high = np.reshape(bands, (-1, 3)).T
     panel.fill_between(x, low, high, color=look["color"], **BAND)
     return panel.plot(x, mean, **look)[0]
 

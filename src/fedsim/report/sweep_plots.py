@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedsim.report.line_plots import by_panel_title, line_figure
 from fedsim.report.metric import Metric
 from fedsim.report.names import data_name, threat_name
 from fedsim.report.rows import LAM, lam_label, row_names
-from fedsim.report.settings import Setting, data_sets
+from fedsim.report.settings import Setting, Threat, data_sets
 from fedsim.report.swept_values import section
 from fedsim.runs.sweep import section_name
 
@@ -57,7 +58,7 @@ def number_of(setting: Setting, key: str) -> float | None:
 
 
 def _by_threat(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """The settings of each threat by its title, and the clean ones of the same rows."""
+    """The settings of each threat by its title, with those of the same rows without corrupted clients."""
     panels = {}
     names = row_names(settings, without=(FRACTION,))
     for data in data_sets(settings):
@@ -66,9 +67,16 @@ def _by_threat(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
             rows = {names[s] for s in data_settings if s.scenario.threat == threat and s.fraction > 0}
             name = threat_name(*threat)
             title = f"{data_name(data)}: {name}" if len(data_sets(settings)) > 1 else name
-            is_in_panel = lambda s, threat=threat: s.scenario.threat == threat or s.fraction == 0
-            panels[title] = [setting for setting in data_settings if is_in_panel(setting) and names[setting] in rows]
+            panels[title] = [s for s in data_settings if names[s] in rows and _is_under(threat, s)]
     return panels
+
+
+def _is_under(threat: Threat, setting: Setting) -> bool:
+    """Whether a setting is under the threat; without corrupted clients, under its attack by clients of their own."""
+    if setting.fraction > 0:
+        return setting.scenario.threat == threat
+    is_same_attack = threat.attack_fraction is None or setting.attack == threat.attack
+    return setting.attack_fraction == threat.attack_fraction and is_same_attack
 
 
 def _draw_line(
@@ -103,6 +111,8 @@ def scale_x(panel: "Axes", x: Sequence[float], label: str, log_from: float = LOG
 class Plane(NamedTuple):
     """A swept number of the data or of a corruption, and the share of corrupted clients: the axes of a plane."""
 
+    name: str
+    """In the names of its figures, such as "dirichlet-alpha"; with that of the data set if there are several."""
     key: str
     settings: list[Setting]
     values: list[float]
@@ -114,12 +124,15 @@ class Plane(NamedTuple):
 
 
 def find_planes(settings: Sequence[Setting]) -> list[Plane]:
-    """One for each such number, if it and the share each take three values or more."""
+    """One for each data set and such number, if it and the share each take three values or more."""
     rule_sections = {section_name(setting.aggregator) for setting in settings} | {"client", "server"}
+    data = data_sets(settings)
     planes = []
-    for key in _swept_keys(settings):
-        with_key = [setting for setting in settings if number_of(setting, key) is not None]
-        plane = Plane(key, with_key, numbers(with_key, key), sorted({setting.fraction for setting in with_key}))
+    for name, key in product(data, _swept_keys(settings)):
+        with_key = [s for s in settings if s.data == name and number_of(s, key) is not None]
+        fractions = sorted({setting.fraction for setting in with_key})
+        suffix = f"_{name}" if len(data) > 1 else ""
+        plane = Plane(key.replace(".", "-") + suffix, key, with_key, numbers(with_key, key), fractions)
         if section(key) not in rule_sections and min(len(plane.values), len(plane.fractions)) >= MIN_VALUES:
             planes.append(plane)
     return planes

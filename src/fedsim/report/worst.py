@@ -23,14 +23,15 @@ def find_worst(settings: Sequence[Setting], results: Results, metric: Metric) ->
 
 
 class ThreatGrid(NamedTuple):
-    """The settings of a data set by row, by threat and by the share of corrupted clients."""
+    """The settings of a data set by row, by threat and by the share of corrupted or malicious clients."""
 
     results: Results
     data: str
     metric: Metric
-    rows: list[str]
+    rules: dict[str, str]
+    """The rule of each row, in their order."""
     threats: list[Threat]
-    fractions: list[float]
+    shares: list[float]
     settings: dict[tuple[str, Threat, float], Setting]
     clean: dict[str, Setting]
     """By row."""
@@ -39,15 +40,15 @@ class ThreatGrid(NamedTuple):
         """The mean over splits or seeds; NaN: no such runs, or all have diverged."""
         return math.nan if setting is None else self.metric.final_mean(setting)
 
-    def worst(self, row: str, fraction: float) -> Setting | None:
+    def worst(self, row: str, share: float) -> Setting | None:
         """The setting of the worst mean at this share; one with runs that have diverged is worse than any without."""
-        settings = [self.settings[key] for threat in self.threats if (key := (row, threat, fraction)) in self.settings]
+        settings = [self.settings[key] for threat in self.threats if (key := (row, threat, share)) in self.settings]
         return find_worst(settings, self.results, self.metric)
 
-    def worst_by_fraction(self, row: str) -> list[Setting | None]:
+    def worst_by_share(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
         clean = [self.clean.get(row)] if self.clean else []
-        return clean + [self.worst(row, fraction) for fraction in self.fractions]
+        return clean + [self.worst(row, share) for share in self.shares]
 
 
 def threat_grids(results: Results) -> list[ThreatGrid]:
@@ -58,30 +59,30 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
     for data in data_sets(results.settings):
         data_settings = [setting for setting in results.settings if setting.data == data]
         corrupted = [setting for setting in data_settings if not setting.scenario.is_clean]
-        threats = list(dict.fromkeys(setting.scenario.threat for setting in corrupted))
-        if len(threats) >= MIN_THREATS:
-            settings = {(names[s], s.scenario.threat, s.fraction): s for s in corrupted}
+        threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in corrupted))
+        if len({(threat.corruption, threat.attack) for threat in threats}) >= MIN_THREATS:
+            settings = {(names[s], s.scenario.threat_kind, s.scenario.share): s for s in corrupted}
             clean = {names[setting]: setting for setting in data_settings if setting.scenario.is_clean}
-            fractions = sorted({setting.fraction for setting in corrupted})
-            rows = ordered_rows((setting, names[setting]) for setting in data_settings)
-            grids.append(ThreatGrid(results, data, metric_of[data], rows, threats, fractions, settings, clean))
+            shares = sorted({setting.scenario.share for setting in corrupted})
+            rule_of = {names[setting]: setting.aggregator for setting in data_settings}
+            rules = {row: rule_of[row] for row in ordered_rows((s, names[s]) for s in data_settings)}
+            grids.append(ThreatGrid(results, data, metric_of[data], rules, threats, shares, settings, clean))
     return grids
 
 
 def worst_tables(results: Results) -> list[Table]:
-    """A table for each data set with several attacks: each rule's worst mean at each share of corrupted clients."""
+    """A table for each data set with several attacks: each rule's worst mean at each share of the clients."""
     return [_table(grid) for grid in threat_grids(results)]
 
 
 def _table(grid: ThreatGrid) -> Table:
     columns = [Column("Clean")] if grid.clean else []
-    columns += [Column("Worst", percent(fraction)) for fraction in grid.fractions]
-    rules = {row: setting.aggregator for (row, _, _), setting in grid.settings.items()}
+    columns += [Column("Worst", percent(share)) for share in grid.shares]
     rows = []
-    for row in grid.rows:
-        shown = grid.worst_by_fraction(row)
+    for row, rule in grid.rules.items():
+        shown = grid.worst_by_share(row)
         entries = tuple(None if setting is None else final_number(setting, grid.metric) for setting in shown)
-        rows.append(Row(row, entries, rules[row]))
+        rows.append(Row(row, entries, rule))
     kinds = ", ".join(threat_name(*threat) for threat in grid.threats)
     table = Table(
         f"{grid.metric.label} {final_text(grid.settings.values())}, worst of {len(grid.threats)}",

@@ -49,8 +49,8 @@ def lam_key(run: Run) -> str:
 
 def swept_keys(runs: Sequence[Run]) -> list[str]:
     """The keys that vary among the runs, except those with columns of their own."""
-    lam_keys = {lam_key(run) for run in runs if "server.aggregator" in run}
-    return [key for key in varying_keys(runs) if key not in (*COLUMN_KEYS, *lam_keys)]
+    is_lam = lambda key: all("server.aggregator" in run and key == lam_key(run) for run in runs if key in run)
+    return [key for key in varying_keys(runs) if key not in COLUMN_KEYS and not is_lam(key)]
 
 
 def swept_columns(runs: Sequence[Run]) -> dict[str, pa.Array]:

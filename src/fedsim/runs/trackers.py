@@ -123,8 +123,9 @@ def mlflow(folder: Path) -> Tracker:
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
         tags = {"fedsim.folder": str(folder.absolute()), "fedsim.id": manifest()["id"], "fedsim.run": str(run)}
-        query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-        earlier = client.search_runs([experiment], query)
+        query = f"tags.`fedsim.id` = '{tags['fedsim.id']}' and tags.`fedsim.run` = '{run}'"
+        folder_of = lambda earlier_run: earlier_run.data.tags.get("fedsim.folder")
+        earlier = [each for each in client.search_runs([experiment], query) if folder_of(each) == tags["fedsim.folder"]]
         if earlier:
             identity = earlier[0].info.run_id
         else:
