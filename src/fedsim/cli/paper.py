@@ -121,7 +121,7 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
     commands = (
         "fedsim run configs/paper/RESULT.toml                   reproduces a result in full",
         "fedsim run configs/paper/RESULT.toml --budget small    a smaller version, for two cores",
-        "        ... --budget medium, or digits                 the paper's epochs; or its design on digits",
+        "        ... --budget medium, or digits                 fewer clients and rounds; or its design on digits",
         "fedsim paper RESULT                                    its configuration, claims and tables",
     )
     return Group(table, Text("\n".join(commands)))
