@@ -146,6 +146,11 @@ def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     folder = make_folder(tmp_path / "a", runs, fraction=lambda run: 2 / (40 + run["data.seed"]))
     (setting,) = report.read(folder).settings
     assert (setting.splits, setting.fraction) == ((0, 1, 2), 0.05)
+    attacked = {"attack.kind": "ipm", "attack.clients": [3], "data.partition": "natural"}
+    runs = [run("fedavg", share, **attacked, **{"data.seed": split}) for share in (0.2, 0.3) for split in (0, 1)]
+    folder = make_folder(tmp_path / "b", runs, num_clients=[40, 41, 40, 41])
+    settings = report.read(folder).settings
+    assert [(s.fraction, s.attack_fraction) for s in settings] == [(0.2, 1 / 40), (0.3, 1 / 40)]
 
 
 def test_clients_of_several_folders_are_renumbered(tmp_path):

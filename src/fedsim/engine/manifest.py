@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from fedsim.config.components import flatten
+from fedsim.config.components import data_choice, flatten
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import portions
 from fedsim.engine import devices, factories
@@ -39,6 +39,7 @@ def make_manifest(plan: Plan) -> Manifest:
         "data": [*map(dataset_digest, plan.datasets.values()), *_memory_digests(plan.experiment.data)],
         "files": factories.plugin_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
+        "num_clients": [len(plan.datasets[data_choice(config)].train.num_examples) for config in plan.runs],
         "plan": dump_groups(plan.groups),
     }
 

@@ -76,7 +76,7 @@ def resume(
     if is_longer:
         _check_idle(folder, manifest)
         groups += fit(plan).groups
-        manifest = manifest | {key: current[key] for key in ("config", "data", "files", "runs")}
+        manifest = manifest | {key: current[key] for key in ("config", "data", "files", "runs", "num_clients")}
         for number in reopened:
             folder.reopen(number)
     manifest = manifest | {"status": "incomplete", "plan": dump_groups(groups)}

@@ -46,6 +46,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     identity = iter(identities(list(chain.from_iterable(configurations))))
     positions: dict[tuple[Any, ...], int] = {}  # of each run, by its identity
     runs: list[Run] = []
+    num_clients: list[int] = []
     sources: list[tuple[int, int]] = []
     rounds, clients, incomplete, num_missing = [], [], [], 0
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
@@ -71,6 +72,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
             else:
                 positions[key] = new[run] = len(runs)
                 runs.append(config)
+                num_clients.append(manifest.get("num_clients", {run: config["data.num_clients"]})[run])
                 sources.append((position, run))
         if is_complete:
             folder.check_table("info")  # which no report reads
@@ -81,7 +83,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     rows |= {metric.column: rows[metric.column].astype(float) for metric in METRICS}
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
-    settings = [_with_final(setting, final) for setting in _make_settings(runs, rows)]
+    settings = [_with_final(setting, final) for setting in _make_settings(runs, num_clients, rows)]
     return Results(
         folders,
         manifests,
@@ -164,16 +166,19 @@ def _renumber(table: pa.Table, new: np.ndarray) -> pa.Table:
     return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
 
 
-def _make_settings(runs: Sequence[Run], rows: Rows) -> list[Setting]:
+def _make_settings(runs: Sequence[Run], num_clients: Sequence[int], rows: Rows) -> list[Setting]:
     edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
     members: dict[SettingKey, list[int]] = {}
-    shares: dict[tuple[str, tuple[int, ...]], float] = {}  # of listed clients; their splits differ in size
+    # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
+    sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
     for run, (config, values) in enumerate(zip(runs, swept_values(runs), strict=True)):
         first = edges[run]
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
-        data, clients, share = data_set(config), config["corruption.clients"], float(rows["fraction"][first])
-        share = shares.setdefault((data, clients), share) if clients else share
-        threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config)
+        data = data_set(config)
+        corrupted = tuple(config[key] for key in ("corruption.clients", "attack.clients", "corruption.fraction"))
+        size = float(rows["fraction"][first]), num_clients[run]
+        share, total = sizes.setdefault((data, *corrupted), size)
+        threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
         key = SettingKey(data, config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)
     splits = [config["data.seed"] for config in runs]

@@ -108,14 +108,14 @@ def applies(key: str, run: Run) -> bool:
     if key == SHARED_F and not any(map(_is_f, run)):
         return False
     is_corrupted = bool(run["corruption.clients"]) or run["corruption.fraction"] > 0
-    is_corrupted = is_corrupted or malicious_share(run) is not None
-    return key in run and (is_corrupted or section(key) not in CORRUPTION_SECTIONS)
+    is_attacked = bool(run["attack.clients"]) or run["attack.fraction"] is not None
+    return key in run and (is_corrupted or is_attacked or section(key) not in CORRUPTION_SECTIONS)
 
 
-def malicious_share(run: Run) -> float | None:
-    """The share of the clients that is malicious, if these are a set of their own; else None."""
+def malicious_share(run: Run, num_clients: int) -> float | None:
+    """The share of `num_clients` that is malicious, if these are a set of their own; else None."""
     clients = run["attack.clients"]
-    share: float | None = len(clients) / run["data.num_clients"] if clients else run["attack.fraction"]
+    share: float | None = len(set(clients)) / num_clients if clients else run["attack.fraction"]
     return share
 
 
