@@ -129,3 +129,16 @@ def test_pre_aggregators_mix_before_the_rule():
 def test_missing_or_misshapen_arguments_are_errors(rule, updates, arguments, name):
     with pytest.raises(ValueError, match=f"^{name}: must "):
         aggregators.apply(rule, updates, **arguments)
+
+
+@pytest.mark.parametrize("rule", [aggregators.median, aggregators.meamed, aggregators.krum, aggregators.caf])
+def test_64_bit_mode_of_jax_changes_nothing(rule):
+    updates = {"w": np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)}
+    expected = aggregators.apply(rule(), updates).update["w"]
+    jax.config.update("jax_enable_x64", True)
+    try:
+        actual = aggregators.apply(rule(), updates).update["w"]
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)

@@ -1,5 +1,6 @@
 """Malicious clients that are a set of their own, apart from those with corrupted data."""
 
+from functools import partial
 from itertools import pairwise
 
 import jax
@@ -68,6 +69,25 @@ def test_more_malicious_clients_include_the_fewer_and_are_not_corrupted():
     assert not (sets[14] & np.asarray(choose_clients(key, 20, 6))).any()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_clients_are_apart_from_listed_ones(seed):
+    """Whichever set is listed, the other one has none of its clients, as long as there are enough."""
+    y = np.zeros(20, np.int32)
+    data = fedsim.from_arrays(np.zeros((20, 2), np.float32), y, np.arange(20), np.zeros((1, 2)), y[:1], num_classes=2)
+    corrupt = partial(fedsim.corrupt, fedsim.corruption.flipping(), jax.random.key(seed), data.train, data.spec)
+    listed = np.asarray([0, 1, 2, 3, 4, 5])  # an array, as from np.flatnonzero
+    for number in (6, 14, 20):
+        drawn = corrupt(0, client_ids=listed, num_malicious=number)
+        assert np.flatnonzero(drawn.corrupted).tolist() == listed.tolist()
+        assert int(drawn.malicious.sum()) == number
+        assert int((drawn.malicious & drawn.corrupted).sum()) == max(0, number - 14)
+        drawn = corrupt(number, malicious_ids=listed)
+        assert np.flatnonzero(drawn.malicious).tolist() == listed.tolist()
+        assert int(drawn.corrupted.sum()) == number
+        assert int((drawn.malicious & drawn.corrupted).sum()) == max(0, number - 14)
+    assert np.flatnonzero(corrupt(2, client_ids=np.asarray([0])).corrupted).tolist() == [0]
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [
@@ -75,6 +95,10 @@ def test_more_malicious_clients_include_the_fewer_and_are_not_corrupted():
         ("attack.fraction = 0.01\ndata.num_clients = 30", "rounds to 0 of 30 clients; use at least 0.0334"),
         ("attack.clients = [20]", "attack.clients: must be ids from 0 to 19, got 20"),
         ("server.weighting = 'afrl'", "server.weighting.*arfl"),
+        (
+            "server.weighting = 'signguard'\nsignguard.lower = 5.0\nsignguard.upper = 3.0",
+            "signguard: lower: must be at most upper",
+        ),
         ("server.weighting = 'zeno'", "data.root_examples: must be at least 1 for zeno"),
     ],
 )

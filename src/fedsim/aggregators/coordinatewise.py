@@ -88,7 +88,7 @@ def mean_around_median(report: CohortReport, mask: Array, num_kept: Array) -> tu
 
 def _columns(report: CohortReport, mask: Array) -> Columns:
     rows = ravel_updates(report.updates)
-    return Columns(rows, mask, jnp.zeros(rows.shape[1]))
+    return Columns(rows, mask, jnp.zeros(rows.shape[1], jnp.float32))
 
 
 def _rank_weights(kept: Ranks, mask: Array) -> Array:

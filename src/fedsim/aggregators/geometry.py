@@ -82,7 +82,7 @@ def direct_distances(updates: PyTree, pairs: Array) -> Array:
         distance = squared_norms(jax.tree.map(lambda u: (u[i] - u[j])[None], updates))[0]
         return count + 1, distances.at[i, j].set(distance).at[j, i].set(distance)
 
-    start = jnp.zeros((), jnp.int32), jnp.zeros(pairs.shape)
+    start = jnp.zeros((), jnp.int32), jnp.zeros(pairs.shape, jnp.float32)
     return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
 
 

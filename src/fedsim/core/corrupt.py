@@ -10,21 +10,27 @@ from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
 
-def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int) -> Array:
+def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
     """Which clients are corrupted, [N] bool: the first `num_corrupted` of a random permutation.
 
-    So under one key a larger fraction corrupts the clients of a smaller one and some more.
+    So under one key a larger fraction corrupts the clients of a smaller one and some more. Clients that are known to be
+    `malicious` [N] come last.
     """
     order = jax.random.permutation(key, num_clients)
+    if malicious is not None:
+        order = order[jnp.argsort(malicious[order], stable=True)]
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
-def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int) -> Array:
+def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int, corrupted: Array | None = None) -> Array:
     """Which clients are malicious, [N] bool: the last `num_malicious` of the permutation of `choose_clients`.
 
-    So under one key they have clean data as long as there are enough clients, and a larger number adds clients.
+    So under one key they have clean data as long as there are enough clients, and a larger number adds clients. Clients
+    that are known to be `corrupted` [N] come first.
     """
     order = jax.random.permutation(key, num_clients)
+    if corrupted is not None:
+        order = order[jnp.argsort(~corrupted[order], stable=True)]
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
 
 
@@ -67,7 +73,8 @@ def corrupt(
     """Corrupts `num_corrupted` clients drawn from `key`, or exactly `client_ids` if given, and marks them as such.
 
     With `num_malicious` or `malicious_ids` the clients that forge reports are a set of their own, drawn or given in the
-    same way. Raises `ValueError` for a number of clients, or the id of one, that is not possible.
+    same way; drawn clients are in one of the two sets only, as long as there are enough. Raises `ValueError` for a
+    number of clients, or the id of one, that is not possible.
 
     >>> import jax, numpy as np, fedsim
     >>> y = np.repeat(np.arange(3), 4)
@@ -86,10 +93,10 @@ def corrupt(
     data = jax.tree.map(jnp.asarray, data)
     clients_key, data_key = jax.random.split(key)
     mark = lambda ids: jnp.zeros(num_clients, bool).at[jnp.asarray(ids)].set(True)
-    corrupted = mark(client_ids) if client_ids else choose_clients(clients_key, num_clients, num_corrupted)
-    malicious = mark(malicious_ids) if malicious_ids else None
+    listed, malicious = (mark(ids) if len(ids) else None for ids in (client_ids, malicious_ids))
+    corrupted = choose_clients(clients_key, num_clients, num_corrupted, malicious) if listed is None else listed
     if malicious is None and num_malicious is not None:
-        malicious = choose_malicious(clients_key, num_clients, num_malicious)
+        malicious = choose_malicious(clients_key, num_clients, num_malicious, listed)
     return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted, malicious=malicious)
 
 

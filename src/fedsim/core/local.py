@@ -108,7 +108,7 @@ class LocalSGD:
         Each epoch's order overwrites the unused end of the one before. No more of it is drawn than all steps need.
         """
         assert self.options.steps is not None
-        num_epochs = -(-self.options.steps // steps_per_epoch)
+        num_epochs = jnp.where(client.num_examples > 0, -(-self.options.steps // steps_per_epoch), 0)
         num_positions = self.options.steps * self.batch_size
 
         def epoch(e: Array, positions: Array) -> Array:

@@ -59,7 +59,9 @@ def from_arrays(
     width, channels], else to "vector". `test_client_ids` [T] are the clients of the test examples `x_test` [T,
     *feature], `y_test` [T] or [T, ...]. Without test examples, `test_fraction` of the examples become test examples,
     drawn by `seed`: from each client if there are `client_ids`, where clients with a single example are left out;
-    otherwise from all. Raises `DataError` if the arrays do not fit together.
+    otherwise from all. With `inputs="text"` they are the last ones of each client, since texts are taken for windows of
+    one text, each a character after the one before, and those that overlap both parts are left out. Raises `DataError`
+    if the arrays do not fit together.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])

@@ -58,10 +58,12 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
 
 
 def check_settings(configs: Sequence[Config]) -> None:
-    """Raises `ConfigError` if settings of an attack, a rule or a pre-aggregator do not fit each other."""
+    """Raises `ConfigError` if settings of an attack, a rule, a weighting or a pre-aggregator do not fit each other."""
     for config in {config.settings: config for config in configs}.values():
         factories.build(config, "attack.kind", config.attack.kind)
         factories.build(config, "server.aggregator", config.server.aggregator)
+        if config.server.weighting is not None:
+            factories.build(config, "server.weighting", config.server.weighting)
         for name in config.server.pre_aggregators:
             factories.build(config, "server.pre_aggregators", name)
 
