@@ -16,6 +16,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
 from fedsim.config.schema import Config
 from fedsim.config.toml import from_tables, parse, read
+from fedsim.config.values import Word
 from fedsim.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -307,6 +308,13 @@ def test_overrides_win_over_file_and_sweep():
     assert (setting(restored, "mlp.hidden_sizes"), restored.server.pre_aggregators) == ((64,), ())
     swept = parse(lists, {"server.pre_aggregators": fedsim.sweep(["default", ["bucketing"]])}).runs()
     assert [run.server.pre_aggregators for run in swept] == [(), ("bucketing",)]
+    words = fedsim.sweep([Word("default"), Word("bucketing")])
+    assert [run.server.pre_aggregators for run in parse(lists, {"server.pre_aggregators": words}).runs()] == [
+        (), ("bucketing",)
+    ]  # fmt: skip
+    words = fedsim.sweep([Word("default"), Word("1")])
+    runs = parse("corruption.kind = 'shuffling'", {"corruption.clients": words}).runs()
+    assert [run.corruption.clients for run in runs] == [(), (1,)]
     with pytest.raises(ConfigError, match=r"client\.epochs: .* got 'many'"):
         parse(text, {"client.epochs": "many"})
 

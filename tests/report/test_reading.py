@@ -136,8 +136,8 @@ def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
     assert report.read(first, same).num_repeated == 1
     with pytest.raises(ConfigError, match=f"^{name}: must be the same in all folders, but its file has changed"):
         report.read(first, changed)
-    other = make_folder(tmp_path / "d", [plugin_run(seed=1)], files={name: "2"})
-    assert len(report.read(first, other).runs) == 2  # no run is in both
+    with pytest.raises(ConfigError, match="its file has changed"):  # another seed would be averaged with the first
+        report.read(first, make_folder(tmp_path / "d", [plugin_run(seed=1)], files={name: "2"}))
 
 
 def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
@@ -151,6 +151,9 @@ def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     folder = make_folder(tmp_path / "b", runs, num_clients=[40, 41, 40, 41])
     settings = report.read(folder).settings
     assert [(s.fraction, s.attack_fraction) for s in settings] == [(0.2, 1 / 40), (0.3, 1 / 40)]
+    runs = [run("fedavg", **listed, **{"data.sample_clients": number}) for number in (10, 20)]
+    folder = make_folder(tmp_path / "c", runs, fraction=lambda run: 2 / run["data.sample_clients"])
+    assert [s.fraction for s in report.read(folder).settings] == [0.2, 0.1]
 
 
 def test_clients_of_several_folders_are_renumbered(tmp_path):

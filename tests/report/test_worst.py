@@ -121,6 +121,17 @@ def test_the_share_of_attacks_on_clean_data_is_that_of_the_malicious_clients(tmp
     assert worst_tables(report.read(make_folder(tmp_path / "b", one_attack, value))) == []
 
 
+def test_attackers_among_the_corrupted_clients_and_of_their_own_are_compared(tmp_path):
+    """20 % that attack in either way are one column, of which the worst counts."""
+    values = {"corrupted": {"corruption.fraction": 0.2}, "own": {"attack.fraction": 0.2}}
+    attacked = [
+        run("fedavg", kind="none", **{"attack.kind": attack} | values[who]) for attack in ATTACKS for who in values
+    ]
+    value = lambda run, t: 0.1 if run["corruption.fraction"] else 0.9
+    (table,) = worst_tables(report.read(make_folder(tmp_path / "a", attacked, value)))
+    assert [number.mean for number in table.rows[0].entries] == [10]
+
+
 def test_heat_maps_show_every_number(results):
     with style.context():
         drawn = plot_threat_grids(results)

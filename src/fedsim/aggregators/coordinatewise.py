@@ -59,7 +59,7 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
         is_lower = (row < rows) | ((row == rows) & (client < slots))
         return lower + weights[client] * is_lower
 
-    lower = jax.lax.fori_loop(0, len(rows), add, jnp.zeros(rows.shape))  # [K, d], where each client's part begins
+    lower = jax.lax.fori_loop(0, len(rows), add, jnp.zeros_like(rows))  # [K, d], where each client's part begins
     upper = lower + weights[:, None]
     kept = jnp.minimum(upper, 1 - trimmed) - jnp.maximum(lower, trimmed)
     kept = jnp.where(kept > ROUNDING_ERROR, kept, 0.0)  # a trimmed value may be huge

@@ -57,11 +57,9 @@ class Reader:
         """`value` with words of the command line parsed, and with the paths of plug-ins; one name as a list of one."""
         if isinstance(value, Sweep):
             return Sweep(tuple(self.value(key, inner) for inner in value.values))
-        if isinstance(value, str) and value == DEFAULT:
-            return DEFAULT
         kind = self.schema.fields[key].type
         value = parse_words(value, kind)
-        if key not in KINDS:
+        if key not in KINDS or value == DEFAULT:
             return value
         return self._with_paths([value] if list_element(kind) and isinstance(value, str) else value)
 

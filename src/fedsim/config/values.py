@@ -56,9 +56,14 @@ def to_plain(value: Any) -> Any:
 
 
 def parse_words(value: Any, kind: Any) -> Any:
-    """`value` with its words parsed for a key of the type `kind`; for a list type, one word is a list of one."""
+    """`value` with its words parsed for a key of the type `kind`; for a list type, one word is a list of one.
+
+    "default" stays as it is.
+    """
     if isinstance(value, Sweep):
         return Sweep(tuple(parse_words(inner, kind) for inner in value.values))
+    if isinstance(value, str) and value == DEFAULT:
+        return DEFAULT
     element = list_element(kind)
     if isinstance(value, Word) and element is not None:
         parsed = _parse_word(value, Any)

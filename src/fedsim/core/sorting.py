@@ -100,9 +100,8 @@ def rank_mean(columns: Columns, weights: Array, order: Order = ASCENDING) -> Arr
     def fused(part: Columns) -> Array:
         rows = zip(weights, part.sorted_rows(order), strict=True)
         terms = (jnp.where(weight > 0, weight * order.to_values(keys), 0.0) for weight, keys in rows)
-        return sum(
-            terms, jnp.zeros((), jnp.float32)
-        )  # a Python sum is fused into the loop: the sorted rows are never stored
+        # A Python sum is fused into the loop: the sorted rows are never stored.
+        return sum(terms, jnp.zeros((), jnp.float32))
 
     def layered(part: Columns) -> Array:
         rows = order.to_values(sort_by_layers(part.keys(order)))

@@ -50,12 +50,12 @@ RESULTS = {
 
 DIGITS = "digits"
 """The budget that replaces the paper's data set by handwritten digits."""
-BUDGETS = ("paper", "medium", "headline", "small", DIGITS)
-"""In the order in which the overview prefers them, the closest to the paper first; "headline" has two rules only."""
+BUDGETS = ("paper", "medium", "small", DIGITS)
+"""In the order of how close they are to the paper."""
 
 
 def rank(budget: str) -> int:
-    """The budget's position in `BUDGETS`; unknown budgets come last."""
+    """The budget's position in `BUDGETS`: 0 is closest to the paper, unknown budgets come last."""
     return BUDGETS.index(budget) if budget in BUDGETS else len(BUDGETS)
 
 

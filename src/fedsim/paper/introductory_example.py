@@ -61,7 +61,8 @@ def extract_line(params: dict[str, np.ndarray]) -> SeparatingLine | None:
 def read_lines(results: Results, setting: Setting | None) -> list[SeparatingLine]:
     """The learned lines of a setting's seeds; empty if the models were not saved."""
     try:
-        models = [results.folders[0].read_model(results.sources[run][1]) for run in setting.runs] if setting else []
+        sources = [results.sources[run] for run in setting.runs] if setting else []
+        models = [results.folders[folder].read_model(run) for folder, run in sources]
     except RunFolderError:
         return []
     return [line for params in models if (line := extract_line(params)) is not None]
@@ -118,7 +119,8 @@ def read_examples(results: Results, kind: str) -> ClientData | None:
     if setting is None:
         return None
     try:
-        data: dict[str, Any] = results.folders[0].read_data(results.sources[setting.runs[0]][1])
+        folder, run = results.sources[setting.runs[0]]
+        data: dict[str, Any] = results.folders[folder].read_data(run)
     except RunFolderError:
         return None
     return ClientData(**data)

@@ -42,17 +42,17 @@ def _plot_by_attack(grid: ThreatGrid) -> "Figure":
         table = []
         for row in grid.rules:
             settings = [grid.clean.get(row)] if grid.clean else []
-            settings += [grid.settings.get((row, threat, share)) for threat in grid.threats]
+            settings += [grid.worst(row, share, threat) for threat in grid.threats]
             table.append([grid.final(setting) for setting in (*settings, grid.worst(row, share))])
         panels[f"{percent(share)} of the clients"] = np.asarray(table)
-    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.settings.values()))
+    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.all_settings))
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
     table = [[grid.final(setting) for setting in grid.worst_by_share(row)] for row in grid.rules]
     columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
     panels = {f"Worst of {len(grid.threats)} attacks": np.asarray(table)}
-    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.settings.values()))
+    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.all_settings))
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:

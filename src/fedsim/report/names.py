@@ -54,7 +54,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:].replace("_", " ")
 
 
-TAKEN = BUILT_IN.union(AGGREGATORS.values(), ATTACKS.values(), map(_capital, BUILT_IN))
+TAKEN = BUILT_IN.union(*(names.values() for names in (AGGREGATORS, ATTACKS, DATA_SETS)), map(_capital, BUILT_IN))
 """Names of built-in components, and how they are shown: those that no factory of a user's file gets alone."""
 
 

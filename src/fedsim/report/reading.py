@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fedsim.config.components import component_names
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import METRICS
@@ -38,11 +37,12 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
     have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
-    or folders have different data in memory, or the same run with different plug-ins.
+    or folders have different data in memory, or different plug-ins of one name.
     """
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
     _check_data_in_memory(folders, manifests, configurations)
+    _check_plugins(folders, manifests)
     identity = iter(identities(list(chain.from_iterable(configurations))))
     positions: dict[tuple[Any, ...], int] = {}  # of each run, by its identity
     runs: list[Run] = []
@@ -61,18 +61,14 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         if not is_complete:
             incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
             num_missing += len(missing)
+        sizes = manifest.get("num_clients") or [config["data.num_clients"] for config in configurations[position]]
         new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is left out
         for run, config in enumerate(configurations[position]):
             key = next(identity)
-            if run in missing:
-                continue
-            if key in positions:
-                earlier = sources[positions[key]][0]
-                _check_plugins(config, (folders[earlier], folder), (manifests[earlier], manifest))
-            else:
-                positions[key] = new[run] = len(runs)
+            if run not in missing and positions.setdefault(key, len(runs)) == len(runs):
+                new[run] = len(runs)
                 runs.append(config)
-                num_clients.append(manifest.get("num_clients", {run: config["data.num_clients"]})[run])
+                num_clients.append(sizes[run])
                 sources.append((position, run))
         if is_complete:
             folder.check_table("info")  # which no report reads
@@ -117,15 +113,17 @@ def _check_data_in_memory(
                 )
 
 
-def _check_plugins(run: Run, folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]]) -> None:
-    """Raises `ConfigError` if a run that two folders have names a plug-in whose file has changed in between."""
-    before, after = (manifest.get("files", {}) for manifest in manifests)
-    for _, name in component_names(run):
-        if before.get(name) != after.get(name):
-            raise ConfigError(
-                f"{name}: must be the same in all folders, but its file has changed between {folders[0].path} and "
-                f"{folders[1].path}, which have the same runs; report them apart, or give the new version another name"
-            )
+def _check_plugins(folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]]) -> None:
+    """Raises `ConfigError` if the file of a plug-in has changed between two folders."""
+    first: dict[str, tuple[RunFolder, str]] = {}  # by the plug-in's name
+    for folder, manifest in zip(folders, manifests, strict=True):
+        for name, digest in manifest.get("files", {}).items():
+            earlier, before = first.setdefault(name, (folder, digest))
+            if digest != before:
+                raise ConfigError(
+                    f"{name}: must be the same in all folders, but its file has changed between {earlier.path} and "
+                    f"{folder.path}; report them apart, or give the new version another name"
+                )
 
 
 def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:
@@ -176,8 +174,10 @@ def _make_settings(runs: Sequence[Run], num_clients: Sequence[int], rows: Rows) 
         lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
         data = data_set(config)
         corrupted = tuple(config[key] for key in ("corruption.clients", "attack.clients", "corruption.fraction"))
+        data_sections = ("data", section_name(config["data.partition"]))
+        swept_data = [value for value in values if section(value[0]) in data_sections]
         size = float(rows["fraction"][first]), num_clients[run]
-        share, total = sizes.setdefault((data, *corrupted), size)
+        share, total = sizes.setdefault((data, *corrupted, *swept_data), size)
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
         key = SettingKey(data, config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
@@ -32,7 +33,8 @@ class ThreatGrid(NamedTuple):
     """The rule of each row, in their order."""
     threats: list[Threat]
     shares: list[float]
-    settings: dict[tuple[str, Threat, float], Setting]
+    settings: dict[tuple[str, Threat, float], list[Setting]]
+    """Several if the corrupted clients attack in one, and malicious clients of their own in another."""
     clean: dict[str, Setting]
     """By row."""
 
@@ -40,10 +42,19 @@ class ThreatGrid(NamedTuple):
         """The mean over splits or seeds; NaN: no such runs, or all have diverged."""
         return math.nan if setting is None else self.metric.final_mean(setting)
 
-    def worst(self, row: str, share: float) -> Setting | None:
-        """The setting of the worst mean at this share; one with runs that have diverged is worse than any without."""
-        settings = [self.settings[key] for threat in self.threats if (key := (row, threat, share)) in self.settings]
-        return find_worst(settings, self.results, self.metric)
+    @property
+    def all_settings(self) -> list[Setting]:
+        """Those with corrupted or malicious clients."""
+        return list(chain.from_iterable(self.settings.values()))
+
+    def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
+        """The setting of the worst mean at this share, under the `threat` or any.
+
+        One with runs that have diverged is worse than any without.
+        """
+        threats = self.threats if threat is None else [threat]
+        settings = chain.from_iterable(self.settings.get((row, threat, share), []) for threat in threats)
+        return find_worst(list(settings), self.results, self.metric)
 
     def worst_by_share(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
@@ -60,8 +71,10 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
         data_settings = [setting for setting in results.settings if setting.data == data]
         corrupted = [setting for setting in data_settings if not setting.scenario.is_clean]
         threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in corrupted))
-        if len({(threat.corruption, threat.attack) for threat in threats}) >= MIN_THREATS:
-            settings = {(names[s], s.scenario.threat_kind, s.scenario.share): s for s in corrupted}
+        if len(threats) >= MIN_THREATS:
+            settings: dict[tuple[str, Threat, float], list[Setting]] = {}
+            for s in corrupted:
+                settings.setdefault((names[s], s.scenario.threat_kind, s.scenario.share), []).append(s)
             clean = {names[setting]: setting for setting in data_settings if setting.scenario.is_clean}
             shares = sorted({setting.scenario.share for setting in corrupted})
             rule_of = {names[setting]: setting.aggregator for setting in data_settings}
@@ -85,11 +98,11 @@ def _table(grid: ThreatGrid) -> Table:
         rows.append(Row(row, entries, rule))
     kinds = ", ".join(threat_name(*threat) for threat in grid.threats)
     table = Table(
-        f"{grid.metric.label} {final_text(grid.settings.values())}, worst of {len(grid.threats)}",
+        f"{grid.metric.label} {final_text(grid.all_settings)}, worst of {len(grid.threats)}",
         tuple(columns),
         tuple(rows),
         data=data_name(grid.data),
-        subtitle=f"the worst mean, and its deviation, over {draws_text(s.draws for s in grid.settings.values())}; "
+        subtitle=f"the worst mean, and its deviation, over {draws_text(s.draws for s in grid.all_settings)}; "
         f"{grid.results.choice_remark}; best in bold",
         notes=(
             f"Worst of: {kinds}.",

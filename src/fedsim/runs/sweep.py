@@ -95,5 +95,6 @@ def _name(position: int, run: Run, keys: Sequence[str]) -> str:
     parts += [section_name(attack)] if attack != "none" else []
     parts += [f"lam{lam}"] if lam != "none" else []
     parts += [f"seed{run['seed']}"]
-    parts += [f"{key}={_text(run[key]).rpartition(':')[2]}" for key in keys if run.get(key) is not None]
+    keys = [key for key in keys if key != lam_key(run) and run.get(key) is not None]
+    parts += [f"{key}={_text(run[key]).rpartition(':')[2]}" for key in keys]
     return re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:MAX_CHARACTERS]
