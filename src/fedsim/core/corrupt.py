@@ -16,9 +16,7 @@ def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, mal
     So under one key a larger fraction corrupts the clients of a smaller one and some more. Clients that are known to be
     `malicious` [N] come last.
     """
-    order = jax.random.permutation(key, num_clients)
-    if malicious is not None:
-        order = order[jnp.argsort(malicious[order], stable=True)]
+    order = _permute(key, num_clients, malicious)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
@@ -28,10 +26,14 @@ def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int, c
     So under one key they have clean data as long as there are enough clients, and a larger number adds clients. Clients
     that are known to be `corrupted` [N] come first.
     """
-    order = jax.random.permutation(key, num_clients)
-    if corrupted is not None:
-        order = order[jnp.argsort(~corrupted[order], stable=True)]
+    order = _permute(key, num_clients, None if corrupted is None else ~corrupted)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
+
+
+def _permute(key: Array, num_clients: int, last: Array | None) -> Array:
+    """A random permutation [N] of the clients, with those in `last` [N] bool at its end."""
+    order = jax.random.permutation(key, num_clients)
+    return order if last is None else order[jnp.argsort(last[order], stable=True)]
 
 
 def example_owners(data: ClientData) -> Array:
