@@ -39,7 +39,7 @@ def make_manifest(plan: Plan) -> Manifest:
         "data": [*map(dataset_digest, plan.datasets.values()), *_memory_digests(plan.experiment.data)],
         "files": factories.plugin_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
-        "num_clients": [len(plan.datasets[data_choice(config)].train.num_examples) for config in plan.runs],
+        "num_clients": [plan.datasets[data_choice(config)].num_clients for config in plan.runs],
         "plan": dump_groups(plan.groups),
     }
 

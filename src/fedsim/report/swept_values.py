@@ -115,7 +115,7 @@ def applies(key: str, run: Run) -> bool:
 def malicious_share(run: Run, num_clients: int) -> float | None:
     """The share of `num_clients` that is malicious, if these are a set of their own; else None."""
     clients = run["attack.clients"]
-    share: float | None = len(set(clients)) / num_clients if clients else run["attack.fraction"]
+    share: float | None = len(clients) / num_clients if clients else run["attack.fraction"]
     return share
 
 

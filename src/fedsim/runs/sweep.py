@@ -89,12 +89,13 @@ def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _name(position: int, run: Run, keys: Sequence[str]) -> str:
-    kind, attack, lam = (str(run.get(key, "none")) for key in ("corruption.kind", "attack.kind", lam_key(run)))
+    rule_lam = lam_key(run)
+    kind, attack, lam = (str(run.get(key, "none")) for key in ("corruption.kind", "attack.kind", rule_lam))
     fraction = f"{run.get('corruption.fraction') or ''}"
     parts = [f"{position:05}", section_name(run["server.aggregator"]), section_name(kind) + fraction]
     parts += [section_name(attack)] if attack != "none" else []
     parts += [f"lam{lam}"] if lam != "none" else []
     parts += [f"seed{run['seed']}"]
-    keys = [key for key in keys if key != lam_key(run) and run.get(key) is not None]
+    keys = [key for key in keys if key != rule_lam and run.get(key) is not None]
     parts += [f"{key}={_text(run[key]).rpartition(':')[2]}" for key in keys]
     return re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:MAX_CHARACTERS]
