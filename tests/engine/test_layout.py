@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedsim.config.schema import ClientConfig, Config, EngineConfig, ServerConfig
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
-from fedsim.engine.slots import efficient_width, num_slots
+from fedsim.engine.slots import busiest_slots, efficient_width, num_slots
 from fedsim.errors import ConfigError
 
 PLENTY = 2**40
@@ -59,7 +59,7 @@ def test_layouts_are_within_their_limits(num_runs, num_devices, free, batch_size
     models = got.client_width * got.run_width
     if rest["backend"] == "cpu":  # elsewhere the compiler says what fits
         assert models == 1 or models * (got.micro_batch or batch_size) <= SHARE_OF_MEMORY * free
-    if num_runs >= num_devices:  # devices share cohorts only if there are more devices than runs
+    if num_runs % num_devices == 0:  # devices share cohorts only if some would be idle otherwise
         assert got.run_devices == num_devices
 
 
@@ -114,6 +114,25 @@ def test_efficient_width_keeps_the_share():
     assert efficient_width(num_examples, 20, 8, max_width=20, steps=3) == 20  # no client waits for another
 
 
+@given(
+    cohorts=st.integers(1, 9).flatmap(
+        lambda size: st.lists(st.lists(st.integers(0, 70), min_size=size, max_size=size), min_size=1)
+    ),
+    num_devices=st.integers(1, 5),
+    micro_batch=st.integers(0, 9),
+)
+def test_the_busiest_device_is_that_of_a_deal_in_serpentine_order(cohorts, num_devices, micro_batch):
+    cohorts = [sorted(sizes, reverse=True) for sizes in cohorts]
+    order = [*range(num_devices), *reversed(range(num_devices))]
+    most = []
+    for sizes in cohorts:
+        hands = [[0] for _ in range(num_devices)]
+        for position, size in enumerate(sizes):
+            hands[order[position % len(order)]].append(size)
+        most.append(max(num_slots(np.asarray([hand]), 1, 10, micro_batch)[0] for hand in hands))
+    assert busiest_slots(np.asarray(cohorts), num_devices, 10, micro_batch) == pytest.approx(np.mean(most))
+
+
 def test_given_widths_are_kept():
     given_widths = {"client_width": 3, "run_width": 5, "micro_batch": 7}
     assert layout(64, LARGE, free=1, **given_widths) == Layout(3, 5, 7)
@@ -128,6 +147,21 @@ def test_devices_share_cohorts_if_given_or_if_there_are_few_runs():
     assert spread(64, num_devices=8, client_devices=4) == (2, 4)
     with pytest.raises(ConfigError, match=r"engine\.client_devices: .* got 3"):
         layout(num_devices=2, client_devices=3)
+
+
+def test_devices_share_cohorts_if_large_models_would_leave_them_idle():
+    def spread(num_runs, num_params=LARGE, num_devices=2, **options):
+        got = layout(num_runs, num_params, num_devices=num_devices, **{"num_examples": EQUAL} | options)
+        return got.run_devices, got.client_devices
+
+    assert spread(3) == (1, 2)  # 3 halves instead of 2 turns
+    assert spread(4) == (2, 1)
+    assert spread(5) == (2, 1)  # 5 halves instead of 3 turns: not worth it
+    assert spread(3, client_devices=1) == (2, 1)
+    assert spread(3, SMALL) == (2, 1)
+    assert spread(3, backend="gpu") == (2, 1)
+    assert spread(9, num_devices=8) == (4, 2)  # of cohorts of ten: 3 turns of 5 clients instead of 2 of 10
+    assert spread(3, num_examples=UNEQUAL, cohort_size=20) == (2, 1)  # one client has half of all examples
 
 
 def test_narrower_layouts_halve_runs_then_clients():

@@ -13,13 +13,14 @@ import numpy as np
 
 from fedsim.config.schema import Config, EngineConfig
 from fedsim.engine import devices, memory
-from fedsim.engine.slots import efficient_width
+from fedsim.engine.slots import busiest_slots, efficient_width, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
 MAX_SMALL_MODEL = 50_000  # parameters
 CACHED_EXAMPLES = 8  # whose patches stay in a core's cache, for the paper's convolutional networks
 SHARE_OF_MEMORY = 0.5  # for the models in lockstep; the rest is for data, states and records
+MAX_SHARE_OF_TIME = 0.8  # devices with a run each share cohorts only if the runs take no more of the time then
 WIDTHS = ("run_width", "client_width")
 
 
@@ -123,19 +124,24 @@ def choose_layout(
 ) -> Layout:
     """The layout of a group of `num_runs` runs, with a rule of thumb for each "auto" in `config.engine`.
 
-    Runs are spread over the devices first; devices that are left share the cohorts. `num_examples` [N] are the clients'
-    examples. `step_bytes(B)` bounds the bytes of one model's step with B examples: on a CPU, models in lockstep get
-    half of a device's memory. On an accelerator the compiler decides (`widest_fitting`). Raises `ConfigError` if
-    `config` gives more devices than there are, or a number that several processes cannot share evenly.
+    Runs are spread over the devices first; devices that are left share the cohorts. Where models train one by one, they
+    also share cohorts if the last run would leave devices idle for long: three runs on two devices. `num_examples` [N]
+    are the clients' examples. `step_bytes(B)` bounds the bytes of one model's step with B examples: on a CPU, models in
+    lockstep get half of a device's memory. On an accelerator the compiler decides (`widest_fitting`). Raises
+    `ConfigError` if `config` gives more devices than there are, or a number that several processes cannot share evenly.
     """
     engine, cohort_size, batch_size = config.engine, config.server.cohort_size, config.client.batch_size
-    run_devices, client_devices = _devices(engine.client_devices, num_runs, cohort_size, machine)
-    num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
-
     device = "cpu" if machine.backend == "cpu" else "accelerator"
     rule = RULES[device, "small" if num_params <= MAX_SMALL_MODEL else "large"]
     examples = batch_size if rule.examples is None else -(-batch_size // max(1, batch_size // rule.examples))
     micro_batch = min(examples if engine.micro_batch == "auto" else engine.micro_batch, batch_size)
+
+    client_devices = engine.client_devices
+    if client_devices == "auto" and rule.max_models == 1 and machine.num_devices > machine.num_processes == 1:
+        client_devices = _fastest_client_devices(config, num_runs, num_examples, micro_batch, machine.num_devices)
+    run_devices, client_devices = _devices(client_devices, num_runs, cohort_size, machine)
+    num_runs, cohort_size = -(-num_runs // run_devices), -(-cohort_size // client_devices)  # of a device
+
     max_models = rule.max_models
     if machine.backend == "cpu":
         max_models = max(1, min(max_models, int(SHARE_OF_MEMORY * machine.memory) // step_bytes(micro_batch)))
@@ -155,6 +161,24 @@ def choose_layout(
         client_devices=client_devices,
         backend=machine.backend,
     )
+
+
+def _fastest_client_devices(
+    config: Config, num_runs: int, num_examples: np.ndarray, micro_batch: int, num_devices: int
+) -> int | Literal["auto"]:
+    """Devices that share each cohort, if the runs take far less time then; "auto" if not.
+
+    Runs come one after another on each device, and clients of a run, too.
+    """
+    cohort_size, client = config.server.cohort_size, config.client
+    cohorts = sample_cohort_sizes(num_examples, cohort_size)
+
+    def slots(columns: int) -> float:
+        rows = min(num_devices // columns, num_runs)
+        return -(-num_runs // rows) * busiest_slots(cohorts, columns, client.batch_size, micro_batch, client.steps)
+
+    fastest = min(range(1, min(num_devices, cohort_size) + 1), key=slots)
+    return fastest if slots(fastest) <= MAX_SHARE_OF_TIME * slots(1) else "auto"
 
 
 def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine: Machine) -> tuple[int, int]:

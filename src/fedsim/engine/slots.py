@@ -25,6 +25,19 @@ def num_slots(
     return width * micro * np.sum(micro_batches, axis=1)
 
 
+def busiest_slots(
+    cohorts: np.ndarray, num_devices: int, batch_size: int, micro_batch: int = 0, steps: int | None = None
+) -> float:
+    """The slots of the device that computes most, on average over `cohorts` [R, K], one client at a time.
+
+    Clients are dealt to the devices as `map_clients` does: in serpentine order, largest first.
+    """
+    turns = np.pad(cohorts, ((0, 0), (0, -cohorts.shape[1] % num_devices))).reshape(len(cohorts), -1, num_devices)
+    turns[:, 1::2] = turns[:, 1::2, ::-1].copy()
+    slots = [num_slots(turns[:, :, device], 1, batch_size, micro_batch, steps) for device in range(num_devices)]
+    return float(np.max(slots, axis=0).mean())
+
+
 def sample_cohort_sizes(num_examples: np.ndarray, cohort_size: int) -> np.ndarray:
     """The sizes [64, K], largest first, of random cohorts of clients with `num_examples` [N]."""
     rng = np.random.default_rng(0)
