@@ -1,0 +1,396 @@
+"""Tests the conclusions of docs/robustness.md on other splits and seeds.
+
+    python configs/robustness/conclusions.py --splits 15 16 17 18 19 --seeds 5
+
+runs the studies of this folder on these splits (`data.seed`), each with these seeds, and prints for each conclusion
+what was measured and whether it is confirmed. Run folders in `--out` are resumed; complete ones are not run again.
+
+Numbers are percent or percentage points, with 95 % t-intervals over the splits; differences are paired by split and
+seed. A conclusion is confirmed if each of its numbers is. "Above" and "below" are confirmed if the interval excludes 0
+on that side, "not above" if the interval is not above 0, and a level, or that something is so "on average", if the mean
+over the splits is on the stated side. The worst attack is the one with the lowest mean.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import fedsim
+from fedsim.errors import FedsimError
+from fedsim.report.statistics import half_width, means_by_split
+
+FOLDER = Path(__file__).parent
+FALSE_LOSSES = "ipm_with_false_losses"  # of false_losses.py
+ALL_ATTACKS = (
+    *("sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "gaussian", "inf", "model_replacement", "fang"),
+    *("optimal_ipm", "optimal_alie", "fake_loss", "fake_counts"),
+)
+NNM_ATTACKS = ("sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie")
+FAILED = ("trimmed_mean", "multi_krum", "autogm", "rfa")  # rules that nearest-neighbor mixing improves
+ROBUST = ("signguard", "caf")  # rules that it harms
+
+Settings = Mapping[str, Any]  # values of columns of rounds.parquet
+Test = Callable[[np.ndarray], bool]  # whether numbers over splits [P] confirm a conclusion
+
+
+class Conclusion(NamedTuple):
+    """A sentence, what confirms it, and its numbers over the splits [P]."""
+
+    text: str
+    test: Test
+    numbers: Sequence[np.ndarray]
+
+    @property
+    def is_confirmed(self) -> bool:
+        return all(map(self.test, self.numbers))
+
+    @property
+    def measured(self) -> str:
+        """Means with their intervals; of more than four numbers the lowest and the highest."""
+        ordered = sorted(self.numbers, key=np.mean)
+        if len(ordered) > 4:
+            return f"{_format(ordered[0])} to {_format(ordered[-1])}"
+        return ", ".join(map(_format, self.numbers))
+
+
+def _format(numbers: np.ndarray) -> str:
+    return f"{numbers.mean():.1f} ± {half_width(numbers):.1f}"
+
+
+def above(numbers: np.ndarray) -> bool:
+    """Whether the interval is above 0."""
+    return numbers.mean() - half_width(numbers) > 0
+
+
+def below(numbers: np.ndarray) -> bool:
+    """Whether the interval is below 0."""
+    return above(-numbers)
+
+
+def not_above(numbers: np.ndarray) -> bool:
+    """Whether the interval contains 0 or is below it."""
+    return not above(numbers)
+
+
+def at_least(level: float) -> Test:
+    """Whether the mean is at least `level`."""
+    return lambda numbers: numbers.mean() >= level
+
+
+def at_most(level: float) -> Test:
+    """Whether the mean is at most `level`."""
+    return lambda numbers: numbers.mean() <= level
+
+
+class Study:
+    """The final accuracies of a study's runs."""
+
+    def __init__(self, rounds: pa.Table) -> None:
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+        for row in rounds.filter(pc.equal(rounds["round"], pc.max(rounds["round"]))).to_pylist():
+            row["attack.kind"] = row.get("attack.kind", "none").rpartition(":")[2]  # without a plug-in's file
+            self._rows.setdefault(row["aggregator"], []).append(row)
+        self._num_pairs = len({(row["data.seed"], row["seed"]) for rows in self._rows.values() for row in rows})
+
+    @property
+    def rules(self) -> Sequence[str]:
+        return tuple(self._rows)
+
+    def accuracy(self, rule: str, settings: Settings, column: str = "test_accuracy") -> np.ndarray:
+        """In percent, of each split [P], averaged over its seeds. Raises `LookupError` unless these are one setting."""
+        rows = [row for row in self._rows[rule] if all(row.get(key) == value for key, value in settings.items())]
+        if len(rows) != self._num_pairs:
+            raise LookupError(f"{rule} with {settings}: expected {self._num_pairs} runs, got {len(rows)}")
+        rows.sort(key=lambda row: row["data.seed"])
+        return 100 * means_by_split(np.array([row[column] for row in rows]), [row["data.seed"] for row in rows])
+
+    def lead(self, rule: str, baseline: str, settings: Settings) -> np.ndarray:
+        """The accuracy of `rule` minus that of `baseline` [P]."""
+        return self.accuracy(rule, settings) - self.accuracy(baseline, settings)
+
+    def worst(self, rule: str, settings: Settings, cases: Sequence[Settings]) -> np.ndarray:
+        """The accuracy [P] in the case with the lowest mean."""
+        return min((self.accuracy(rule, {**settings, **case}) for case in cases), key=np.mean)
+
+
+def noisy_labels(study: Study) -> Iterator[Conclusion]:
+    """FedCorr's label noise; rho is the share of noisy clients, tau their smallest noise rate."""
+
+    def leads(
+        rho: float, corruption: str = "localized", over: Sequence[str] = ("fedavg", "rfa"), **noise: Any
+    ) -> list[np.ndarray]:
+        keys = {"tau": "localized.tau", "partition": "data.partition"}
+        settings = {"fraction": rho, "corruption": corruption, "data.partition": "iid"}
+        settings |= {keys[name]: value for name, value in noise.items()}
+        return [study.lead("arfl", rule, settings) for rule in over]
+
+    yield Conclusion("rho 0.8, tau 1: ARFL is above FedAvg and RFA", above, leads(0.8, tau=1.0))
+    yield Conclusion("tau 0.5: the same", above, leads(0.8, tau=0.5))
+    yield Conclusion("Dirichlet(1), tau 1: the same", above, leads(0.8, tau=1.0, partition="dirichlet"))
+    at_04 = [-lead for tau in (0.0, 0.5, 1.0) for lead in leads(0.4, over=["rfa"], tau=tau)]
+    yield Conclusion(
+        "rho 0.4: ARFL and RFA are about equal, within a point at each tau", lambda x: abs(x.mean()) <= 1, at_04
+    )
+    at_tau_0 = [lead for rho in (0.2, 0.4, 0.6, 0.8) for lead in leads(rho, over=["rfa"], tau=0.0)]
+    yield Conclusion("tau 0: ARFL is not above RFA", not_above, at_tau_0)
+    rules = ("fedavg", "trimmed_mean", "rfa")
+    yield Conclusion("symmetric noise, rho 0.8: ARFL is above the three others", above, leads(0.8, "symmetric", rules))
+    yield Conclusion("pair flips, rho 0.6: ARFL is above FedAvg and RFA", above, leads(0.6, "pairflip"))
+
+
+def forged_reports(study: Study) -> Iterator[Conclusion]:
+    """False losses and numbers of examples of clients whose labels are shuffled."""
+    true: Settings = {"attack.kind": "none"}
+    losses: list[Settings] = [{"attack.kind": "fake_loss", "fake_loss.scale": scale} for scale in (0.1, 0.01)]
+    counts = {"attack.kind": "fake_counts", "fake_counts.factor": 10.0}
+
+    def arfl(fraction: float, reports: Settings, source: str = "clients") -> np.ndarray:
+        return study.accuracy("arfl", {"fraction": fraction, "arfl.source": source, **reports})
+
+    yield Conclusion(
+        "a tenth or a hundredth of the loss breaks ARFL at 50 % on most splits (at most 25 % accuracy)",
+        lambda numbers: float(np.median(numbers)) <= 25,
+        [arfl(0.5, reports) for reports in losses],
+    )
+    measured = [arfl(fraction, reports, "root") for fraction in (0.1, 0.3, 0.5) for reports in (true, *losses)]
+    yield Conclusion("losses that the server measures solve it (at least 93 %)", at_least(93), measured)
+    yield Conclusion("ARFL resists ten times the examples at 10 % (at least 93 %)", at_least(93), [arfl(0.1, counts)])
+    yield Conclusion(
+        "they break it at 30 % (below its accuracy with true reports)", below, [arfl(0.3, counts) - arfl(0.3, true)]
+    )
+
+
+def choosing_lambda(study: Study) -> Iterator[Conclusion]:
+    """ARFL's lambda in units of M; 10^4 M is FedAvg."""
+    alphas, fedavg = (0.1, 1.0, 100.0), {"lam": 1e4}
+    corrupted: list[Settings] = [
+        {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.2, 0.4, 0.6)
+    ]
+
+    def arfl(lam: Settings, alpha: float, scenario: Settings) -> np.ndarray:
+        return study.accuracy("arfl", {"dirichlet.alpha": alpha, **lam, **scenario})
+
+    clean: Settings = {"fraction": 0.0}
+    scenarios = [clean, *corrupted]
+    lams = {lam: {"lam": lam} for lam in (0.1, 0.3, 1.0, 3.0, 10.0, 1e4)}
+    mean = lambda lam: np.mean([arfl(lam, alpha, scenario) for alpha in alphas for scenario in scenarios], axis=0)
+    hardest: Callable[[Settings], np.ndarray] = lambda lam: arfl(lam, 0.1, {"corruption": "flipping", "fraction": 0.6})
+    best = mean(lams[3.0])
+    auto: Settings = {"lam": None}  # the column has numbers only
+    yield Conclusion(
+        "mean of the 21 settings: lambda = 3 M is above M, 10 M, FedAvg and auto",
+        above,
+        [best - mean(lam) for lam in (lams[1.0], lams[10.0], fedavg, auto)],
+    )
+    yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M", below, [hardest(lams[1.0]) - hardest(lams[3.0])])
+    yield Conclusion("3 M is not above FedAvg there", not_above, [hardest(lams[3.0]) - hardest(fedavg)])
+    gaps = []
+    for scenario in scenarios:
+        accuracies = [arfl(lam, 100.0, scenario) for lam in lams.values()]
+        gaps.append(max(accuracies, key=np.mean) - arfl(lams[1.0], 100.0, scenario))
+    yield Conclusion("IID data: M is within half a point of the best in all seven settings", at_most(0.5), gaps)
+    small = [min((arfl(lams[lam], alpha, s) for alpha in alphas for s in corrupted), key=np.mean) for lam in (0.1, 0.3)]
+    yield Conclusion("0.1 and 0.3 M fail under flipping (at most 20 % in the worst setting)", at_most(20), small)
+    yield Conclusion(
+        "auto is below FedAvg on clean data at alpha 0.1", below, [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
+    )
+
+
+def label_poisoning(study: Study) -> Iterator[Conclusion]:
+    """Poisoned labels, compared with the plain mean."""
+    shuffled: Settings = {"corruption": "shuffling"}
+    half, full = ({"corruption": "pairflip", "pairflip.rate": rate} for rate in (0.5, 1.0))
+
+    def lead(rule: str, labels: Settings, fraction: float, alpha: float = 0.1) -> np.ndarray:
+        return study.lead(rule, "fedavg", {"dirichlet.alpha": alpha, "fraction": fraction, **labels})
+
+    yield Conclusion(
+        "alpha 0.1, 40 % half flipped: the trimmed mean is below the mean", below, [lead("trimmed_mean", half, 0.4)]
+    )
+    yield Conclusion(
+        "40 % shuffled or half flipped: RFA is above it",
+        above,
+        [lead("rfa", labels, 0.4) for labels in (shuffled, half)],
+    )
+    arfl = [lead("arfl", labels, share) for labels in (shuffled, half) for share in (0.1, 0.2, 0.3, 0.4)]
+    yield Conclusion(
+        "ARFL depends on the split: 10 points below it and more, or above it",
+        lambda _: np.min(arfl) <= -10 and np.max(arfl) > 0,
+        arfl,
+    )
+    yield Conclusion(
+        "all labels flipped, 20 and 30 %: RFA is above it", above, [lead("rfa", full, share) for share in (0.2, 0.3)]
+    )
+    yield Conclusion(
+        "Multi-Krum is above it at 10 to 30 %", above, [lead("multi_krum", full, share) for share in (0.1, 0.2, 0.3)]
+    )
+    yield Conclusion("ARFL is not above it at 40 %", not_above, [lead("arfl", full, 0.4)])
+    rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
+    cases = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
+    yield Conclusion(
+        "alpha 1 and 100, from 30 % on: all four rules are above it on average",
+        at_least(0),
+        [lead(*case) for case in cases],
+    )
+
+
+def heterogeneity(study: Study) -> Iterator[Conclusion]:
+    """The worst of three attacks; the learning rate is chosen on validation data."""
+    attacks = [{"attack.kind": kind} for kind in ("sign_flip", "ipm", "alie")]
+
+    def worst(rule: str, fraction: float, alpha: float = 0.1) -> np.ndarray:
+        cases = attacks if fraction else [{"attack.kind": "none"}]
+        settings = {"fraction": fraction, "dirichlet.alpha": alpha}
+
+        def validation(rate: float) -> float:
+            chosen = {**settings, "client.learning_rate": rate}
+            return min(study.accuracy(rule, chosen | case, "validation_accuracy").mean() for case in cases)
+
+        rate = max((0.05, 0.2), key=validation)
+        return study.worst(rule, {**settings, "client.learning_rate": rate}, cases)
+
+    def lead(rule: str, baseline: str, fraction: float) -> np.ndarray:
+        return worst(rule, fraction) - worst(baseline, fraction)
+
+    rules, shares = ("multi_krum", "median", "trimmed_mean"), (0.1, 0.2, 0.3, 0.4)
+    yield Conclusion(
+        "alpha 0.1, 30 %: Multi-Krum, median and trimmed mean are not above the mean",
+        not_above,
+        [lead(rule, "fedavg", 0.3) for rule in rules],
+    )
+    yield Conclusion("alpha 10: all three have 92 % and more", at_least(92), [worst(rule, 0.3, 10.0) for rule in rules])
+    yield Conclusion(
+        "alpha 0.1: RFA is above the mean at each share", above, [lead("rfa", "fedavg", share) for share in shares]
+    )
+    yield Conclusion("ARFL is above RFA at 30 and 40 %", above, [lead("arfl", "rfa", share) for share in (0.3, 0.4)])
+    yield Conclusion("without any attack, the median is below the mean", below, [lead("median", "fedavg", 0.0)])
+    at_40 = [worst(rule, 0.4, 10.0) for rule in ("rfa", "median", "trimmed_mean")]
+    yield Conclusion("alpha 10, 40 %: RFA, median and trimmed mean have 90 % and more", at_least(90), at_40)
+
+
+def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
+    """Each rule under its worst attack; `mixed`: after nearest-neighbor mixing."""
+    attacks = [{"attack.kind": kind} for kind in ALL_ATTACKS]
+    nnm_attacks = [{"attack.kind": kind} for kind in NNM_ATTACKS]
+
+    def worst(rule: str, fraction: float) -> np.ndarray:
+        return study.worst(rule, {"fraction": fraction}, attacks)
+
+    def cost(rule: str, fraction: float) -> np.ndarray:
+        """The accuracy without mixing minus the one with it, each under its own worst attack."""
+        without, with_nnm = (part.worst(rule, {"fraction": fraction}, nnm_attacks) for part in (study, mixed))
+        return without - with_nnm
+
+    robust = ("fltrust", "signguard")
+    yield Conclusion(
+        "40 %: FLTrust and SignGuard have more than 80 %", at_least(80), [worst(rule, 0.4) for rule in robust]
+    )
+    others = [worst(rule, 0.4) for rule in study.rules if rule not in robust]
+    yield Conclusion("the 18 other rules have less", at_most(80), others)
+    nine = ("rfa", "median", "multi_krum", "bulyan", "caf", "autogm", "signguard", "flame", "fltrust")
+    yield Conclusion("20 %: nine rules have more than 88 %", at_least(88), [worst(rule, 0.2) for rule in nine])
+    optimized = [("trimmed_mean", "alie", "optimal_alie"), ("krum", "ipm", "optimal_ipm")]
+    at_20 = lambda rule, attack: study.accuracy(rule, {"fraction": 0.2, "attack.kind": attack})
+    yield Conclusion(
+        "20 %: optimal ALIE is below ALIE for the trimmed mean, optimal IPM below IPM for Krum",
+        below,
+        [at_20(rule, optimal) - at_20(rule, plain) for rule, plain, optimal in optimized],
+    )
+    yield Conclusion("20 %: ARFL has less than 50 %", at_most(50), [worst("arfl", 0.2)])
+    yield Conclusion("NNM costs SignGuard and CAF accuracy at 40 %", above, [cost(rule, 0.4) for rule in ROBUST])
+    flip = {"fraction": 0.4, "attack.kind": "sign_flip"}
+    gain = mixed.accuracy("signguard", flip) - study.accuracy("signguard", flip)
+    yield Conclusion("NNM helps SignGuard against the sign flip", above, [gain])
+    yield Conclusion(
+        "NNM improves trimmed mean, Multi-Krum, AutoGM and RFA at 30 % by 20 points and more",
+        at_most(-20),
+        [cost(rule, 0.3) for rule in FAILED],
+    )
+
+
+def combined(study: Study, root: Study) -> Iterator[Conclusion]:
+    """Corrupted data and false updates at once; `root`: with losses that the server measures."""
+    corruptions = [
+        {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.3, 0.5)
+    ]
+    shares = [{"attack.fraction": share} for share in (0.1, 0.2)]
+
+    def worst(part: Study, rule: str, weighting: str | None, attacks: Sequence[str]) -> np.ndarray:
+        cases = [{**a, **b, "attack.kind": attack} for a in corruptions for b in shares for attack in attacks]
+        return part.worst(rule, {} if part is root else {"server.weighting": weighting}, cases)
+
+    true_losses = ("alie", "ipm", "min_max")
+    pairs = [worst(study, rule, "arfl", true_losses) for rule in ("rfa", "trimmed_mean")]
+    yield Conclusion("RFA and trimmed mean with ARFL's weights have 89 % and more in all cases", at_least(89), pairs)
+    alone = [worst(study, rule, None, true_losses) for rule in ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")]
+    yield Conclusion("ARFL alone and each robust rule alone have less than 60 % in some case", at_most(60), alone)
+    fooled = [worst(study, rule, "arfl", [FALSE_LOSSES]) for rule in ("rfa", "trimmed_mean")]
+    yield Conclusion("with false losses the pairs have less than 20 % in some case", at_most(20), fooled)
+    measured = [worst(root, rule, "arfl", [*true_losses, FALSE_LOSSES]) for rule in ("fedavg", "rfa", "trimmed_mean")]
+    yield Conclusion(
+        "with losses that the server measures, the pairs and ARFL alone have 90 % and more in all cases",
+        at_least(90),
+        measured,
+    )
+
+
+def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusion]]]:
+    """The conclusions by section of the page; `run` runs a configuration into a folder, with overrides."""
+    sweep = fedsim.sweep
+    yield "noisy labels", noisy_labels(run("noisy-labels"))
+    yield "false reports", forged_reports(run("forged-reports"))
+    yield "lambda", choosing_lambda(run("lambda"))
+    yield "poisoned labels", label_poisoning(run("label-poisoning"))
+    yield "attacks on non-IID data", heterogeneity(run("heterogeneity"))
+    mixed = {"server__aggregator": sweep([*FAILED, *ROBUST]), "corruption__fraction": sweep([0.3, 0.4])}
+    yield (
+        "every rule and attack",
+        grid(run("grid", corruption__fraction=sweep([0.2, 0.3, 0.4])), run("grid", "grid-nnm", budget="nnm", **mixed)),
+    )
+    rules = sweep(["fedavg", "rfa", "trimmed_mean"])
+    root = run("combined", "combined-root", budget="root", server__aggregator=rules)
+    yield "both at once", combined(run("combined", server__pre_aggregators=[]), root)
+
+
+def main() -> None:
+    """Runs the studies, and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--splits", type=int, nargs="+", required=True, help="data.seed, two or more")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/conclusions"), help="default: %(default)s")
+    options = parser.parse_args()
+    if len(set(options.splits)) < 2:
+        parser.error("--splits: must be two or more, since the intervals are over splits")
+    swept: dict[str, Any] = {"data__seed": fedsim.sweep(options.splits), "seed": fedsim.sweep(options.seeds)}
+
+    def run(config: str, folder: str | None = None, **overrides: Any) -> Study:
+        experiment = fedsim.load(FOLDER / f"{config}.toml", **swept, **overrides)
+        return Study(fedsim.run(experiment, out=options.out / (folder or config)).rounds)
+
+    try:
+        _print(sections(run))
+    except FedsimError as error:
+        parser.error(str(error))
+    except KeyboardInterrupt:
+        parser.exit(130, "conclusions.py: interrupted; the same command resumes\n")
+
+
+def _print(sections: Iterator[tuple[str, Iterator[Conclusion]]]) -> None:
+    verdicts = []
+    print("| section | conclusion | measured | verdict |\n| --- | --- | --- | --- |")
+    for section, conclusions in sections:
+        for conclusion in conclusions:
+            verdicts.append(conclusion.is_confirmed)
+            verdict = "confirmed" if conclusion.is_confirmed else "not confirmed"
+            print(f"| {section} | {conclusion.text} | {conclusion.measured} | {verdict} |", flush=True)
+    print(f"\n{sum(verdicts)} of {len(verdicts)} conclusions are confirmed.")
+
+
+if __name__ == "__main__":
+    main()

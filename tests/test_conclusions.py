@@ -1,0 +1,98 @@
+"""The script that tests the conclusions of docs/robustness.md on other splits, on tables of random accuracies."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+import fedsim
+from fedsim.config.components import flatten
+from fedsim.runs.sweep import append_swept_columns
+from fedsim.runs.tables import lam
+
+PATH = Path(__file__).parents[1] / "configs" / "robustness" / "conclusions.py"
+SPLITS, SEEDS = (3, 8), (5, 6)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("conclusions", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_rounds(experiment, seed=0):
+    """Rows as `fedsim.run` returns them, with random accuracies."""
+    runs, rng = experiment.runs(), np.random.default_rng(seed)
+    table = pa.table(
+        {
+            "run": pa.array(range(len(runs)), pa.int32()),
+            "aggregator": [run.server.aggregator for run in runs],
+            "corruption": [run.corruption.kind for run in runs],
+            "fraction": [run.corruption.fraction for run in runs],
+            "lam": pa.array(map(lam, runs), pa.float64()),
+            "seed": [run.seed for run in runs],
+            "round": [run.server.num_rounds for run in runs],
+            "test_accuracy": rng.random(len(runs)),
+            "validation_accuracy": rng.random(len(runs)),
+        }
+    )
+    return append_swept_columns(table, list(map(flatten, runs)))
+
+
+def load(config, **overrides):
+    swept = {"data__seed": fedsim.sweep(SPLITS), "seed": fedsim.sweep(SEEDS)}
+    return fedsim.load(PATH.with_name(f"{config}.toml"), **swept, **overrides)
+
+
+@pytest.fixture(scope="module")
+def conclusions(script):
+    run = lambda config, folder=None, **overrides: script.Study(make_rounds(load(config, **overrides)))
+    return [(section, c) for section, of_section in script.sections(run) for c in of_section]
+
+
+def test_every_conclusion_finds_its_runs(conclusions):
+    assert len({section for section, _ in conclusions}) == 7
+    assert len({c.text for _, c in conclusions}) == len(conclusions) > 35
+    for _, conclusion in conclusions:
+        assert conclusion.is_confirmed in (True, False)
+        assert {numbers.shape for numbers in conclusion.numbers} == {(len(SPLITS),)}
+        assert conclusion.measured.count("±") in (1, 2, 3, 4)
+
+
+def test_numbers_are_means_over_seeds_paired_by_split(conclusions):
+    rows = make_rounds(load("noisy-labels")).to_pylist()
+
+    def accuracies(rule, split):
+        values = [0.8, 1.0, "iid", split, rule]
+        keys = ["fraction", "localized.tau", "data.partition", "data.seed", "aggregator"]
+        return [row["test_accuracy"] for row in rows if [row[key] for key in keys] == values]
+
+    expected = [100 * (np.mean(accuracies("arfl", s)) - np.mean(accuracies("rfa", s))) for s in SPLITS]
+    over_rfa = conclusions[0][1].numbers[1]
+    assert len(accuracies("arfl", 3)) == len(SEEDS)
+    np.testing.assert_allclose(over_rfa, expected)
+    interval = stats.ttest_1samp(over_rfa, 0.0).confidence_interval(0.95)
+    half = (interval.high - interval.low) / 2
+    assert conclusions[0][1].measured.endswith(f", {np.mean(expected):.1f} ± {half:.1f}")
+
+
+@pytest.mark.parametrize("shift", [-2.0, -0.5, 0.0, 0.5, 2.0])
+def test_verdicts_are_those_of_the_t_test(script, shift):
+    numbers = np.random.default_rng(1).normal(shift, 1.0, 10)
+    is_above = stats.ttest_1samp(numbers, 0.0, alternative="greater").pvalue < 0.025
+    is_below = stats.ttest_1samp(numbers, 0.0, alternative="less").pvalue < 0.025
+    assert (script.above(numbers), script.below(numbers)) == (is_above, is_below)
+    assert script.not_above(numbers) == (not is_above)
+    assert script.at_least(shift - 1)(numbers)
+    assert not script.at_most(shift - 1)(numbers)
+
+
+def test_settings_that_match_other_runs_as_well_are_an_error(script):
+    study = script.Study(make_rounds(load("noisy-labels")))
+    with pytest.raises(LookupError, match="expected 4 runs, got 8"):
+        study.accuracy("arfl", {"fraction": 0.8, "localized.tau": 1.0})
