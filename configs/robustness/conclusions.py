@@ -195,8 +195,8 @@ def choosing_lambda(study: Study) -> Iterator[Conclusion]:
         accuracies = [arfl(lam, 100.0, scenario) for lam in lams.values()]
         gaps.append(max(accuracies, key=np.mean) - arfl(lams[1.0], 100.0, scenario))
     yield Conclusion("IID data: M is within half a point of the best in all seven settings", at_most(0.5), gaps)
-    small = [min((arfl(lams[lam], alpha, s) for alpha in alphas for s in corrupted), key=np.mean) for lam in (0.1, 0.3)]
-    yield Conclusion("0.1 and 0.3 M fail under flipping (at most 20 % in the worst setting)", at_most(20), small)
+    small = min((arfl(lams[0.1], alpha, scenario) for alpha in alphas for scenario in corrupted), key=np.mean)
+    yield Conclusion("0.1 M fails under flipping (at most 20 % in the worst setting)", at_most(20), [small])
     yield Conclusion(
         "auto is below FedAvg on clean data at alpha 0.1", below, [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
     )
@@ -213,11 +213,7 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
     yield Conclusion(
         "alpha 0.1, 40 % half flipped: the trimmed mean is below the mean", below, [lead("trimmed_mean", half, 0.4)]
     )
-    yield Conclusion(
-        "40 % shuffled or half flipped: RFA is above it",
-        above,
-        [lead("rfa", labels, 0.4) for labels in (shuffled, half)],
-    )
+    yield Conclusion("RFA is above it there", above, [lead("rfa", half, 0.4)])
     arfl = [lead("arfl", labels, share) for labels in (shuffled, half) for share in (0.1, 0.2, 0.3, 0.4)]
     yield Conclusion(
         "ARFL depends on the split: 10 points below it and more, or above it",
@@ -227,9 +223,7 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
     yield Conclusion(
         "all labels flipped, 20 and 30 %: RFA is above it", above, [lead("rfa", full, share) for share in (0.2, 0.3)]
     )
-    yield Conclusion(
-        "Multi-Krum is above it at 10 to 30 %", above, [lead("multi_krum", full, share) for share in (0.1, 0.2, 0.3)]
-    )
+    yield Conclusion("Multi-Krum is above it at 20 %", above, [lead("multi_krum", full, 0.2)])
     yield Conclusion("ARFL is not above it at 40 %", not_above, [lead("arfl", full, 0.4)])
     rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
     cases = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
@@ -268,7 +262,7 @@ def heterogeneity(study: Study) -> Iterator[Conclusion]:
     yield Conclusion(
         "alpha 0.1: RFA is above the mean at each share", above, [lead("rfa", "fedavg", share) for share in shares]
     )
-    yield Conclusion("ARFL is above RFA at 30 and 40 %", above, [lead("arfl", "rfa", share) for share in (0.3, 0.4)])
+    yield Conclusion("ARFL is above RFA at 40 %", above, [lead("arfl", "rfa", 0.4)])
     yield Conclusion("without any attack, the median is below the mean", below, [lead("median", "fedavg", 0.0)])
     at_40 = [worst(rule, 0.4, 10.0) for rule in ("rfa", "median", "trimmed_mean")]
     yield Conclusion("alpha 10, 40 %: RFA, median and trimmed mean have 90 % and more", at_least(90), at_40)
@@ -288,11 +282,10 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
         return without - with_nnm
 
     robust = ("fltrust", "signguard")
-    yield Conclusion(
-        "40 %: FLTrust and SignGuard have more than 80 %", at_least(80), [worst(rule, 0.4) for rule in robust]
-    )
+    yield Conclusion("40 %: FLTrust has more than 80 %", at_least(80), [worst("fltrust", 0.4)])
+    yield Conclusion("SignGuard has more than 75 %", at_least(75), [worst("signguard", 0.4)])
     others = [worst(rule, 0.4) for rule in study.rules if rule not in robust]
-    yield Conclusion("the 18 other rules have less", at_most(80), others)
+    yield Conclusion("the 18 other rules have less than 80 %", at_most(80), others)
     nine = ("rfa", "median", "multi_krum", "bulyan", "caf", "autogm", "signguard", "flame", "fltrust")
     yield Conclusion("20 %: nine rules have more than 88 %", at_least(88), [worst(rule, 0.2) for rule in nine])
     optimized = [("trimmed_mean", "alie", "optimal_alie"), ("krum", "ipm", "optimal_ipm")]
