@@ -309,18 +309,23 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
 
 def combined(study: Study, root: Study) -> Iterator[Conclusion]:
     """Corrupted data and false updates at once; `root`: with losses that the server measures."""
-    corruptions = [
+    corruptions: list[Settings] = [
         {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.3, 0.5)
     ]
     shares = [{"attack.fraction": share} for share in (0.1, 0.2)]
 
-    def worst(part: Study, rule: str, weighting: str | None, attacks: Sequence[str]) -> np.ndarray:
-        cases = [{**a, **b, "attack.kind": attack} for a in corruptions for b in shares for attack in attacks]
+    def worst(
+        part: Study, rule: str, weighting: str | None, attacks: Sequence[str], labels: Sequence[Settings] = corruptions
+    ) -> np.ndarray:
+        cases = [{**a, **b, "attack.kind": attack} for a in labels for b in shares for attack in attacks]
         return part.worst(rule, {} if part is root else {"server.weighting": weighting}, cases)
 
     true_losses = ("alie", "ipm", "min_max")
-    pairs = [worst(study, rule, "arfl", true_losses) for rule in ("rfa", "trimmed_mean")]
-    yield Conclusion("RFA and trimmed mean with ARFL's weights have 89 % and more in all cases", at_least(89), pairs)
+    milder = [case for case in corruptions if case != {"corruption": "flipping", "fraction": 0.5}]
+    pairs = [worst(study, rule, "arfl", true_losses, milder) for rule in ("rfa", "trimmed_mean")]
+    yield Conclusion(
+        "RFA and trimmed mean with ARFL's weights have 89 % and more, but for 50 % flipped", at_least(89), pairs
+    )
     alone = [worst(study, rule, None, true_losses) for rule in ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")]
     yield Conclusion("ARFL alone and each robust rule alone have less than 60 % in some case", at_most(60), alone)
     fooled = [worst(study, rule, "arfl", [FALSE_LOSSES]) for rule in ("rfa", "trimmed_mean")]
