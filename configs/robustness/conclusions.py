@@ -27,11 +27,6 @@ from fedsim.report.statistics import half_width, means_by_split
 
 FOLDER = Path(__file__).parent
 FALSE_LOSSES = "ipm_with_false_losses"  # of false_losses.py
-ALL_ATTACKS = (
-    *("sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "gaussian", "inf", "model_replacement", "fang"),
-    *("optimal_ipm", "optimal_alie", "fake_loss", "fake_counts"),
-)
-NNM_ATTACKS = ("sign_flip", "ipm", "alie", "min_max", "min_sum", "mimic", "fang", "optimal_ipm", "optimal_alie")
 FAILED = ("trimmed_mean", "multi_krum", "autogm", "rfa")  # rules that nearest-neighbor mixing improves
 ROBUST = ("signguard", "caf")  # rules that it harms
 
@@ -102,6 +97,12 @@ class Study:
     def rules(self) -> Sequence[str]:
         return tuple(self._rows)
 
+    @property
+    def attacks(self) -> Sequence[Settings]:
+        """One case for each attack."""
+        kinds = dict.fromkeys(row["attack.kind"] for rows in self._rows.values() for row in rows)
+        return [{"attack.kind": kind} for kind in kinds]
+
     def accuracy(self, rule: str, settings: Settings, column: str = "test_accuracy") -> np.ndarray:
         """In percent, of each split [P], averaged over its seeds. Raises `LookupError` unless these are one setting."""
         rows = [row for row in self._rows[rule] if all(row.get(key) == value for key, value in settings.items())]
@@ -123,11 +124,13 @@ def noisy_labels(study: Study) -> Iterator[Conclusion]:
     """FedCorr's label noise; rho is the share of noisy clients, tau their smallest noise rate."""
 
     def leads(
-        rho: float, corruption: str = "localized", over: Sequence[str] = ("fedavg", "rfa"), **noise: Any
+        rho: float,
+        corruption: str = "localized",
+        over: Sequence[str] = ("fedavg", "rfa"),
+        tau: float | None = None,
+        partition: str = "iid",
     ) -> list[np.ndarray]:
-        keys = {"tau": "localized.tau", "partition": "data.partition"}
-        settings = {"fraction": rho, "corruption": corruption, "data.partition": "iid"}
-        settings |= {keys[name]: value for name, value in noise.items()}
+        settings = {"fraction": rho, "corruption": corruption, "localized.tau": tau, "data.partition": partition}
         return [study.lead("arfl", rule, settings) for rule in over]
 
     yield Conclusion("rho 0.8, tau 1: ARFL is above FedAvg and RFA", above, leads(0.8, tau=1.0))
@@ -168,34 +171,35 @@ def forged_reports(study: Study) -> Iterator[Conclusion]:
 
 def choosing_lambda(study: Study) -> Iterator[Conclusion]:
     """ARFL's lambda in units of M; 10^4 M is FedAvg."""
-    alphas, fedavg = (0.1, 1.0, 100.0), {"lam": 1e4}
+    alphas, fedavg, auto = (0.1, 1.0, 100.0), 1e4, None  # the column of lambda has numbers only
     corrupted: list[Settings] = [
         {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.2, 0.4, 0.6)
     ]
-
-    def arfl(lam: Settings, alpha: float, scenario: Settings) -> np.ndarray:
-        return study.accuracy("arfl", {"dirichlet.alpha": alpha, **lam, **scenario})
-
     clean: Settings = {"fraction": 0.0}
     scenarios = [clean, *corrupted]
-    lams = {lam: {"lam": lam} for lam in (0.1, 0.3, 1.0, 3.0, 10.0, 1e4)}
-    mean = lambda lam: np.mean([arfl(lam, alpha, scenario) for alpha in alphas for scenario in scenarios], axis=0)
-    hardest: Callable[[Settings], np.ndarray] = lambda lam: arfl(lam, 0.1, {"corruption": "flipping", "fraction": 0.6})
-    best = mean(lams[3.0])
-    auto: Settings = {"lam": None}  # the column has numbers only
+
+    def arfl(lam: float | None, alpha: float, scenario: Settings) -> np.ndarray:
+        return study.accuracy("arfl", {"dirichlet.alpha": alpha, "lam": lam, **scenario})
+
+    def mean(lam: float | None) -> np.ndarray:
+        return np.mean([arfl(lam, alpha, scenario) for alpha in alphas for scenario in scenarios], axis=0)
+
+    def hardest(lam: float) -> np.ndarray:
+        return arfl(lam, 0.1, {"corruption": "flipping", "fraction": 0.6})
+
     yield Conclusion(
         "mean of the 21 settings: lambda = 3 M is above M, 10 M, FedAvg and auto",
         above,
-        [best - mean(lam) for lam in (lams[1.0], lams[10.0], fedavg, auto)],
+        [mean(3.0) - mean(lam) for lam in (1.0, 10.0, fedavg, auto)],
     )
-    yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M", below, [hardest(lams[1.0]) - hardest(lams[3.0])])
-    yield Conclusion("3 M is not above FedAvg there", not_above, [hardest(lams[3.0]) - hardest(fedavg)])
+    yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M", below, [hardest(1.0) - hardest(3.0)])
+    yield Conclusion("3 M is not above FedAvg there", not_above, [hardest(3.0) - hardest(fedavg)])
     gaps = []
     for scenario in scenarios:
-        accuracies = [arfl(lam, 100.0, scenario) for lam in lams.values()]
-        gaps.append(max(accuracies, key=np.mean) - arfl(lams[1.0], 100.0, scenario))
+        accuracies = [arfl(lam, 100.0, scenario) for lam in (0.1, 0.3, 1.0, 3.0, 10.0, fedavg)]
+        gaps.append(max(accuracies, key=np.mean) - arfl(1.0, 100.0, scenario))
     yield Conclusion("IID data: M is within half a point of the best in all seven settings", at_most(0.5), gaps)
-    small = min((arfl(lams[0.1], alpha, scenario) for alpha in alphas for scenario in corrupted), key=np.mean)
+    small = min((arfl(0.1, alpha, scenario) for alpha in alphas for scenario in corrupted), key=np.mean)
     yield Conclusion("0.1 M fails under flipping (at most 20 % in the worst setting)", at_most(20), [small])
     yield Conclusion(
         "auto is below FedAvg on clean data at alpha 0.1", below, [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
@@ -270,15 +274,13 @@ def heterogeneity(study: Study) -> Iterator[Conclusion]:
 
 def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
     """Each rule under its worst attack; `mixed`: after nearest-neighbor mixing."""
-    attacks = [{"attack.kind": kind} for kind in ALL_ATTACKS]
-    nnm_attacks = [{"attack.kind": kind} for kind in NNM_ATTACKS]
 
     def worst(rule: str, fraction: float) -> np.ndarray:
-        return study.worst(rule, {"fraction": fraction}, attacks)
+        return study.worst(rule, {"fraction": fraction}, study.attacks)
 
     def cost(rule: str, fraction: float) -> np.ndarray:
         """The accuracy without mixing minus the one with it, each under its own worst attack."""
-        without, with_nnm = (part.worst(rule, {"fraction": fraction}, nnm_attacks) for part in (study, mixed))
+        without, with_nnm = (part.worst(rule, {"fraction": fraction}, mixed.attacks) for part in (study, mixed))
         return without - with_nnm
 
     robust = ("fltrust", "signguard")
@@ -314,23 +316,26 @@ def combined(study: Study, root: Study) -> Iterator[Conclusion]:
     ]
     shares = [{"attack.fraction": share} for share in (0.1, 0.2)]
 
+    with_arfl, alone = {"server.weighting": "arfl"}, {"server.weighting": None}
+
     def worst(
-        part: Study, rule: str, weighting: str | None, attacks: Sequence[str], labels: Sequence[Settings] = corruptions
+        part: Study, rule: str, settings: Settings, attacks: Sequence[str], labels: Sequence[Settings] = corruptions
     ) -> np.ndarray:
         cases = [{**a, **b, "attack.kind": attack} for a in labels for b in shares for attack in attacks]
-        return part.worst(rule, {} if part is root else {"server.weighting": weighting}, cases)
+        return part.worst(rule, settings, cases)
 
     true_losses = ("alie", "ipm", "min_max")
     milder = [case for case in corruptions if case != {"corruption": "flipping", "fraction": 0.5}]
-    pairs = [worst(study, rule, "arfl", true_losses, milder) for rule in ("rfa", "trimmed_mean")]
+    pairs = [worst(study, rule, with_arfl, true_losses, milder) for rule in ("rfa", "trimmed_mean")]
     yield Conclusion(
         "RFA and trimmed mean with ARFL's weights have 89 % and more, but for 50 % flipped", at_least(89), pairs
     )
-    alone = [worst(study, rule, None, true_losses) for rule in ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")]
-    yield Conclusion("ARFL alone and each robust rule alone have less than 60 % in some case", at_most(60), alone)
-    fooled = [worst(study, rule, "arfl", [FALSE_LOSSES]) for rule in ("rfa", "trimmed_mean")]
+    rules = ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")
+    lowest = [worst(study, rule, alone, true_losses) for rule in rules]
+    yield Conclusion("ARFL alone and each robust rule alone have less than 60 % in some case", at_most(60), lowest)
+    fooled = [worst(study, rule, with_arfl, [FALSE_LOSSES]) for rule in ("rfa", "trimmed_mean")]
     yield Conclusion("with false losses the pairs have less than 20 % in some case", at_most(20), fooled)
-    measured = [worst(root, rule, "arfl", [*true_losses, FALSE_LOSSES]) for rule in ("fedavg", "rfa", "trimmed_mean")]
+    measured = [worst(root, rule, {}, [*true_losses, FALSE_LOSSES]) for rule in ("fedavg", "rfa", "trimmed_mean")]
     yield Conclusion(
         "with losses that the server measures, the pairs and ARFL alone have 90 % and more in all cases",
         at_least(90),
