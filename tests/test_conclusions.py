@@ -44,13 +44,16 @@ def make_rounds(experiment, seed=0):
     return append_swept_columns(table, list(map(flatten, runs)))
 
 
-def load(config, **overrides):
-    swept = {"data__seed": fedsim.sweep(SPLITS), "seed": fedsim.sweep(SEEDS)}
-    return fedsim.load(PATH.with_name(f"{config}.toml"), **swept, **overrides)
+@pytest.fixture(scope="module")
+def load(script):
+    def on_splits(config, **overrides):
+        return script.on_splits(fedsim.load(PATH.with_name(f"{config}.toml"), **overrides), SPLITS, SEEDS)
+
+    return on_splits
 
 
 @pytest.fixture(scope="module")
-def conclusions(script):
+def conclusions(script, load):
     run = lambda config, folder=None, **overrides: script.Study(make_rounds(load(config, **overrides)))
     return [(section, c) for section, of_section in script.sections(run) for c in of_section]
 
@@ -64,7 +67,17 @@ def test_every_conclusion_finds_its_runs(conclusions):
         assert conclusion.measured.count("±") in (1, 2, 3, 4)
 
 
-def test_numbers_are_means_over_seeds_paired_by_split(conclusions):
+@pytest.mark.parametrize(
+    ("seeds", "pairs"), [(None, {(3, 3), (8, 8)}), ([5, 6], {(3, 5), (3, 6), (8, 5), (8, 6)})], ids=["own", "crossed"]
+)
+def test_each_split_has_a_seed_of_its_own_unless_seeds_are_given(script, seeds, pairs):
+    experiment = fedsim.load(PATH.with_name("noisy-labels.toml"), data__seed=0, seed=fedsim.sweep([0]))
+    per_pair = [(run.data.seed, run.seed) for run in script.on_splits(experiment, SPLITS, seeds).runs()]
+    assert set(per_pair) == pairs
+    assert {per_pair.count(pair) for pair in pairs} == {len(experiment.runs())}
+
+
+def test_numbers_are_means_over_seeds_paired_by_split(conclusions, load):
     rows = make_rounds(load("noisy-labels")).to_pylist()
 
     def accuracies(rule, split):
@@ -92,7 +105,7 @@ def test_verdicts_are_those_of_the_t_test(script, shift):
     assert not script.at_most(shift - 1)(numbers)
 
 
-def test_settings_that_match_other_runs_as_well_are_an_error(script):
+def test_settings_that_match_other_runs_as_well_are_an_error(script, load):
     study = script.Study(make_rounds(load("noisy-labels")))
     with pytest.raises(LookupError, match="expected 4 runs, got 8"):
         study.accuracy("arfl", {"fraction": 0.8, "localized.tau": 1.0})

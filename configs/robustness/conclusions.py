@@ -1,9 +1,10 @@
 """Tests the conclusions of docs/robustness.md on other splits and seeds.
 
-    python configs/robustness/conclusions.py --splits 15 16 17 18 19 --seeds 5
+    python configs/robustness/conclusions.py --splits 15 16 17 18 19
 
-runs the studies of this folder on these splits (`data.seed`), each with these seeds, and prints for each conclusion
-what was measured and whether it is confirmed. Run folders in `--out` are resumed; complete ones are not run again.
+runs the studies of this folder on these splits (`data.seed`), and prints for each conclusion what was measured and
+whether it is confirmed. Each split has a seed of its own, the same number, so that the intervals contain what the seeds
+do; `--seeds` runs the same seeds on all splits. Run folders in `--out` are resumed; complete ones are not run again.
 
 Numbers are percent or percentage points, with 95 % t-intervals over the splits; differences are paired by split and
 seed. A conclusion is confirmed if each of its numbers is. "Above" and "below" are confirmed if the interval excludes 0
@@ -13,6 +14,7 @@ over the splits is on the stated side. The worst attack is the one with the lowe
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import fedsim
+from fedsim.config.experiment import Experiment
+from fedsim.config.reader import Block
 from fedsim.errors import FedsimError
 from fedsim.report.statistics import half_width, means_by_split
 
@@ -361,19 +365,24 @@ def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusi
     yield "both at once", combined(run("combined", server__pre_aggregators=[]), root)
 
 
+def on_splits(experiment: Experiment, splits: Sequence[int], seeds: Sequence[int] | None = None) -> Experiment:
+    """The experiment on these splits, each with all `seeds`; without any, each with its own number as the seed."""
+    pairs: list[Block] = [{"data.seed": [split], "seed": list(seeds or [split])} for split in splits]
+    return replace(experiment, sweep=tuple(block | pair for block in experiment.sweep for pair in pairs))
+
+
 def main() -> None:
     """Runs the studies, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, nargs="+", required=True, help="data.seed, two or more")
-    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", help="seeds of every split; default: one, the split's number")
     parser.add_argument("--out", type=Path, default=Path("runs/conclusions"), help="default: %(default)s")
     options = parser.parse_args()
     if len(set(options.splits)) < 2:
         parser.error("--splits: must be two or more, since the intervals are over splits")
-    swept: dict[str, Any] = {"data__seed": fedsim.sweep(options.splits), "seed": fedsim.sweep(options.seeds)}
 
     def run(config: str, folder: str | None = None, **overrides: Any) -> Study:
-        experiment = fedsim.load(FOLDER / f"{config}.toml", **swept, **overrides)
+        experiment = on_splits(fedsim.load(FOLDER / f"{config}.toml", **overrides), options.splits, options.seeds)
         return Study(fedsim.run(experiment, out=options.out / (folder or config)).rounds)
 
     try:
