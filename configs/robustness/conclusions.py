@@ -14,7 +14,6 @@ over the splits is on the stated side. The worst attack is the one with the lowe
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import fedsim
-from fedsim.config.experiment import Experiment
-from fedsim.config.reader import Block
 from fedsim.errors import FedsimError
 from fedsim.report.statistics import half_width, means_by_split
 
@@ -368,10 +365,11 @@ def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusi
     yield "both at once", combined(run("combined", server__pre_aggregators=[]), root)
 
 
-def on_splits(experiment: Experiment, splits: Sequence[int], seeds: Sequence[int] | None = None) -> Experiment:
-    """The experiment on these splits, each with all `seeds`; without any, each with its own number as the seed."""
-    pairs: list[Block] = [{"data.seed": [split], "seed": list(seeds or [split])} for split in splits]
-    return replace(experiment, sweep=tuple(block | pair for block in experiment.sweep for pair in pairs))
+def on_splits(splits: Sequence[int], seeds: Sequence[int] | None = None) -> dict[str, Any]:
+    """Overrides that run these splits, each with all `seeds`; without any, with its own number as the seed."""
+    if seeds is None:
+        return {"data__seed": "seed", "seed": fedsim.sweep(splits)}
+    return {"data__seed": fedsim.sweep(splits), "seed": fedsim.sweep(seeds)}
 
 
 def main() -> None:
@@ -383,9 +381,10 @@ def main() -> None:
     options = parser.parse_args()
     if len(set(options.splits)) < 2:
         parser.error("--splits: must be two or more, since the intervals are over splits")
+    splits = on_splits(options.splits, options.seeds)
 
     def run(config: str, folder: str | None = None, **overrides: Any) -> Study:
-        experiment = on_splits(fedsim.load(FOLDER / f"{config}.toml", **overrides), options.splits, options.seeds)
+        experiment = fedsim.load(FOLDER / f"{config}.toml", **splits, **overrides)
         return Study(fedsim.run(experiment, out=options.out / (folder or config)).rounds)
 
     try:

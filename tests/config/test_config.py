@@ -178,6 +178,17 @@ def test_runs_of_all_blocks_equal_ones_once():
     assert len(set(seen)) == len(seen)
 
 
+def test_data_seed_can_be_the_seed_of_each_run():
+    experiment = parse('data.seed = "seed"\n[[sweep]]\nseed = [3, 8]\nserver.aggregator = ["fedavg", "rfa"]')
+    pairs = "\n".join(
+        f'[[sweep]]\ndata.seed = {seed}\nseed = {seed}\nserver.aggregator = ["fedavg", "rfa"]' for seed in (3, 8)
+    )
+    assert experiment.runs() == parse(pairs).runs()
+    assert parse(experiment.dump()).runs() == experiment.runs()
+    with pytest.raises(ConfigError, match=r'data\.seed: must be an integer >= 0 or "seed", got'):
+        parse('data.seed = "sed"')
+
+
 def test_settings_of_other_rules_do_not_multiply_runs():
     runs = parse(
         "[[sweep]]\nserver.aggregator = ['fedavg', 'rfa']\narfl.lam = [1.0, 2.0]\nrfa.num_iters = [4, 8]"

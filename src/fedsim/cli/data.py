@@ -68,11 +68,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from fedsim.config.schema import DataConfig
     from fedsim.datasets import digits, prepared
     from fedsim.datasets.preview import plot_preview
 
-    raw = digits.digits(DataConfig().seed) if options.name == "digits" else prepared.load(options.name)
+    raw = digits.digits(seed=0) if options.name == "digits" else prepared.load(options.name)
     path = options.out or Path(f"{options.name.replace('/', '-')}.png")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = plot_preview(raw)

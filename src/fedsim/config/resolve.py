@@ -145,8 +145,10 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
 
 
 def canonical(config: Config) -> Config:
-    """The same run with every fixed key that has no effect on it at its default."""
+    """The same run with every fixed key that has no effect on it at its default, and the number of its split."""
     default = Config()
+    if config.data.seed == "seed":
+        config = replace(config, data=replace(config.data, seed=config.seed))
     if not any(is_byzantine_count(field) for factory in factories(config) for field in settings_of(factory)):
         config = replace(config, server=replace(config.server, num_byzantine=None))
     if config.data.partition == "natural":

@@ -69,7 +69,9 @@ class DataConfig:
         "auto: host if all of them would take more than half of a device's memory. The results are the same",
     ] = "auto"
     seed: Annotated[
-        NonNegativeInt, "seed of splits, samples and partition, which do not depend on the seed of a run"
+        NonNegativeInt | Literal["seed"],
+        "seed of splits, samples and partition, which do not depend on the seed of a run; seed: that seed, so that "
+        "each seed has a split of its own",
     ] = 0
 
 

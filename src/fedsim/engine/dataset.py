@@ -21,21 +21,21 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
 
     Raises `ConfigError` or `DataError`.
     """
-    data = config.data
+    data, split = config.data, int(config.data.seed)  # a number in every run
     is_natural = data.partition == "natural"
     if not is_natural and (keys := sampling.changed_keys(data, sampling.NATURAL_KEYS)):
         raise ConfigError(f'data.{keys[0]}: has an effect with data.partition = "natural" only')
     if is_natural and (keys := sampling.changed_keys(data, sampling.SUBSAMPLE_KEYS)):
         raise ConfigError(f'data.{keys[0]}: has no effect with data.partition = "natural"; use data.max_examples')
-    load = lambda: factories.build(config, "data.name", data.name, data.seed)
+    load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = sampling.default_split_notes(raw, data)
     raw = deduplicate(raw) if data.deduplicate else raw
     sample = sampling.sample_clients if is_natural else sampling.subsample
-    raw = canonicalize(sample(raw, data, np.random.default_rng([data.seed, 2])))
-    rng = np.random.default_rng([data.seed, 1])
-    raw, root = hold_out_root(raw, data.root_examples, np.random.default_rng([data.seed, 3]))
-    validation_rng = np.random.default_rng([data.seed, 4])
+    raw = canonicalize(sample(raw, data, np.random.default_rng([split, 2])))
+    rng = np.random.default_rng([split, 1])
+    raw, root = hold_out_root(raw, data.root_examples, np.random.default_rng([split, 3]))
+    validation_rng = np.random.default_rng([split, 4])
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, natural_test_clients(raw) if is_natural else None)
