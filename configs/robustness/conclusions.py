@@ -135,21 +135,25 @@ def noisy_labels(study: Study) -> Iterator[Conclusion]:
         return [study.lead("arfl", rule, settings) for rule in over]
 
     yield Conclusion("rho 0.8, tau 1: ARFL is above FedAvg and RFA", above, leads(0.8, tau=1.0))
-    yield Conclusion("tau 0.5: the same", above, leads(0.8, tau=0.5))
-    yield Conclusion("Dirichlet(1), tau 1: the same", above, leads(0.8, tau=1.0, partition="dirichlet"))
+    yield Conclusion("rho 0.8, tau 0.5: ARFL is above FedAvg and RFA", above, leads(0.8, tau=0.5))
+    yield Conclusion(
+        "rho 0.8, tau 1, Dirichlet(1): ARFL is above FedAvg and RFA", above, leads(0.8, tau=1.0, partition="dirichlet")
+    )
     at_04 = [-lead for tau in (0.0, 0.5, 1.0) for lead in leads(0.4, over=["rfa"], tau=tau)]
     yield Conclusion(
-        "rho 0.4: ARFL and RFA are about equal, within a point at each tau", lambda x: abs(x.mean()) <= 1, at_04
+        "rho 0.4: ARFL and RFA are within a point of each other at each tau", lambda x: abs(x.mean()) <= 1, at_04
     )
     at_tau_0 = [lead for rho in (0.2, 0.4, 0.6, 0.8) for lead in leads(rho, over=["rfa"], tau=0.0)]
     yield Conclusion("tau 0: ARFL is not above RFA", not_above, at_tau_0)
     rules = ("fedavg", "trimmed_mean", "rfa")
-    yield Conclusion("symmetric noise, rho 0.8: ARFL is above the three others", above, leads(0.8, "symmetric", rules))
+    yield Conclusion(
+        "symmetric noise, rho 0.8: ARFL is above FedAvg, trimmed mean and RFA", above, leads(0.8, "symmetric", rules)
+    )
     yield Conclusion("pair flips, rho 0.6: ARFL is above FedAvg and RFA", above, leads(0.6, "pairflip"))
 
 
 def forged_reports(study: Study) -> Iterator[Conclusion]:
-    """False losses and numbers of examples of clients whose labels are shuffled."""
+    """False losses and numbers of examples, reported by clients whose labels are shuffled."""
     true: Settings = {"attack.kind": "none"}
     losses: list[Settings] = [{"attack.kind": "fake_loss", "fake_loss.scale": scale} for scale in (0.1, 0.01)]
     counts = {"attack.kind": "fake_counts", "fake_counts.factor": 10.0}
@@ -158,15 +162,19 @@ def forged_reports(study: Study) -> Iterator[Conclusion]:
         return study.accuracy("arfl", {"fraction": fraction, "arfl.source": source, **reports})
 
     yield Conclusion(
-        "a tenth or a hundredth of the loss breaks ARFL at 50 % (at most 50 % on average)",
+        "50 %: a tenth or a hundredth of the loss breaks ARFL (at most 50 % accuracy)",
         at_most(50),
         [arfl(0.5, reports) for reports in losses],
     )
     measured = [arfl(fraction, reports, "root") for fraction in (0.1, 0.3, 0.5) for reports in (true, *losses)]
-    yield Conclusion("losses that the server measures solve it (at least 93 %)", at_least(93), measured)
-    yield Conclusion("ARFL resists ten times the examples at 10 % (at least 90 %)", at_least(90), [arfl(0.1, counts)])
     yield Conclusion(
-        "they break it at 30 % (below its accuracy with true reports)", below, [arfl(0.3, counts) - arfl(0.3, true)]
+        "with losses that the server measures, false ones have no effect (at least 93 %)", at_least(93), measured
+    )
+    yield Conclusion("10 %: ARFL resists ten times the examples (at least 90 %)", at_least(90), [arfl(0.1, counts)])
+    yield Conclusion(
+        "30 %: with ten times the examples ARFL is below its accuracy with true reports",
+        below,
+        [arfl(0.3, counts) - arfl(0.3, true)],
     )
 
 
@@ -189,27 +197,27 @@ def choosing_lambda(study: Study) -> Iterator[Conclusion]:
         return arfl(lam, 0.1, {"corruption": "flipping", "fraction": 0.6})
 
     yield Conclusion(
-        "mean of the 21 settings: lambda = 3 M is above 10 M, FedAvg and auto",
+        "mean of the 21 settings: 3 M is above 10 M, FedAvg and auto",
         above,
         [mean(3.0) - mean(lam) for lam in (10.0, fedavg, auto)],
     )
-    yield Conclusion("it is above M on average", at_least(0), [mean(3.0) - mean(1.0)])
+    yield Conclusion("mean of the 21 settings: 3 M is above M on average", at_least(0), [mean(3.0) - mean(1.0)])
     yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M on average", at_most(0), [hardest(1.0) - hardest(3.0)])
-    yield Conclusion("3 M is not above FedAvg there", not_above, [hardest(3.0) - hardest(fedavg)])
+    yield Conclusion("60 % flipping at alpha 0.1: 3 M is not above FedAvg", not_above, [hardest(3.0) - hardest(fedavg)])
     gaps = []
     for scenario in scenarios:
         accuracies = [arfl(lam, 100.0, scenario) for lam in (0.1, 0.3, 1.0, 3.0, 10.0, fedavg)]
         gaps.append(max(accuracies, key=np.mean) - arfl(1.0, 100.0, scenario))
     yield Conclusion("IID data: M is within a point of the best in all seven settings", at_most(1), gaps)
     small = min((arfl(0.1, alpha, scenario) for alpha in alphas for scenario in corrupted), key=np.mean)
-    yield Conclusion("0.1 M fails under flipping (at most 20 % in the worst setting)", at_most(20), [small])
+    yield Conclusion("worst setting: 0.1 M has at most 20 %", at_most(20), [small])
     yield Conclusion(
-        "auto is below FedAvg on clean data at alpha 0.1", below, [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
+        "clean data at alpha 0.1: auto is below FedAvg", below, [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
     )
 
 
 def label_poisoning(study: Study) -> Iterator[Conclusion]:
-    """Poisoned labels, compared with the plain mean."""
+    """Poisoned labels: the corrupted clients' are shuffled, or half or all of them become the next class."""
     shuffled: Settings = {"corruption": "shuffling"}
     half, full = ({"corruption": "pairflip", "pairflip.rate": rate} for rate in (0.5, 1.0))
 
@@ -217,26 +225,28 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
         return study.lead(rule, "fedavg", {"dirichlet.alpha": alpha, "fraction": fraction, **labels})
 
     yield Conclusion(
-        "alpha 0.1, 40 % half flipped: the trimmed mean is below the mean", below, [lead("trimmed_mean", half, 0.4)]
+        "alpha 0.1, 40 % half flipped: the trimmed mean is below FedAvg", below, [lead("trimmed_mean", half, 0.4)]
     )
-    yield Conclusion("RFA is above it there on average", at_least(0), [lead("rfa", half, 0.4)])
+    yield Conclusion(
+        "alpha 0.1, 40 % half flipped: RFA is above FedAvg on average", at_least(0), [lead("rfa", half, 0.4)]
+    )
     arfl = [lead("arfl", labels, share) for labels in (shuffled, half) for share in (0.1, 0.2, 0.3, 0.4)]
     yield Conclusion(
-        "ARFL depends on the split: 10 points below it and more, or above it",
+        "alpha 0.1: ARFL depends on the split, from 10 points below FedAvg and more to above it",
         lambda _: np.min(arfl) <= -10 and np.max(arfl) > 0,
         arfl,
     )
     yield Conclusion(
-        "all labels flipped, 20 and 30 %: RFA is above it on average",
+        "alpha 0.1, 20 and 30 % all flipped: RFA is above FedAvg on average",
         at_least(0),
         [lead("rfa", full, share) for share in (0.2, 0.3)],
     )
-    yield Conclusion("Multi-Krum is above it at 20 %", above, [lead("multi_krum", full, 0.2)])
-    yield Conclusion("ARFL is not above it at 40 %", not_above, [lead("arfl", full, 0.4)])
+    yield Conclusion("alpha 0.1, 20 % all flipped: Multi-Krum is above FedAvg", above, [lead("multi_krum", full, 0.2)])
+    yield Conclusion("alpha 0.1, 40 % all flipped: ARFL is not above FedAvg", not_above, [lead("arfl", full, 0.4)])
     rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
     cases = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
     yield Conclusion(
-        "alpha 1 and 100, from 30 % on: none of the four rules is half a point below it on average",
+        "alpha 1 and 100, from 30 % on: none of the four rules is half a point below FedAvg on average",
         at_least(-0.5),
         [lead(*case) for case in cases],
     )
@@ -262,16 +272,20 @@ def heterogeneity(study: Study) -> Iterator[Conclusion]:
 
     rules, shares = ("multi_krum", "median", "trimmed_mean"), (0.1, 0.2, 0.3, 0.4)
     yield Conclusion(
-        "alpha 0.1, 30 %: Multi-Krum, median and trimmed mean are not above the mean",
+        "alpha 0.1, 30 %: Multi-Krum, median and trimmed mean are not above FedAvg",
         not_above,
         [lead(rule, "fedavg", 0.3) for rule in rules],
     )
-    yield Conclusion("alpha 10: all three have 91 % and more", at_least(91), [worst(rule, 0.3, 10.0) for rule in rules])
+    yield Conclusion(
+        "alpha 10, 30 %: Multi-Krum, median and trimmed mean have 91 % and more",
+        at_least(91),
+        [worst(rule, 0.3, 10.0) for rule in rules],
+    )
     over_mean = [lead("rfa", "fedavg", share) for share in shares]
-    yield Conclusion("alpha 0.1: RFA is above the mean at each share on average", at_least(0), over_mean)
-    yield Conclusion("it is above the mean over the four shares", above, [np.mean(over_mean, axis=0)])
-    yield Conclusion("ARFL is above RFA at 40 % on average", at_least(0), [lead("arfl", "rfa", 0.4)])
-    yield Conclusion("without any attack, the median is below the mean", below, [lead("median", "fedavg", 0.0)])
+    yield Conclusion("alpha 0.1, 10 to 40 %: RFA is above FedAvg on average", at_least(0), over_mean)
+    yield Conclusion("alpha 0.1, mean of the four shares: RFA is above FedAvg", above, [np.mean(over_mean, axis=0)])
+    yield Conclusion("alpha 0.1, 40 %: ARFL is above RFA on average", at_least(0), [lead("arfl", "rfa", 0.4)])
+    yield Conclusion("alpha 0.1, no attack: the median is below FedAvg", below, [lead("median", "fedavg", 0.0)])
     at_40 = [worst(rule, 0.4, 10.0) for rule in ("rfa", "median", "trimmed_mean")]
     yield Conclusion("alpha 10, 40 %: RFA, median and trimmed mean have 89 % and more", at_least(89), at_40)
 
@@ -289,9 +303,9 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
 
     robust = ("fltrust", "signguard")
     yield Conclusion("40 %: FLTrust has more than 80 %", at_least(80), [worst("fltrust", 0.4)])
-    yield Conclusion("SignGuard has more than 75 %", at_least(75), [worst("signguard", 0.4)])
+    yield Conclusion("40 %: SignGuard has more than 75 %", at_least(75), [worst("signguard", 0.4)])
     others = [worst(rule, 0.4) for rule in study.rules if rule not in robust]
-    yield Conclusion("the 18 other rules have less than 80 %", at_most(80), others)
+    yield Conclusion("40 %: the 18 other rules have less than 80 %", at_most(80), others)
     nine = ("rfa", "median", "multi_krum", "bulyan", "caf", "autogm", "signguard", "flame", "fltrust")
     yield Conclusion("20 %: nine rules have more than 86 %", at_least(86), [worst(rule, 0.2) for rule in nine])
     optimized = [("trimmed_mean", "alie", "optimal_alie"), ("krum", "ipm", "optimal_ipm")]
@@ -302,12 +316,12 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
         [at_20(rule, optimal) - at_20(rule, plain) for rule, plain, optimal in optimized],
     )
     yield Conclusion("20 %: ARFL has less than 50 %", at_most(50), [worst("arfl", 0.2)])
-    yield Conclusion("NNM costs SignGuard and CAF accuracy at 40 %", above, [cost(rule, 0.4) for rule in ROBUST])
+    yield Conclusion("40 %: NNM costs SignGuard and CAF accuracy", above, [cost(rule, 0.4) for rule in ROBUST])
     flip = {"fraction": 0.4, "attack.kind": "sign_flip"}
     gain = mixed.accuracy("signguard", flip) - study.accuracy("signguard", flip)
-    yield Conclusion("NNM helps SignGuard against the sign flip", above, [gain])
+    yield Conclusion("40 %: NNM helps SignGuard against the sign flip", above, [gain])
     yield Conclusion(
-        "NNM improves trimmed mean, Multi-Krum, AutoGM and RFA at 30 % by 15 points and more",
+        "30 %: NNM improves trimmed mean, Multi-Krum, AutoGM and RFA by 15 points and more",
         at_most(-15),
         [cost(rule, 0.3) for rule in FAILED],
     )
