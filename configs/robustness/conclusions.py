@@ -84,6 +84,11 @@ def at_most(level: float) -> Test:
     return lambda numbers: numbers.mean() <= level
 
 
+def within(points: float) -> Test:
+    """Whether the mean is at most `points` from 0."""
+    return lambda numbers: abs(numbers.mean()) <= points
+
+
 class Study:
     """The final accuracies of a study's runs."""
 
@@ -140,9 +145,7 @@ def noisy_labels(study: Study) -> Iterator[Conclusion]:
         "rho 0.8, tau 1, Dirichlet(1): ARFL is above FedAvg and RFA", above, leads(0.8, tau=1.0, partition="dirichlet")
     )
     at_04 = [-lead for tau in (0.0, 0.5, 1.0) for lead in leads(0.4, over=["rfa"], tau=tau)]
-    yield Conclusion(
-        "rho 0.4: ARFL and RFA are within a point of each other at each tau", lambda x: abs(x.mean()) <= 1, at_04
-    )
+    yield Conclusion("rho 0.4: ARFL and RFA are within a point of each other at each tau", within(1), at_04)
     at_tau_0 = [lead for rho in (0.2, 0.4, 0.6, 0.8) for lead in leads(rho, over=["rfa"], tau=0.0)]
     yield Conclusion("tau 0: ARFL is not above RFA", not_above, at_tau_0)
     rules = ("fedavg", "trimmed_mean", "rfa")
@@ -193,8 +196,10 @@ def choosing_lambda(study: Study) -> Iterator[Conclusion]:
     def mean(lam: float | None) -> np.ndarray:
         return np.mean([arfl(lam, alpha, scenario) for alpha in alphas for scenario in scenarios], axis=0)
 
+    hard = {"corruption": "flipping", "fraction": 0.6}
+
     def hardest(lam: float) -> np.ndarray:
-        return arfl(lam, 0.1, {"corruption": "flipping", "fraction": 0.6})
+        return arfl(lam, 0.1, hard)
 
     yield Conclusion(
         "mean of the 21 settings: 3 M is above 10 M, FedAvg and auto",
@@ -205,10 +210,12 @@ def choosing_lambda(study: Study) -> Iterator[Conclusion]:
     yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M on average", at_most(0), [hardest(1.0) - hardest(3.0)])
     yield Conclusion("60 % flipping at alpha 0.1: 3 M is not above FedAvg", not_above, [hardest(3.0) - hardest(fedavg)])
     gaps = []
-    for scenario in scenarios:
+    for scenario in [case for case in scenarios if case != hard]:  # where M depends on the seed
         accuracies = [arfl(lam, 100.0, scenario) for lam in (0.1, 0.3, 1.0, 3.0, 10.0, fedavg)]
         gaps.append(max(accuracies, key=np.mean) - arfl(1.0, 100.0, scenario))
-    yield Conclusion("IID data: M is within a point of the best in all seven settings", at_most(1), gaps)
+    yield Conclusion(
+        "IID data, but for 60 % flipping: M is within a point of the best in each setting", at_most(1), gaps
+    )
     small = min((arfl(0.1, alpha, scenario) for alpha in alphas for scenario in corrupted), key=np.mean)
     yield Conclusion("worst setting: 0.1 M has at most 20 %", at_most(20), [small])
     yield Conclusion(
@@ -232,8 +239,8 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
     )
     arfl = [lead("arfl", labels, share) for labels in (shuffled, half) for share in (0.1, 0.2, 0.3, 0.4)]
     yield Conclusion(
-        "alpha 0.1: ARFL depends on the split, from 10 points below FedAvg and more to above it",
-        lambda _: np.min(arfl) <= -10 and np.max(arfl) > 0,
+        "alpha 0.1, shuffled or half flipped: ARFL is within 10 points of FedAvg on average",
+        within(10),
         arfl,
     )
     yield Conclusion(
@@ -301,11 +308,11 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
         without, with_nnm = (part.worst(rule, {"fraction": fraction}, mixed.attacks) for part in (study, mixed))
         return without - with_nnm
 
-    robust = ("fltrust", "signguard")
+    robust = ("fltrust", "signguard", "flame")
     yield Conclusion("40 %: FLTrust has more than 80 %", at_least(80), [worst("fltrust", 0.4)])
-    yield Conclusion("40 %: SignGuard has more than 75 %", at_least(75), [worst("signguard", 0.4)])
+    yield Conclusion("40 %: SignGuard has more than 70 %", at_least(70), [worst("signguard", 0.4)])
     others = [worst(rule, 0.4) for rule in study.rules if rule not in robust]
-    yield Conclusion("40 %: the 18 other rules have less than 80 %", at_most(80), others)
+    yield Conclusion("40 %: but for FLAME, the other rules have less than 80 %", at_most(80), others)
     nine = ("rfa", "median", "multi_krum", "bulyan", "caf", "autogm", "signguard", "flame", "fltrust")
     yield Conclusion("20 %: nine rules have more than 86 %", at_least(86), [worst(rule, 0.2) for rule in nine])
     optimized = [("trimmed_mean", "alie", "optimal_alie"), ("krum", "ipm", "optimal_ipm")]
@@ -316,7 +323,8 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
         [at_20(rule, optimal) - at_20(rule, plain) for rule, plain, optimal in optimized],
     )
     yield Conclusion("20 %: ARFL has less than 50 %", at_most(50), [worst("arfl", 0.2)])
-    yield Conclusion("40 %: NNM costs SignGuard and CAF accuracy", above, [cost(rule, 0.4) for rule in ROBUST])
+    yield Conclusion("40 %: NNM costs SignGuard accuracy", above, [cost("signguard", 0.4)])
+    yield Conclusion("40 %: NNM costs CAF accuracy on average", at_least(0), [cost("caf", 0.4)])
     flip = {"fraction": 0.4, "attack.kind": "sign_flip"}
     gain = mixed.accuracy("signguard", flip) - study.accuracy("signguard", flip)
     yield Conclusion("40 %: NNM helps SignGuard against the sign flip", above, [gain])
