@@ -202,11 +202,15 @@ def choosing_lambda(study: Study) -> Iterator[Conclusion]:
         return arfl(lam, 0.1, hard)
 
     yield Conclusion(
-        "mean of the 21 settings: 3 M is above 10 M, FedAvg and auto",
+        "mean of the 21 settings: 3 M is above 10 M and FedAvg",
         above,
-        [mean(3.0) - mean(lam) for lam in (10.0, fedavg, auto)],
+        [mean(3.0) - mean(lam) for lam in (10.0, fedavg)],
     )
-    yield Conclusion("mean of the 21 settings: 3 M is above M on average", at_least(0), [mean(3.0) - mean(1.0)])
+    yield Conclusion(
+        "mean of the 21 settings: 3 M is above M and auto on average",
+        at_least(0),
+        [mean(3.0) - mean(lam) for lam in (1.0, auto)],
+    )
     yield Conclusion("60 % flipping at alpha 0.1: M is below 3 M on average", at_most(0), [hardest(1.0) - hardest(3.0)])
     yield Conclusion("60 % flipping at alpha 0.1: 3 M is not above FedAvg", not_above, [hardest(3.0) - hardest(fedavg)])
     gaps = []
@@ -232,23 +236,23 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
         return study.lead(rule, "fedavg", {"dirichlet.alpha": alpha, "fraction": fraction, **labels})
 
     yield Conclusion(
-        "alpha 0.1, 40 % half flipped: the trimmed mean is below FedAvg", below, [lead("trimmed_mean", half, 0.4)]
+        "alpha 0.1, 40 % half flipped: the trimmed mean is below FedAvg on average",
+        at_most(0),
+        [lead("trimmed_mean", half, 0.4)],
     )
     yield Conclusion(
         "alpha 0.1, 40 % half flipped: RFA is above FedAvg on average", at_least(0), [lead("rfa", half, 0.4)]
-    )
-    arfl = [lead("arfl", labels, share) for labels in (shuffled, half) for share in (0.1, 0.2, 0.3, 0.4)]
-    yield Conclusion(
-        "alpha 0.1, shuffled or half flipped: ARFL is within 10 points of FedAvg on average",
-        within(10),
-        arfl,
     )
     yield Conclusion(
         "alpha 0.1, 20 and 30 % all flipped: RFA is above FedAvg on average",
         at_least(0),
         [lead("rfa", full, share) for share in (0.2, 0.3)],
     )
-    yield Conclusion("alpha 0.1, 20 % all flipped: Multi-Krum is above FedAvg", above, [lead("multi_krum", full, 0.2)])
+    yield Conclusion(
+        "alpha 0.1, 20 % all flipped: Multi-Krum is above FedAvg on average",
+        at_least(0),
+        [lead("multi_krum", full, 0.2)],
+    )
     yield Conclusion("alpha 0.1, 40 % all flipped: ARFL is not above FedAvg", not_above, [lead("arfl", full, 0.4)])
     rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
     cases = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
@@ -318,8 +322,8 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
     optimized = [("trimmed_mean", "alie", "optimal_alie"), ("krum", "ipm", "optimal_ipm")]
     at_20 = lambda rule, attack: study.accuracy(rule, {"fraction": 0.2, "attack.kind": attack})
     yield Conclusion(
-        "20 %: optimal ALIE is below ALIE for the trimmed mean, optimal IPM below IPM for Krum",
-        below,
+        "20 %: optimal ALIE is below ALIE for the trimmed mean, optimal IPM below IPM for Krum, on average",
+        at_most(0),
         [at_20(rule, optimal) - at_20(rule, plain) for rule, plain, optimal in optimized],
     )
     yield Conclusion("20 %: ARFL has less than 50 %", at_most(50), [worst("arfl", 0.2)])
@@ -327,7 +331,7 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
     yield Conclusion("40 %: NNM costs CAF accuracy on average", at_least(0), [cost("caf", 0.4)])
     flip = {"fraction": 0.4, "attack.kind": "sign_flip"}
     gain = mixed.accuracy("signguard", flip) - study.accuracy("signguard", flip)
-    yield Conclusion("40 %: NNM helps SignGuard against the sign flip", above, [gain])
+    yield Conclusion("40 %: NNM helps SignGuard against the sign flip on average", at_least(0), [gain])
     yield Conclusion(
         "30 %: NNM improves trimmed mean, Multi-Krum, AutoGM and RFA by 15 points and more",
         at_most(-15),
@@ -351,10 +355,9 @@ def combined(study: Study, root: Study) -> Iterator[Conclusion]:
         return part.worst(rule, settings, cases)
 
     true_losses = ("alie", "ipm", "min_max")
-    milder = [case for case in corruptions if case != {"corruption": "flipping", "fraction": 0.5}]
-    pairs = [worst(study, rule, with_arfl, true_losses, milder) for rule in ("rfa", "trimmed_mean")]
+    pairs = [worst(study, rule, with_arfl, true_losses, corruptions[:2]) for rule in ("rfa", "trimmed_mean")]
     yield Conclusion(
-        "RFA and trimmed mean with ARFL's weights have 88 % and more, but for 50 % flipped", at_least(88), pairs
+        "shuffled labels: RFA and trimmed mean with ARFL's weights have 87 % and more", at_least(87), pairs
     )
     rules = ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")
     lowest = [worst(study, rule, alone, true_losses) for rule in rules]
