@@ -339,8 +339,11 @@ def grid(study: Study, mixed: Study) -> Iterator[Conclusion]:
     )
 
 
-def combined(study: Study, root: Study) -> Iterator[Conclusion]:
-    """Corrupted data and false updates at once; `root`: with losses that the server measures."""
+def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion]:
+    """Corrupted data and false updates at once; `root`: with losses that the server measures.
+
+    `optimized`: attacks that search for the strength that does the most harm.
+    """
     corruptions: list[Settings] = [
         {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.3, 0.5)
     ]
@@ -370,6 +373,33 @@ def combined(study: Study, root: Study) -> Iterator[Conclusion]:
         at_least(87),
         measured,
     )
+    searching = ("optimal_alie", "optimal_ipm")
+    half = [{"corruption": "shuffling", "fraction": 0.5}]
+    of_clients, of_server = {"data.root_examples": 0}, {"data.root_examples": 100}
+    failing = [
+        worst(optimized, rule, alone | of_clients, searching, half)
+        for rule in ("arfl", "rfa", "trimmed_mean", "median")
+    ]
+    yield Conclusion(
+        "50 % shuffled, optimized attacks: ARFL, RFA, trimmed mean and median alone have less than 60 %",
+        at_most(60),
+        failing,
+    )
+    holding = [
+        worst(optimized, rule, with_arfl | of_clients, searching, corruptions[:2])
+        for rule in ("trimmed_mean", "median")
+    ]
+    yield Conclusion(
+        "shuffled, optimized attacks: trimmed mean and median with ARFL's weights have 84 % and more",
+        at_least(84),
+        holding,
+    )
+    solved = [worst(optimized, rule, with_arfl | of_server, searching) for rule in ("rfa", "trimmed_mean")]
+    yield Conclusion(
+        "optimized attacks, server losses: RFA and trimmed mean with ARFL's weights have 90 % and more",
+        at_least(90),
+        solved,
+    )
 
 
 def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusion]]]:
@@ -387,7 +417,8 @@ def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusi
     )
     rules = sweep(["fedavg", "rfa", "trimmed_mean"])
     root = run("combined", "combined-root", budget="root", server__aggregator=rules)
-    yield "both at once", combined(run("combined", server__pre_aggregators=[]), root)
+    optimized = run("combined", "combined-optimized", budget="optimized")
+    yield "both at once", combined(run("combined", server__pre_aggregators=[]), root, optimized)
 
 
 def on_splits(splits: Sequence[int], seeds: Sequence[int] | None = None) -> dict[str, Any]:
