@@ -255,9 +255,13 @@ def label_poisoning(study: Study) -> Iterator[Conclusion]:
     )
     yield Conclusion("alpha 0.1, 40 % all flipped: ARFL is not above FedAvg", not_above, [lead("arfl", full, 0.4)])
     rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
-    cases = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
+    cases = [
+        case
+        for case in product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
+        if case != ("arfl", full, 0.4, 1.0)  # there ARFL depends on the split
+    ]
     yield Conclusion(
-        "alpha 1 and 100, from 30 % on: none of the four rules is half a point below FedAvg on average",
+        "alpha 1 and 100, from 30 % on: no rule is half a point below FedAvg on average, but for ARFL in one setting",
         at_least(-0.5),
         [lead(*case) for case in cases],
     )
