@@ -364,16 +364,22 @@ def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion
     true_losses = ("alie", "ipm", "min_max")
     pairs = [worst(study, rule, with_arfl, true_losses, corruptions[:2]) for rule in ("rfa", "trimmed_mean")]
     yield Conclusion(
-        "shuffled labels: RFA and trimmed mean with ARFL's weights have 87 % and more", at_least(87), pairs
+        "fixed strength, shuffled: RFA and trimmed mean with ARFL's weights have 87 % and more", at_least(87), pairs
     )
     rules = ("arfl", "rfa", "trimmed_mean", "median", "multi_krum")
     lowest = [worst(study, rule, alone, true_losses) for rule in rules]
-    yield Conclusion("ARFL alone and each robust rule alone have less than 65 % in some case", at_most(65), lowest)
+    yield Conclusion(
+        "fixed strength: ARFL alone and each robust rule alone have less than 65 % in some case", at_most(65), lowest
+    )
     fooled = [worst(study, rule, with_arfl, [FALSE_LOSSES]) for rule in ("rfa", "trimmed_mean")]
-    yield Conclusion("with false losses the pairs have less than 20 % in some case", at_most(20), fooled)
+    yield Conclusion(
+        "IPM and false losses: RFA and trimmed mean with ARFL's weights have less than 20 % in some case",
+        at_most(20),
+        fooled,
+    )
     measured = [worst(root, rule, {}, [*true_losses, FALSE_LOSSES]) for rule in ("fedavg", "rfa", "trimmed_mean")]
     yield Conclusion(
-        "with losses that the server measures, the pairs and ARFL alone have 87 % and more in all cases",
+        "fixed strength, server losses: ARFL, and RFA and trimmed mean with its weights, have 87 % and more",
         at_least(87),
         measured,
     )
