@@ -348,9 +348,10 @@ def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion
 
     `optimized`: attacks that search for the strength that does the most harm.
     """
-    corruptions: list[Settings] = [
-        {"corruption": kind, "fraction": share} for kind in ("shuffling", "flipping") for share in (0.3, 0.5)
-    ]
+    shuffled, flipped = (
+        [{"corruption": kind, "fraction": share} for share in (0.3, 0.5)] for kind in ("shuffling", "flipping")
+    )
+    corruptions: list[Settings] = [*shuffled, *flipped]
     shares = [{"attack.fraction": share} for share in (0.1, 0.2)]
 
     with_arfl, alone = {"server.weighting": "arfl"}, {"server.weighting": None}
@@ -362,7 +363,7 @@ def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion
         return part.worst(rule, settings, cases)
 
     true_losses = ("alie", "ipm", "min_max")
-    pairs = [worst(study, rule, with_arfl, true_losses, corruptions[:2]) for rule in ("rfa", "trimmed_mean")]
+    pairs = [worst(study, rule, with_arfl, true_losses, shuffled) for rule in ("rfa", "trimmed_mean")]
     yield Conclusion(
         "fixed strength, shuffled: RFA and trimmed mean with ARFL's weights have 87 % and more", at_least(87), pairs
     )
@@ -384,10 +385,9 @@ def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion
         measured,
     )
     searching = ("optimal_alie", "optimal_ipm")
-    half = [{"corruption": "shuffling", "fraction": 0.5}]
     of_clients, of_server = {"data.root_examples": 0}, {"data.root_examples": 100}
     failing = [
-        worst(optimized, rule, alone | of_clients, searching, half)
+        worst(optimized, rule, alone | of_clients, searching, shuffled[1:])
         for rule in ("arfl", "rfa", "trimmed_mean", "median")
     ]
     yield Conclusion(
@@ -396,8 +396,7 @@ def combined(study: Study, root: Study, optimized: Study) -> Iterator[Conclusion
         failing,
     )
     holding = [
-        worst(optimized, rule, with_arfl | of_clients, searching, corruptions[:2])
-        for rule in ("trimmed_mean", "median")
+        worst(optimized, rule, with_arfl | of_clients, searching, shuffled) for rule in ("trimmed_mean", "median")
     ]
     yield Conclusion(
         "shuffled, optimized attacks: trimmed mean and median with ARFL's weights have 84 % and more",
