@@ -149,7 +149,7 @@ def test_doctor(data_dirs, capsys):
 def test_doctor_lists_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["doctor"]) == 0
-    assert "pip install 'fedsim[html]'" in " ".join(capsys.readouterr().out.split())
+    assert "pip install 'fedsim-jax[html]'" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)

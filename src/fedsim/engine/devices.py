@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, pip_install
 
 MAX_DEVICES = 8  # each device has a copy of the data
 DEVICE_OPTIONS = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
@@ -55,8 +55,8 @@ def backend() -> str:
         reason = f": {error}" if str(error) else ""
         platforms = os.environ.get("JAX_PLATFORMS") or "accelerators"
         raise ConfigError(
-            f"JAX finds no {platforms} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs, such as "
-            "'fedsim[cuda]' for cuda"
+            f"JAX finds no {platforms} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs: for "
+            f"cuda, {pip_install('cuda')}"
         ) from None
 
 
