@@ -38,7 +38,9 @@ def test_another_distribution_is_refused(tmp_path, monkeypatch):
     """Also where its package hides this one."""
     install(tmp_path, "fedsim/__init__.py", "fedsim_cli/__init__.py")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(FedsimError, match=r"the distribution fedsim 0\.9\.0 .*; pip uninstall fedsim, then pip install"):
+    with pytest.raises(
+        FedsimError, match=r"the distribution fedsim 0\.9\.0 .*; pip uninstall fedsim, then pip install"
+    ):
         fedsim.run({})
     paths = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
     program = [sys.executable, "-c", "import fedsim_launcher; fedsim_launcher.entry()", "--version"]
