@@ -3,7 +3,7 @@
 from tests.docs.pages import ROOT, blocks, text_of
 
 
-def test_two_lines_run_an_experiment(tmp_path, monkeypatch):
+def test_the_python_code_runs(tmp_path, monkeypatch):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}

@@ -1,4 +1,4 @@
-"""Experiments from Python in two lines: `load` one, `run` it, and use its tables and figures."""
+"""Experiments from Python: `load` one, `run` it, and use its tables and figures."""
 
 import warnings
 from collections.abc import Mapping
