@@ -1,5 +1,6 @@
 """The devices that JAX runs on: a CPU's cores, and a description of them for the manifest."""
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -29,6 +30,7 @@ def use_one_per_core() -> None:
     device for each core, each trains other clients or runs. JAX_NUM_CPU_DEVICES sets another number.
     """
     _silence_libtpu()
+    logging.getLogger("jax._src.xla_bridge").addFilter(_shorten_traceback)
     if DEVICE_OPTIONS[0] in os.environ or DEVICE_OPTIONS[1] in os.environ.get("XLA_FLAGS", ""):
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -45,6 +47,14 @@ def _silence_libtpu() -> None:
         return
     for name, value in TPU_SETTINGS.items():
         os.environ.setdefault(name, value)
+
+
+def _shorten_traceback(record: logging.LogRecord) -> bool:
+    """Makes one line of JAX's report on a plugin without its device, such as CUDA's on a login node."""
+    if record.exc_info and record.exc_info[1]:
+        record.msg = f"{record.getMessage()}: {' '.join(str(record.exc_info[1]).split())}"
+        record.args, record.exc_info = None, None
+    return True
 
 
 def backend() -> str:
