@@ -15,7 +15,7 @@ from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
 MLFLOW_PARAMS = 100  # the most of a batch
-DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow, but not of mlflow-skinny
+DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow and the extra, but not of mlflow-skinny
 
 
 class TrackerRun(NamedTuple):
