@@ -12,6 +12,7 @@ import fedsim
 from fedsim.config.components import flatten
 from fedsim.runs.sweep import append_swept_columns
 from fedsim.runs.tables import lam
+from tests.docs.pages import text_of
 
 PATH = Path(__file__).parents[1] / "configs" / "robustness" / "conclusions.py"
 SPLITS, SEEDS = (3, 8), (5, 6)
@@ -89,6 +90,32 @@ def test_numbers_are_means_over_seeds_paired_by_split(conclusions, load):
     interval = stats.ttest_1samp(over_rfa, 0.0).confidence_interval(0.95)
     half = (interval.high - interval.low) / 2
     assert conclusions[0][1].measured.endswith(f", {np.mean(expected):.1f} ± {half:.1f}")
+
+
+def test_verdicts_say_what_was_looked_at(script):
+    """A mean above 0 whose interval is wide, as in 8.1 ± 29.3, confirms nothing about the interval."""
+    wide, clear = np.array([30.0, -20.0, 14.0]), np.array([7.9, 8.0, 8.1])
+    verdict = lambda test, *numbers: script.Conclusion("", test, numbers).verdict
+    assert [verdict(script.above, numbers) for numbers in (wide, clear)] == ["not confirmed", "confirmed"]
+    assert [verdict(script.not_above, numbers) for numbers in (wide, clear)] == ["not refuted", "refuted"]
+    assert [verdict(script.at_least(8), numbers) for numbers in (wide, clear)] == ["confirmed on average"] * 2
+    assert verdict(script.within(1), clear) == "not confirmed on average"
+
+
+def test_the_page_counts_verdicts_as_its_table_has_them(conclusions):
+    """One row for each conclusion, with a verdict of its kind."""
+    text = text_of("docs/robustness.md")
+    table = text.partition("| study | conclusion | splits 25 to 34 | splits 35")[2].partition("\n\n")[0]
+    verdicts = [line.rsplit("| ", 1)[1].rstrip(" |").partition(":")[0] for line in table.splitlines()[2:]]
+    kinds = [
+        conclusion.verdict.removeprefix("not confirmed").removeprefix("confirmed") for _, conclusion in conclusions
+    ]
+    for verdict, kind in zip(verdicts, kinds, strict=True):
+        assert verdict.endswith("refuted" if kind.endswith("refuted") else f"confirmed{kind}")
+    on_average, exact = verdicts.count("confirmed on average"), verdicts.count("confirmed")
+    assert f"**Of the {kinds.count('')} conclusions that need a 95 % t-interval over the splits, {exact} are" in text
+    assert f"{kinds.count(' on average')} (levels" in text
+    assert f'{on_average} are "confirmed on average"' in text
 
 
 @pytest.mark.parametrize("shift", [-2.0, -0.5, 0.0, 0.5, 2.0])

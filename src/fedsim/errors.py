@@ -51,6 +51,11 @@ class ProcessError(FedsimError):
     """A process of a run that has ended, or cannot be reached."""
 
 
+def pip_install(extra: str) -> str:
+    """The command that adds what an extra needs. `fedsim` alone is another project's distribution."""
+    return f"pip install 'fedsim-jax[{extra}]'"
+
+
 def import_extra(module: str, kind: type[FedsimError], message: str) -> Any:
     """Imports a module that only some features need; if it is missing, raises `message`, with the {error} in it."""
     try:

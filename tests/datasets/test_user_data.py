@@ -202,5 +202,5 @@ def test_a_plug_in_data_set_and_partition(tmp_path):
 
 def test_hugging_face_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim\[huggingface\]'"):
+    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim-jax\[huggingface\]'"):
         huggingface(0, path="mine", label="y")

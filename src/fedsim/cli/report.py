@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write the tables and figures of run folders",
-        description="Reads complete run folders and writes their tables, summary.csv, paired.csv and figures.",
+        description="Writes tables, summary.csv, paired.csv and figures of run folders, complete or not.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "

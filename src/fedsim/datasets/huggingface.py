@@ -14,7 +14,7 @@ from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.spool import Spool
-from fedsim.errors import ConfigError, DataError, import_extra
+from fedsim.errors import ConfigError, DataError, import_extra, pip_install
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def huggingface(
 
 def _load(path: str, subset: str) -> dict[str, Any]:
     """The splits train and test, as far as there are."""
-    missing = "huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})"
+    missing = f"huggingface: needs the package datasets; {pip_install('huggingface')} ({{error}})"
     datasets = import_extra("datasets", DataError, missing)
     folder = Path(path).expanduser()
     datasets.disable_progress_bars()

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError, import_extra
+from fedsim.errors import DataError, import_extra, pip_install
 
 Encode = Callable[[str], np.ndarray]  # text -> [T] integers
 
@@ -55,7 +55,7 @@ def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
 
 def _tokens(file: str) -> tuple[Encode, int, None]:
     """An encoding by the tokenizer in `file`, and the size of its vocabulary."""
-    missing = "tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
+    missing = f"tokenizer: needs the package tokenizers; {pip_install('huggingface')} ({{error}})"
     tokenizers = import_extra("tokenizers", DataError, missing)
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(Path(file).expanduser()))

@@ -5,7 +5,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from fedsim.errors import FedsimError, import_extra
+from fedsim.errors import FedsimError, import_extra, pip_install
 from fedsim.report.html.contents import contents
 from fedsim.report.html.packing import compress, pack
 from fedsim.report.results import Results
@@ -38,7 +38,7 @@ def page(results: Results) -> str:
 
 def _plotly() -> str:
     """The plotting library (MIT license) from its Python package."""
-    missing = "--format html needs Plotly: pip install 'fedsim[html]'"
+    missing = f"--format html needs Plotly: {pip_install('html')}"
     return str(import_extra("plotly.offline", FedsimError, missing).get_plotlyjs())
 
 
