@@ -116,7 +116,7 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
     gain = f"Choosing on the test set would show up to {max(gains):.2f} percentage points more, {np.mean(gains):.2f} on"
     assert any(note.startswith(gain) for note in table.notes)
     choices = list(csv.DictReader((tmp_path / "chosen" / "choices.csv").open()))
-    assert [float(row["optimism"]) for row in choices] == pytest.approx(gains, rel=1e-4)
+    assert [100 * float(row["optimism"]) for row in choices] == pytest.approx(gains, rel=1e-4)
     summary = list(csv.DictReader((tmp_path / "chosen" / "summary.csv").open()))
     assert len(summary) == 14
     assert all("client.learning_rate=" in row["chosen"] and row["settings"] == "" for row in summary)
@@ -173,7 +173,7 @@ def test_notes_below_differences_and_losses(tmp_path):
     chosen = report.choose(results, KEYS[:1], "test")
     (table,), (paired,) = report.accuracy_tables(chosen), report.paired_tables(chosen)
     assert chosen.selection.sentence in table.notes
-    assert paired.notes == table.notes
+    assert paired.notes == ("No interval and no test, fewer than 3 seeds: all numbers.", *table.notes)
     results = report.choose(results, KEYS[:1])  # the validation loss of these runs is 1 - loss: it chooses the worst
     gain = max(choice.optimism for choice in results.selection.choices)
     note = report.accuracy_tables(results)[0].notes[-1]

@@ -76,7 +76,7 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         explored |= {rename(setting): rename(results.basis(setting)) for setting in candidates[values]}
         settings += shown
         tests = metric.sign * test, metric.sign * best_test
-        choices.append(Choice(shown[0], group.where, values, len(candidates), *tests, best_test - test))
+        choices.append(Choice(shown[0], group.where, values, len(candidates), *tests, best_test - test, metric.scale))
     order = {setting.runs: position for position, setting in enumerate(results.settings)}
     settings.sort(key=lambda setting: order[setting.runs])
     selection = Selection(tuple(keys), by, per, tuple(choices))
@@ -156,7 +156,7 @@ def _chosen_text(by_values: dict[str, list[str]]) -> str:
 
 
 def choice_rows(selection: Selection) -> list[dict[str, Any]]:
-    """One row a choice, for choices.csv."""
+    """One row a choice, for choices.csv; accuracies from 0 to 1."""
     return [
         {
             "data": choice.setting.data,
@@ -167,9 +167,9 @@ def choice_rows(selection: Selection) -> list[dict[str, Any]]:
             "per": selection.per,
             "chosen": format_values(choice.values),
             "num_values": choice.num_values,
-            "test": choice.test,
-            "test_if_chosen_on_test": choice.best_test,
-            "optimism": choice.optimism,
+            "test": choice.test / choice.scale,
+            "test_if_chosen_on_test": choice.best_test / choice.scale,
+            "optimism": choice.optimism / choice.scale,
         }
         for choice in selection.choices
     ]

@@ -91,7 +91,7 @@ def _find_best(settings: Sequence[Setting], metric: Metric) -> Best | None:
         return None
     best = max(scores, key=lambda setting: scores[setting])
     pairs = [difference(best, other, metric) for other in scores if other is not best]
-    return Best(best, all(pair is not None and pair.is_significant for pair in pairs))
+    return Best(best, bool(pairs) and all(pair is not None and pair.is_significant for pair in pairs))
 
 
 def _draw(panel: "Axes", table: list[list[Best | None]], colors: dict[Setting, str], metric: Metric) -> None:

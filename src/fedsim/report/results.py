@@ -28,6 +28,8 @@ class Choice:
     """The same if the test set had been used to choose."""
     optimism: float
     """How much better `best_test` is."""
+    scale: float
+    """Of these numbers, from what is recorded."""
 
     @property
     def where_name(self) -> str:

@@ -145,13 +145,14 @@ class Setting(SettingKey):
 
     @property
     def has_diverged(self) -> np.ndarray:
-        """Whether each run's test loss is not finite at the end, [S]."""
-        return self.diverged[:, -1] & ~np.isfinite(self.loss[:, -1])
+        """Whether each run's test loss is not finite at the end or where its number is taken, [S]."""
+        is_infinite = self.diverged & ~np.isfinite(self.loss)
+        return is_infinite[:, -1] | np.take_along_axis(is_infinite, self.final_evaluations, axis=1).any(axis=1)
 
     @property
     def was_skipped(self) -> np.ndarray:
         """Whether in each other run no client had a weight since the evaluation before the last, [S]."""
-        return self.diverged[:, -1] & np.isfinite(self.loss[:, -1])
+        return self.diverged[:, -1] & ~self.has_diverged
 
     @property
     def num_diverged(self) -> int:
