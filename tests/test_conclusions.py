@@ -67,7 +67,9 @@ def test_every_conclusion_finds_its_runs(conclusions):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "pairs"), [(None, {(3, 3), (8, 8), (9, 9)}), ([5, 6], {(s, r) for s in SPLITS for r in (5, 6)})], ids=["own", "crossed"]
+    ("seeds", "pairs"),
+    [(None, {(3, 3), (8, 8), (9, 9)}), ([5, 6], {(s, r) for s in SPLITS for r in (5, 6)})],
+    ids=["own", "crossed"],
 )
 def test_each_split_has_a_seed_of_its_own_unless_seeds_are_given(script, seeds, pairs):
     experiment = fedsim.load(PATH.with_name("noisy-labels.toml"), **script.on_splits(SPLITS, seeds))

@@ -56,8 +56,8 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
     differences = {"rfa": images, "median": tuple(range(20, 20 + len(images)))}
     runs = [run(rule, 0.3, seed) for rule in ("arfl", *differences) for seed in range(len(images))]
     value = lambda run, t: (
-        300 + 7 * run["seed"] % 31 + differences.get(run["server.aggregator"], [0] * 9)[run["seed"]]
-    ) / 359
+        (300 + 7 * run["seed"] % 31 + differences.get(run["server.aggregator"], [0] * 9)[run["seed"]]) / 359
+    )
     results = report.read(make_folder(tmp_path / "a", runs, value))
     rfa, median = (d for rule in differences for d in report.differences(results) if d.setting.aggregator == rule)
     rows = {row["aggregator"]: row for row in paired_rows([rfa, median])}
@@ -126,7 +126,9 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     assert [line["reference_lam"] for line in lines] == ["1", "10"]
     fedavg, arfl = final("fedavg", 0.5), final("arfl", 0.5, **{"arfl.lam": 10.0})
     low, high = scipy.stats.ttest_rel(fedavg, arfl).confidence_interval(0.95)
-    assert [100 * float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx([low, high], rel=1e-4)
+    assert [100 * float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx(
+        [low, high], rel=1e-4
+    )
 
 
 def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):

@@ -20,11 +20,14 @@ def panel_title(data_scenario: DataScenario, settings: Sequence[Setting]) -> str
     return f"{data_name(data_scenario.data)}: {scenario}" if len(data_sets(settings)) > 1 else scenario
 
 
-def by_panel_title(settings: Sequence[Setting], all_settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """The settings of each scenario by its title among `all_settings`."""
+def by_panel_title(
+    settings: Sequence[Setting], all_settings: Sequence[Setting], without: str = ""
+) -> dict[str, list[Setting]]:
+    """The settings of each scenario by its title among `all_settings`; the key `without` is no part of a scenario."""
+    panels = dict.fromkeys(data_scenario.without(without) for data_scenario in data_scenarios(settings))
     return {
-        panel_title(data_scenario, all_settings): [s for s in settings if s.data_scenario == data_scenario]
-        for data_scenario in data_scenarios(settings)
+        panel_title(panel, all_settings): [s for s in settings if s.data_scenario.without(without) == panel]
+        for panel in panels
     }
 
 

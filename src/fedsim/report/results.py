@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedsim.report.names import percent, scenario_name
+from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
-from fedsim.report.swept_values import Run, SweptValues
+from fedsim.report.swept_values import Run
 from fedsim.runs.folder import RunFolder
 
 

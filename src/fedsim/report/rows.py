@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fedsim.report.names import AGGREGATORS, aggregator_name
+from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values
 from fedsim.report.settings import DataScenario, Setting
-from fedsim.report.swept_values import WEIGHTING, SweptValues, format_values
+from fedsim.report.swept_values import WEIGHTING
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
@@ -14,7 +14,7 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
 
     A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row, without lambda.
     """
-    kept = lambda setting: tuple((key, value) for key, value in setting.swept_values if key not in without)
+    kept = lambda setting: tuple((key, value) for key, value in setting.row_values if key not in without)
     rules = {setting: (setting.aggregator, kept(setting)) for setting in settings}
     lams: dict[tuple[tuple[str, SweptValues], DataScenario], set[float | None]] = {}
     for setting, rule in rules.items():
@@ -51,10 +51,10 @@ def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
     pairs = list(named)
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    different = dict.fromkeys(setting.swept_values for setting, _ in pairs)
+    different = dict.fromkeys(setting.row_values for setting, _ in pairs)
     positions = {values: position for position, values in enumerate(different)}
     first: dict[str, tuple[int, int, float]] = {}
     for setting, name in pairs:
-        order = rank.get(setting.aggregator, len(known)), positions[setting.swept_values], setting.lam or 0.0
+        order = rank.get(setting.aggregator, len(known)), positions[setting.row_values], setting.lam or 0.0
         first.setdefault(name, order)
     return sorted(first, key=lambda name: first[name])
