@@ -118,7 +118,7 @@ class ProgressLines:
         return self._seconds_running + (0.0 if since is None else time.perf_counter() - since)
 
     def _describe(self) -> str:
-        """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate is that of computing, not of compiling."""
+        """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate does not count compiling."""
         completed = self._resumed + self._completed
         text = f"{completed:,} of {self._num_rounds:,} rounds"
         if self._completed and (seconds := self._running()):

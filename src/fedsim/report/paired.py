@@ -15,13 +15,11 @@ from fedsim.errors import ConfigError
 from fedsim.report.accuracy import TableEntry, closing_notes, draws_text, final_text, tabulate
 from fedsim.report.metric import Metric, metrics_by_data
 from fedsim.report.names import aggregator_name, format_values, labels, scenario_name
-from fedsim.report.results import Results
+from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Setting, data_sets
 from fedsim.report.statistics import CONFIDENCE, half_width, holm, no_test, p_value, split_means
 from fedsim.report.table import Number, Table
-
-BASELINE = "arfl"
 
 
 @dataclass(frozen=True)
