@@ -20,8 +20,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
         help="list run folders: status, age, runs, and the best rule",
-        description="Lists run folders, the latest first: status, age, runs, and the rule with the best final mean in the "
-        "scenario where the best one is worst.",
+        description="Lists run folders, the latest first: status, age, runs, and the rule with the best final mean in "
+        "the scenario where the best one is worst.",
     )
     parser.add_argument(
         "run", metavar="DIR", type=Path, nargs="*", help="a run folder, or a folder of run folders (default: runs)"
@@ -112,19 +112,16 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
         return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
     metric = metrics_by_data(results.settings)[data]
-    candidates: dict[str, dict[str, Number]] = {}  # by scenario and row
+    candidates: dict[str, list[tuple[Number, str]]] = {}  # by scenario, with the row
     for (name, row, scenario), number in final_numbers(results).items():
         if name == data_name(data) and number is not None and math.isfinite(number.mean) and not number.marks:
-            candidates.setdefault(scenario, {})[row] = number
+            candidates.setdefault(scenario, []).append((number, row))
     if not candidates:
         return "all runs failed", True
-    goodness = lambda number: metric.sign * number.mean
-    best = {
-        scenario: max(rows, key=lambda row, rows=rows: goodness(rows[row])) for scenario, rows in candidates.items()
-    }
-    scenario = min(best, key=lambda scenario: goodness(candidates[scenario][best[scenario]]))
-    number = candidates[scenario][best[scenario]]
-    num_equal = sum(other.mean == number.mean for other in candidates[scenario].values()) - 1
+    goodness = lambda candidate: metric.sign * candidate[0].mean
+    hardest = min(candidates, key=lambda scenario: max(map(goodness, candidates[scenario])))
+    number, row = max(candidates[hardest], key=goodness)
+    num_equal = sum(other.mean == number.mean for other, _ in candidates[hardest]) - 1
     spread = "" if number.spread is None else f" ± {number.spread:.{metric.digits}f}"
     others = f" and {num_equal} more" if num_equal else ""
-    return f"{number.mean:.{metric.digits}f}{spread} {best[scenario]}{others}, {scenario}", True
+    return f"{number.mean:.{metric.digits}f}{spread} {row}{others}, {hardest}", True
