@@ -15,7 +15,7 @@ from fedsim.runs.tables import lam
 from tests.docs.pages import text_of
 
 PATH = Path(__file__).parents[1] / "configs" / "robustness" / "conclusions.py"
-SPLITS, SEEDS = (3, 8), (5, 6)
+SPLITS, SEEDS = (3, 8, 9), (5, 6)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,9 @@ def test_every_conclusion_finds_its_runs(conclusions):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "pairs"), [(None, {(3, 3), (8, 8)}), ([5, 6], {(3, 5), (3, 6), (8, 5), (8, 6)})], ids=["own", "crossed"]
+    ("seeds", "pairs"),
+    [(None, {(3, 3), (8, 8), (9, 9)}), ([5, 6], {(s, r) for s in SPLITS for r in (5, 6)})],
+    ids=["own", "crossed"],
 )
 def test_each_split_has_a_seed_of_its_own_unless_seeds_are_given(script, seeds, pairs):
     experiment = fedsim.load(PATH.with_name("noisy-labels.toml"), **script.on_splits(SPLITS, seeds))
@@ -129,7 +131,16 @@ def test_verdicts_are_those_of_the_t_test(script, shift):
     assert not script.at_most(shift - 1)(numbers)
 
 
+@pytest.mark.parametrize("value", [5.0, -5.0])
+def test_equal_numbers_have_no_interval_and_are_neither_above_nor_below(script, value):
+    numbers = np.full(5, value)
+    assert not script.above(numbers)
+    assert not script.below(numbers)
+    assert script.not_above(numbers) == (value <= 0)
+    assert script.Conclusion("", script.above, [numbers]).measured == f"{value:.1f}"
+
+
 def test_settings_that_match_other_runs_as_well_are_an_error(script, load):
     study = script.Study(make_rounds(load("noisy-labels")))
-    with pytest.raises(LookupError, match="expected 4 runs, got 8"):
+    with pytest.raises(LookupError, match="expected 6 runs, got 12"):
         study.accuracy("arfl", {"fraction": 0.8, "localized.tau": 1.0})

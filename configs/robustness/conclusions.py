@@ -65,12 +65,14 @@ class Conclusion(NamedTuple):
 
 
 def _format(numbers: np.ndarray) -> str:
-    return f"{numbers.mean():.1f} ± {half_width(numbers):.1f}"
+    half = half_width(numbers)
+    return f"{numbers.mean():.1f}" + ("" if half is None else f" ± {half:.1f}")
 
 
 def above(numbers: np.ndarray) -> bool:
-    """Whether the interval is above 0."""
-    return numbers.mean() - half_width(numbers) > 0
+    """Whether the interval is above 0; without an interval it is not."""
+    half = half_width(numbers)
+    return half is not None and numbers.mean() - half > 0
 
 
 def below(numbers: np.ndarray) -> bool:
@@ -79,8 +81,8 @@ def below(numbers: np.ndarray) -> bool:
 
 
 def not_above(numbers: np.ndarray) -> bool:
-    """Whether the interval contains 0 or is below it."""
-    return not above(numbers)
+    """Whether the interval contains 0 or is below it; without an interval, whether the mean is not above 0."""
+    return not above(numbers) if half_width(numbers) is not None else numbers.mean() <= 0
 
 
 def at_least(level: float) -> Test:

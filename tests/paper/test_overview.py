@@ -28,7 +28,7 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "docs" / "results.md").read_text()
     row = "| `lambda` | Sec. 5.5, Fig. 5 | small | 7 of 7 claims hold (1 seed: preliminary) | +20.00 points | [below](#"
     assert row in text
-    assert "(3 seeds) | +20.00 ± 0.00 points | [below](#lambda-budget-digits-sec-55-fig-5" in text
+    assert "(3 seeds) | +20.00 (all 3 are equal) points | [below](#lambda-budget-digits-sec-55-fig-5" in text
     claims = text.partition("## The paper's claims")[2].partition("## All pages")[0].splitlines()[4:-1]
     assert len(claims) == 2 * 7  # of both budgets
     assert claims[0].startswith("| [`lambda`](#lambda-budget-small-sec-55")

@@ -17,7 +17,11 @@ MODULES = "unpack format theme save cube heatmap picture plots detail table cont
 
 
 def write_page(results: Results, out: RunFolder) -> Path:
-    """Writes report.html into the folder `out`, and returns its path. Raises `FedsimError` if Plotly is missing."""
+    """Writes report.html into the folder `out`, and returns its path.
+
+    Raises `FedsimError` if Plotly is missing, `ConfigError` if `out` is a run folder and this is not its own report.
+    """
+    results.check_destination(out)
     out.write_text(FILE, page(results))
     return out.path / FILE
 
