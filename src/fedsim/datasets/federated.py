@@ -11,6 +11,7 @@ from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
+LARGE = 1e3  # numbers of a regression
 MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
 
 
@@ -53,8 +54,9 @@ def make_federated_dataset(
         "corrupted": np.zeros(len(sizes), bool),
     }
     y_test = convert(raw.y_test, dtype)
+    labels = raw.num_classes, raw.inputs
     return FederatedDataset(
-        raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_client_ids
+        raw.name, ClientData(**train), raw.x_test, y_test, *labels, test_client_ids, notes=raw.notes
     )
 
 
@@ -64,7 +66,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     x, y, num_examples = (np.asarray(array) for array in (train.x, train.y, train.num_examples))
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
-    return RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
+    raw = RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
+    return replace(raw, notes=dataset.notes)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
@@ -75,6 +78,19 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     if not all_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
+
+
+def label_notes(dataset: FederatedDataset) -> list[str]:
+    """A remark if there is only one class, or numbers to be predicted are large."""
+    y = np.ravel(dataset.train.y)
+    if dataset.num_classes:
+        is_single = dataset.num_classes == 1 or not np.any(y != y[0])
+        return [f"{dataset.name}: all training examples have one class, {y[0]}: any model is right"] * is_single
+    parts = {"labels": y} if dataset.inputs == "image" else {"labels": y, "inputs": dataset.train.x}
+    largest = {what: max(float(np.abs(values[p]).max()) for p in portions(values)) for what, values in parts.items()}
+    remedy = "training may diverge; standardize them, or lower client.learning_rate"
+    large = [f"{what} of up to {value:.3g}" for what, value in largest.items() if value > LARGE]
+    return [f"{dataset.name}: has {' and '.join(large)}: {remedy}"] if large else []
 
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:
