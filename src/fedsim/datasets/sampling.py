@@ -111,6 +111,11 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         is_sampled = config.sample_fraction < 1
         remedy = "raise data.sample_fraction" if is_sampled else "give test examples, or clients with more examples"
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
+    notes, num_clients = raw.notes, len(np.unique(client_ids))
+    if needs_split and config.sample_clients is None and config.sample_fraction == 1:
+        num_lost = num_clients - len(np.unique(client_ids[selected]))
+        lost = f"{raw.name}: {num_lost} of {num_clients} clients are left out: too few examples for a test set"
+        notes += (lost,) * (num_lost > 0)
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
     return replace(
         raw,
@@ -120,6 +125,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         x_test=take(raw.x, raw.x_test, selected_test),
         y_test=take(raw.y, raw.y_test, selected_test),
         test_client_ids=None if np.any(client_ids[selected_test] == NO_CLIENT) else client_ids[selected_test],
+        notes=notes,
     )
 
 

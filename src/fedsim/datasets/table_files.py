@@ -124,10 +124,10 @@ def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
             column = pc.utf8_trim_whitespace(written.column(name))
             is_hexadecimal = pc.any(pc.match_substring_regex(column, HEXADECIMAL)).as_py()
             if is_hexadecimal or pc.count_distinct(column).as_py() > pc.count_distinct(rows.column(name)).as_py():
-                rows = rows.set_column(names.index(name), name, column)
+                rows = rows.set_column(names.index(name), name, column if is_hexadecimal else _exact(column))
     for i, name in enumerate(names):
         if pa.types.is_string(rows.column(i).type):
-            rows = rows.set_column(i, name, _trim(name.strip(), rows.column(i)))
+            rows = rows.set_column(i, name, _trim(f"{path}: column {name.strip()!r}", rows.column(i)))
     return rows.rename_columns([name.strip() for name in names])
 
 
@@ -141,8 +141,20 @@ def _may_be_names(column: "pa.ChunkedArray") -> bool:
     return bool(pa.types.is_integer(column.type))
 
 
-def _trim(name: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Texts without spaces around them. Raises `ValueError` if some differ in these only."""
+def _exact(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Texts as integers of up to 64 bits if that merges none, otherwise as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        numbers = texts.cast(pa.uint64())
+    except pa.ArrowInvalid:
+        return texts
+    return numbers if pc.count_distinct(numbers).as_py() == pc.count_distinct(texts).as_py() else texts
+
+
+def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Texts without spaces around them. Raises `DataError` about the `subject` if some differ in these only."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -152,7 +164,7 @@ def _trim(name: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
         seen: dict[str, str] = {}
         for text in filter(None, column.unique().to_pylist()):
             if (other := seen.setdefault(text.strip(), text)) != text:
-                raise ValueError(f"column {name!r} has {other!r} and {text!r}, which differ in spaces; remove these")
+                raise DataError(f"{subject} has {other!r} and {text!r}, which differ in spaces; remove these")
     return trimmed
 
 
