@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 20  # of a text column
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe with separators or a unit
 
 
@@ -51,7 +52,7 @@ def range_problem(numbers: np.ndarray) -> str:
 def example_of(column: "pa.ChunkedArray") -> str:
     """A value of a text column, one that is no number if there is one."""
     values = column.unique().to_pylist()
-    return str(next((value for value in values if not value.replace(".", "", 1).isdecimal()), values[0]))
+    return str(next((value for value in values if not NUMBER.fullmatch(value)), values[0]))
 
 
 def remark(column: "pa.ChunkedArray", x: np.ndarray) -> str:
@@ -93,12 +94,14 @@ def num_missing(column: "pa.ChunkedArray", is_name: bool = False) -> int:
 
 
 def plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """The column with dictionaries as their values, and views of texts as texts."""
+    """The column with dictionaries as their values, and views of texts and half floats as common types."""
     import pyarrow as pa
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type):
         column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    if kinds.is_float16(column.type):  # for which Arrow has few functions
+        return column.cast(pa.float32())
     return column.cast(pa.large_string()) if kinds.is_string_view(column.type) else column
 
 

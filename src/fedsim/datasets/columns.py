@@ -98,6 +98,7 @@ def require_column(name: str, table: "pa.Table", key: str, column: str) -> None:
     if number != 1:
         shown = ", ".join(map(repr, table.column_names[:MAX_SHOWN]))
         remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {shown}"
+        remedy = "; rename them" if number else remedy
         raise DataError(f"{name}: {key} must name one column, got {column!r}, which {number} columns have{remedy}")
 
 
@@ -125,7 +126,7 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
     if not is_text(column):
         numbers = numbers_of(column)
         if problem := range_problem(numbers):
-            raise DataError(f"{name}: label {label} {problem}")
+            raise DataError(f"{name}: label {label} {problem}; change or remove them")
         if not np.all(np.mod(numbers, 1) == 0):
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
@@ -159,6 +160,11 @@ def _require_names(name: str, column: "pa.ChunkedArray", key: str, which: str) -
 
 def _enumerate(column: "pa.ChunkedArray") -> tuple[np.ndarray, np.ndarray]:
     """The distinct values, sorted, and the position [M] int32 among them of each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.equal(column, 0), pa.scalar(0, column.type), column)  # -0.0 is 0.0
     encoded = column.combine_chunks().dictionary_encode()
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
     order = np.argsort(values, kind="stable")

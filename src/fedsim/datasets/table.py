@@ -58,16 +58,19 @@ def from_pandas(
     import pyarrow as pa
 
     if not isinstance(df, pandas.DataFrame):
-        remedy = "; use df.to_pandas()" if hasattr(df, "to_pandas") else ""
-        raise DataError(f"df: must be a pandas.DataFrame, got {type(df).__name__}{remedy}")
+        kind = type(df).__name__
+        other = f"the {kind} of {type(df).__module__.partition('.')[0]}; use df.to_pandas()"
+        raise DataError(f"df: must be a pandas.DataFrame, got {other if hasattr(df, 'to_pandas') else kind}")
     drop = [drop] if isinstance(drop, str) else list(map(str, drop))  # Arrow's names are texts
+    label, client = str(label), "" if client is None else str(client)
+    if levels := [name for name in df.index.names if name in (label, client) and name not in df.columns]:
+        df = df.reset_index(levels)
     columns = [
-        pa.nulls(len(df)) if str(column) in drop else _to_arrow(name, column, df.iloc[:, i])
+        pa.nulls(len(df)) if str(column) in set(drop) - {label, client} else _to_arrow(name, column, df.iloc[:, i])
         for i, column in enumerate(df.columns)
     ]
     rows = pa.table(columns, names=list(map(str, df.columns)))
-    client = "" if client is None else str(client)
-    return federate(encode(name, rows, str(label), client, drop, standardize), test_fraction, seed)
+    return federate(encode(name, rows, label, client, drop, standardize), test_fraction, seed)
 
 
 def _to_arrow(name: str, column: Any, values: Any) -> "pa.ChunkedArray | pa.Array":

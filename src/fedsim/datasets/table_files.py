@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
-
+from fedsim.datasets.column_checks import NUMBER
 from fedsim.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 HEXADECIMAL = r"^[+-]?0[xX]"
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -62,7 +60,8 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
                 rows = rows.append_column(name, pa.array([value] * rows.num_rows, pa.string()))
             tables.append(rows)
             _ = rows.column_names  # raises if they are not UTF-8
-            rows = pa.concat_tables(tables, promote_options="permissive" if is_csv else "default")
+            if len(tables) > 1:
+                rows = pa.concat_tables(tables, promote_options="permissive" if is_csv else "default")
         except (pa.ArrowException, OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
             if re.search("utf-?8", reason, re.IGNORECASE):
@@ -70,7 +69,7 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             raise DataError(f"{part}: not a {_suffix(part)} table: {reason}") from None
     for i, name in enumerate(rows.column_names):
         if name in texts:
-            rows = rows.set_column(i, name, _numbers_if_canonical(rows.column(i), predicted=name == label))
+            rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
     return rows
 
 
@@ -101,7 +100,10 @@ def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
     with open_file() as file:
         head = file.read(2**16)
     encoding = ENCODINGS.get(head[:2], "utf8")
-    header = next(filter(str.strip, head.decode(encoding, "replace").splitlines()), "")
+    text = head.decode(encoding, "replace")
+    if "\0" in text:
+        raise ValueError("it is not text; save the table as CSV or Parquet")
+    header = next(filter(str.strip, text.splitlines()), "")
     counts = {separator: QUOTED.sub("", header).count(separator) for separator in SEPARATORS}
     reading = csv.ReadOptions(encoding=encoding)
     parsing = csv.ParseOptions(delimiter=max(counts, key=counts.__getitem__), newlines_in_values=True)
@@ -168,10 +170,10 @@ def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     return trimmed
 
 
-def _numbers_if_canonical(column: "pa.ChunkedArray", predicted: bool) -> "pa.ChunkedArray":
-    """Texts as the numbers that they are; the same texts if that would merge two, as 007 and 7, 1e5 and 100000.
+def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
+    """Texts as the numbers that they are; the same texts if that could merge two, as 007 and 7, 1e5 and 100000.
 
-    Numbers that are not all whole merge if they are `predicted`.
+    Labels that are not all whole are numbers to be predicted. Raises `DataError` if two of these are one number.
     """
     import pyarrow as pa
 
@@ -180,7 +182,13 @@ def _numbers_if_canonical(column: "pa.ChunkedArray", predicted: bool) -> "pa.Chu
         return column.cast(pa.int64())
     if not all(map(NUMBER.fullmatch, texts)):
         return column
-    values = np.asarray(texts, np.float64)
-    is_canonical = all(repr(float(text)) == text for text in texts)
-    is_whole = bool(np.all(np.mod(values, 1) == 0))
-    return column.cast(pa.float64()) if is_canonical or (predicted and not is_whole) else column
+    values = [float(text) for text in texts]
+    if all(repr(value) == text for value, text in zip(values, texts, strict=True)):
+        return column.cast(pa.float64())
+    if not is_label or all(value.is_integer() for value in values):
+        return column
+    seen: dict[float, str] = {}
+    for value, text in zip(values, texts, strict=True):
+        if (other := seen.setdefault(value, text)) != text and value:
+            raise DataError(f"{path}: labels {other} and {text} are one number; write them alike, or as other names")
+    return column.cast(pa.float64())
