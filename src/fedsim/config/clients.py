@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
 ROUNDING_ERROR = 1e-6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996
-WITH_CLIENTS = ("femnist", "leaf", "separable_2d", "shakespeare")  # data sets whose examples belong to clients
+WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
 
 
 def with_natural_clients(experiment: "Experiment") -> "Experiment":

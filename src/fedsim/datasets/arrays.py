@@ -84,8 +84,8 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
     raw = canonicalize(raw, needs_test=False)
     if raw.client_ids is not None and not np.any(raw.client_ids != raw.client_ids[0]):
         raise DataError(
-            f"{raw.name}: must have examples of at least two clients, got one; leave out the clients, and data.partition "
-            "divides the examples"
+            f"{raw.name}: must have examples of at least two clients, got one; leave out the clients, so that "
+            "data.partition divides the examples"
         )
     if len(raw.y_test) == 0:
         if not 0 < test_fraction < 1:
