@@ -82,11 +82,6 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
     from fedsim.datasets.sampling import split_test  # msgspec is imported only where it is needed
 
     raw = canonicalize(raw, needs_test=False)
-    if raw.client_ids is not None and not np.any(raw.client_ids != raw.client_ids[0]):
-        raise DataError(
-            f"{raw.name}: must have examples of at least two clients, got one; leave out the clients, so that "
-            "data.partition divides the examples"
-        )
     if len(raw.y_test) == 0:
         if not 0 < test_fraction < 1:
             raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction}")

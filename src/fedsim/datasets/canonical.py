@@ -87,4 +87,4 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
 
 def _check_numbers(raw: RawDataset, what: str, values: np.ndarray) -> None:
     _require(raw, values.dtype.kind in "biuf", f"{what} must be numbers, got {values.dtype}")
-    _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity as float32, which ends at 3.4e38")
+    _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity")

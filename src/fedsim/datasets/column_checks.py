@@ -63,8 +63,7 @@ def remark(column: "pa.ChunkedArray", x: np.ndarray) -> str:
     column = plain(column)
     if is_text(column):
         values = column.unique().to_pylist()
-        numbers = [value for value in values if FORMATTED.fullmatch(value)]
-        if not numbers or all(value.isdecimal() for value in values):
+        if not any(map(FORMATTED.fullmatch, values)) or all(value.isdecimal() for value in values):
             return ""
         return f"is text, since it has {example_of(column)!r}: one feature for each of its {len(values)} values"
     if kinds.is_boolean(column.type) or not np.all(np.mod(numbers := numbers_of(column), 1) == 0):

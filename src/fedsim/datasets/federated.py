@@ -11,7 +11,7 @@ from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
-LARGE = 1e3  # numbers of a regression
+MAX_LABEL = 1e3  # of a number to be predicted; standardized ones are below 10
 MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
 
 
@@ -66,8 +66,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     x, y, num_examples = (np.asarray(array) for array in (train.x, train.y, train.num_examples))
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
-    raw = RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
-    return replace(raw, notes=dataset.notes)
+    test = dataset.x_test, dataset.y_test
+    return RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
@@ -80,17 +80,13 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def label_notes(dataset: FederatedDataset) -> list[str]:
-    """A remark if there is only one class, or numbers to be predicted are large."""
-    y = np.ravel(dataset.train.y)
-    if dataset.num_classes:
-        is_single = dataset.num_classes == 1 or not np.any(y != y[0])
-        return [f"{dataset.name}: all training examples have one class, {y[0]}: any model is right"] * is_single
-    parts = {"labels": y} if dataset.inputs == "image" else {"labels": y, "inputs": dataset.train.x}
-    largest = {what: max(float(np.abs(values[p]).max()) for p in portions(values)) for what, values in parts.items()}
+def large_label_notes(dataset: FederatedDataset) -> list[str]:
+    """A remark if numbers to be predicted are so large that training may diverge."""
+    largest = 0.0 if dataset.num_classes else float(np.abs(dataset.train.y).max())
+    if largest <= MAX_LABEL:
+        return []
     remedy = "training may diverge; standardize them, or lower client.learning_rate"
-    large = [f"{what} of up to {value:.3g}" for what, value in largest.items() if value > LARGE]
-    return [f"{dataset.name}: has {' and '.join(large)}: {remedy}"] if large else []
+    return [f"{dataset.name}: the labels are numbers of up to {largest:.3g}: {remedy}"]
 
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:

@@ -37,7 +37,7 @@ class RawDataset:
     label_names: np.ndarray | None = None
     """[num_classes] str, the name of each class."""
     notes: tuple[str, ...] = ()
-    """Remarks about the data, for the user."""
+    """Remarks for the user about usable but unusual data."""
 
 
 class Partition(NamedTuple):

@@ -108,14 +108,18 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
-        is_sampled = config.sample_fraction < 1
-        remedy = "raise data.sample_fraction" if is_sampled else "give test examples, or clients with more examples"
+        remedy = (
+            "raise data.sample_fraction"
+            if config.sample_fraction < 1
+            else "give test examples, or clients with more examples"
+        )
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
-    notes, num_clients = raw.notes, len(np.unique(client_ids))
-    if needs_split and config.sample_clients is None and config.sample_fraction == 1:
-        num_lost = num_clients - len(np.unique(client_ids[selected]))
-        lost = f"{raw.name}: {num_lost} of {num_clients} clients are left out: too few examples for a test set"
-        notes += (lost,) * (num_lost > 0)
+    notes = raw.notes
+    is_sampled = config.sample_clients is not None or config.sample_fraction < 1
+    num_clients, num_left = (len(np.unique(ids)) for ids in (client_ids, client_ids[selected]))
+    if needs_split and num_left < num_clients and not is_sampled:
+        count = f"{num_clients - num_left} of {num_clients} clients"
+        notes += (f"{raw.name}: {count} are left out: they have too few examples for training and test examples",)
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
     return replace(
         raw,

@@ -56,8 +56,8 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             folders = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
             texts |= {*folders, *((label, client) if is_csv else ())}
             for name, value in folders.items():
-                value = None if value == NO_PARTITION else unquote(value)
-                rows = rows.append_column(name, pa.array([value] * rows.num_rows, pa.string()))
+                cells = [None if value == NO_PARTITION else unquote(value)] * rows.num_rows
+                rows = rows.append_column(name, pa.array(cells, pa.string()))
             tables.append(rows)
             _ = rows.column_names  # raises if they are not UTF-8
             if len(tables) > 1:

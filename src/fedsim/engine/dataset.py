@@ -10,7 +10,7 @@ from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import (
-    label_notes,
+    large_label_notes,
     make_federated_dataset,
     to_raw,
     unseen_class_notes,
@@ -45,5 +45,5 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, natural_test_clients(raw) if is_natural else None)
-    notes += [*dataset.notes, *label_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    notes += [*raw.notes, *large_label_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
