@@ -12,7 +12,7 @@ import pytest
 import fedsim
 from fedsim.cli.main import main
 from fedsim.config import toml
-from fedsim.datasets import columns, table
+from fedsim.datasets import columns, table, table_files
 from fedsim.engine import make_plan
 from fedsim.errors import DataError
 
@@ -80,10 +80,10 @@ def test_labels_are_classes_or_numbers(labels, classes):
     [
         ({"name": [f"p{i}" for i in range(M)]}, "column 'name' is text with 120 different values, more than 20"),
         ({"age": [None, *range(M - 1)]}, "column 'age' has no value in 1 of 120 rows"),
-        ({"age": [np.inf, *range(M - 1)]}, "column 'age' has NaN or infinity"),
+        ({"age": [np.inf, *range(M - 1)]}, "column 'age' has infinity in 1 of 120 rows"),
         ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
-        ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site must name the client of each row, got NaN"),
+        ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site has no value in 1 of 120 rows"),
         ({"site": [datetime.date(2024, 1, 1)] * M}, "client site must be text or numbers, got type date32"),
         ({"diagnosis": list(range(M))}, "label diagnosis must have classes .* got 120 values in 120 rows"),
         ({"diagnosis": None, "diagnoses": COLUMNS["diagnosis"]}, "got 'diagnosis', .* did you mean diagnoses?"),
@@ -123,9 +123,9 @@ def test_broken_files_raise(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     for name in ("a.parquet", "b.csv", "empty.csv"):
         with pytest.raises(DataError, match=rf"{name}: not a \.\w+ table: "):
-            table.read(tmp_path / name)
+            table_files.read(tmp_path / name, "y")
     with pytest.raises(DataError, match=r"none\.csv: no such file"):
-        table.read(tmp_path / "none.csv")
+        table_files.read(tmp_path / "none.csv", "y")
 
 
 def test_from_pandas():
@@ -176,7 +176,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     [
         ("--data rows.csv --clients 3", "--label: must be given"),
         ("--data rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
-        ("--data digits --label y", "--label: must be left out unless --data is a .csv or .parquet file"),
+        ("--data digits --label y", "--label: must be left out unless --data is a .csv, .tsv or .parquet file"),
     ],
 )
 def test_wrong_options_of_init(options, message, folder, capsys):

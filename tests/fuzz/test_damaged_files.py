@@ -13,7 +13,7 @@ from pyarrow import csv
 
 from fedsim import report
 from fedsim.config import toml
-from fedsim.datasets import prepared, table
+from fedsim.datasets import prepared, table, table_files
 from fedsim.datasets.arrays import read
 from fedsim.datasets.builders import prepare
 from fedsim.datasets.huggingface import huggingface
@@ -137,7 +137,7 @@ def test_arrays(tmp_path_factory, scratch, data):
 
 @fuzz(200)
 @given(st.data())
-@pytest.mark.parametrize("suffix", table.SUFFIXES)
+@pytest.mark.parametrize("suffix", table_files.SUFFIXES)
 def test_tables(suffix, scratch, data):
     rng = np.random.default_rng(0)
     scratch.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ def test_tables(suffix, scratch, data):
     rows = pa.table(
         {"age": rng.normal(size=25), "sex": list("mfmfx") * 5, "y": np.arange(25) % 3, "site": list("abcde") * 5}
     )
-    (csv.write_csv if suffix == ".csv" else pq.write_table)(rows, path)
+    (pq.write_table if suffix == ".parquet" else csv.write_csv)(rows, path)
     path.write_bytes(damage_bytes(path.read_bytes(), data.draw))
     try:
         check_valid(split_test(table.table(0, path=str(path), label="y", client="site"), None, rng))

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 QUESTIONS = {  # by option: the question, and the default answer
     "data": (
-        "Data: a .csv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or the name of a data set",
+        "Data: a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
         "digits",
     ),
     "label": ("Label: the column of the labels", ""),
@@ -49,9 +49,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--data",
         metavar="DATA",
-        help="a .csv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
+        help="a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
     )
-    parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a .csv or .parquet file")
+    parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a .csv, .tsv or .parquet file")
     parser.add_argument("--client", metavar="COLUMN", help="column that names each row's client; default: none")
     parser.add_argument("--clients", metavar="N", help="number of clients, or natural for those of the data")
     parser.add_argument("--suspect", metavar="KIND", help="corruption or attack of 30 %% of the clients, or none")
@@ -69,7 +69,7 @@ def call(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
     name, folder = toml.default_name(options.file), options.file.parent
     data, (section, settings, raw) = _ask(options, "data", lambda data: _read(data, options))
-    number = len(set(raw.client_ids.tolist())) if raw is not None and raw.client_ids is not None else 0
+    number = _num_clients(raw)
     if options.client and options.clients is None:
         options.clients = NATURAL
 
@@ -85,8 +85,23 @@ def call(options: argparse.Namespace) -> int:
     options.file.write_text(text, encoding="utf-8")
     if raw is not None:
         print(f"{data}: {describe_size(raw)}, {f'{raw.num_classes} classes' if raw.num_classes else 'regression'}")
-    print(f"{options.file}; `fedsim run {options.file} --dry-run` shows time and memory, without --dry-run it runs")
+    print(
+        f"wrote {options.file}; `fedsim run {options.file} --dry-run` shows time and memory, without --dry-run it runs"
+    )
     return 0
+
+
+def _num_clients(raw: "RawDataset | None") -> int:
+    """The number of natural clients that have enough examples for the default test split; 0 if there are none."""
+    import numpy as np
+
+    from fedsim.datasets.sampling import split_test
+
+    if raw is None or raw.client_ids is None:
+        return 0
+    split = raw if len(raw.y_test) else split_test(raw, None, np.random.default_rng(0))
+    assert split.client_ids is not None
+    return len(np.unique(split.client_ids))
 
 
 def _ask(options: argparse.Namespace, flag: str, check: Callable[[str], Value], default: str = "") -> tuple[str, Value]:
@@ -146,15 +161,17 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     from fedsim.datasets import arrays
     from fedsim.datasets.canonical import canonicalize
     from fedsim.datasets.leaf import read_folder
-    from fedsim.datasets.table import SUFFIXES
+    from fedsim.datasets.table_files import SUFFIXES, is_table
 
     path = Path(data).expanduser()
-    if path.suffix in SUFFIXES:
+    if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
         return "table", *table
     for flag in ("label", "client"):
         if getattr(options, flag) is not None:
-            raise ConfigError(f"--{flag}: must be left out unless --data is a {' or '.join(SUFFIXES)} file")
+            raise ConfigError(
+                f"--{flag}: must be left out unless --data is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file"
+            )
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists() or path.suffix:
@@ -168,17 +185,23 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
     """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
-    from fedsim.datasets import columns, table
+    from fedsim.datasets import column_checks, columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
-    rows = table.read(path)
-    problems = columns.unusable_columns(rows, {label, client})
+    rows = table_files.read(path, label, client)
+    used = {label, client}
+    indices = dict.fromkeys(sorted(column_checks.index_columns(rows) - used), columns.INDEX_PROBLEM)
+    problems = indices | column_checks.unusable_columns(rows, used | set(indices))
     raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for column in rows.column_names:
-        if column not in (label, client):
-            is_text = columns.is_text(rows.column(column))
+        if column not in used:
+            is_text = column_checks.is_text(rows.column(column))
             use = "one feature for each value (one-hot)" if is_text else "a number"
-            print(f"{column}: {f'left out, since it {problems[column]}' if column in problems else use}")
+            print(
+                f"{column or repr(column)}: {f'left out, since it {problems[column]}' if column in problems else use}"
+            )
+    for note in raw.notes:
+        print(f"fedsim: note: {note}", file=sys.stderr)
     settings = {"path": data, "label": label, "client": client, "drop": list(problems)}
     return {key: value for key, value in settings.items() if value}, raw

@@ -33,7 +33,9 @@ class DataConfig:
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
     ] = False
     num_clients: Annotated[PositiveInt, "number of clients N"] = 20
-    partition: Annotated[str, "partition among clients; natural: the data set's own clients, which determine N"] = "iid"
+    partition: Annotated[
+        str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"
+    ] = "iid"
     sample_fraction: Annotated[
         PositiveFraction, "natural: fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
     ] = 1.0

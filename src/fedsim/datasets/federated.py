@@ -11,6 +11,7 @@ from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
+MAX_LABEL = 1e3  # of a number to be predicted; standardized ones are below 10
 MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
 
 
@@ -53,8 +54,9 @@ def make_federated_dataset(
         "corrupted": np.zeros(len(sizes), bool),
     }
     y_test = convert(raw.y_test, dtype)
+    labels = raw.num_classes, raw.inputs
     return FederatedDataset(
-        raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_client_ids
+        raw.name, ClientData(**train), raw.x_test, y_test, *labels, test_client_ids, notes=raw.notes
     )
 
 
@@ -64,7 +66,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     x, y, num_examples = (np.asarray(array) for array in (train.x, train.y, train.num_examples))
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
-    return RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
+    test = dataset.x_test, dataset.y_test
+    return RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
@@ -75,6 +78,15 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     if not all_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
+
+
+def large_label_notes(dataset: FederatedDataset) -> list[str]:
+    """A remark if numbers to be predicted are so large that training may diverge."""
+    largest = 0.0 if dataset.num_classes else float(np.abs(dataset.train.y).max())
+    if largest <= MAX_LABEL:
+        return []
+    remedy = "training may diverge; standardize them, or lower client.learning_rate"
+    return [f"{dataset.name}: the labels are numbers of up to {largest:.3g}: {remedy}"]
 
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:

@@ -1,4 +1,4 @@
-"""The user's table as a data set: a .csv or .parquet file, or a data frame of pandas."""
+"""The user's table as a data set: CSV or Parquet files, or a data frame of pandas."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,17 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.columns import encode
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.table_files import read
 from fedsim.errors import ConfigError, DataError, import_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SUFFIXES = (".csv", ".parquet")
-
 
 def table(
     seed: int,
     *,
-    path: Annotated[str, "a .csv or .parquet file with a row for each example"] = "",
+    path: Annotated[str, "a .csv, .tsv or .parquet file with a row for each example, or a folder of parts"] = "",
     label: Annotated[str, "column of the labels: texts or whole numbers are classes, others are predicted"] = "",
     client: Annotated[str, "column that names the client of each row; default: none"] = "",
     drop: Annotated[tuple[str, ...], "columns to leave out; all others are features"] = (),
@@ -33,25 +32,7 @@ def table(
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = Path(path).expanduser()
-    return encode(file.name, read(file), label, client, drop, standardize)
-
-
-def read(path: Path) -> "pa.Table":
-    """The table in the file at `path`. Raises `DataError` if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    if path.suffix not in SUFFIXES:
-        raise DataError(f"{path}: must be a {' or '.join(SUFFIXES)} file")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    try:
-        rows = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
-        _ = rows.column_names  # raises if they are not UTF-8
-        return rows
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise DataError(f"{path}: not a {path.suffix} table: {reason}") from None
+    return encode(file.name, read(file, label, client), label, client, drop, standardize)
 
 
 def from_pandas(
@@ -77,11 +58,37 @@ def from_pandas(
     import pyarrow as pa
 
     if not isinstance(df, pandas.DataFrame):
-        raise DataError(f"df: must be a pandas.DataFrame, got {type(df).__name__}")
-    try:
-        rows = pa.Table.from_pandas(df, preserve_index=False)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{name}: {' '.join(map(str, error.args))[:200]}") from None
+        kind = type(df).__name__
+        other = f"the {kind} of {type(df).__module__.partition('.')[0]}; use df.to_pandas()"
+        raise DataError(f"df: must be a pandas.DataFrame, got {other if hasattr(df, 'to_pandas') else kind}")
     drop = [drop] if isinstance(drop, str) else list(map(str, drop))  # Arrow's names are texts
-    client = "" if client is None else str(client)
-    return federate(encode(name, rows, str(label), client, drop, standardize), test_fraction, seed)
+    label, client = str(label), "" if client is None else str(client)
+    if levels := [name for name in df.index.names if name in (label, client) and name not in df.columns]:
+        df = df.reset_index(levels)
+    columns = [
+        pa.nulls(len(df)) if str(column) in set(drop) - {label, client} else _to_arrow(name, column, df.iloc[:, i])
+        for i, column in enumerate(df.columns)
+    ]
+    rows = pa.table(columns, names=list(map(str, df.columns)))
+    return federate(encode(name, rows, label, client, drop, standardize), test_fraction, seed)
+
+
+def _to_arrow(name: str, column: Any, values: Any) -> "pa.ChunkedArray | pa.Array":
+    """A column of a frame; intervals, as of `pandas.cut`, and periods are texts. Raises `DataError`."""
+    import pandas
+    import pyarrow as pa
+
+    kind, named = values.dtype, (pandas.IntervalDtype, pandas.PeriodDtype)
+    try:
+        if isinstance(kind, named):
+            values = values.map(str, na_action="ignore")
+        elif isinstance(kind, pandas.CategoricalDtype) and isinstance(kind.categories.dtype, named):
+            values = values.cat.rename_categories(str)
+        elif isinstance(kind, pandas.SparseDtype):
+            values = values.sparse.to_dense()
+        elif getattr(kind, "byteorder", "=") in "<>":
+            values = values.astype(kind.newbyteorder("="))
+        return pa.Array.from_pandas(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        reason = f"{name}: column {str(column)!r} cannot be used: {' '.join(map(str, error.args))[:200]}"
+        raise DataError(f"{reason}; change it, or add it to drop") from None

@@ -1,0 +1,125 @@
+"""Columns of a table as they are: their kinds, missing values, and what makes one questionable or unusable."""
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_CATEGORIES = 20  # of a text column
+INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe with separators or a unit
+
+
+def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
+    """What is wrong with each column that cannot be a feature, among those not in `skip`."""
+    problems = {column: _problem(table.column(i)) for i, column in enumerate(table.column_names) if column not in skip}
+    return {column: problem for column, problem in problems.items() if problem}
+
+
+def index_columns(table: "pa.Table") -> set[str]:
+    """The columns that are the index of a pandas frame, by their names or by what a Parquet file says of them."""
+    named = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    return {column for column in table.column_names if INDEX.fullmatch(column) or column in named}
+
+
+def _problem(column: "pa.ChunkedArray") -> str:
+    import pyarrow.compute as pc
+
+    column = plain(column)
+    if missing := num_missing(column):
+        return f"has no value in {missing} of {len(column)} rows"
+    if is_text(column):
+        number = pc.count_distinct(column).as_py()
+        size = f"{number} different values, more than {MAX_CATEGORIES}"
+        return f"is text with {size}, such as {example_of(column)!r}" * (number > MAX_CATEGORIES)
+    if not is_number(column):
+        return f"is of type {column.type}, neither numbers nor text"
+    return range_problem(numbers_of(column))
+
+
+def range_problem(numbers: np.ndarray) -> str:
+    """What is wrong with numbers that are not finite as float32."""
+    if (infinite := np.isinf(numbers)).any():
+        return f"has infinity in {infinite.sum()} of {len(numbers)} rows"
+    largest = numbers[np.argmax(np.abs(numbers))]
+    return f"has {largest:g}, too large for float32" if abs(largest) > np.finfo(np.float32).max else ""
+
+
+def example_of(column: "pa.ChunkedArray") -> str:
+    """A value of a text column, one that is no number if there is one."""
+    values = column.unique().to_pylist()
+    return str(next((value for value in values if not NUMBER.fullmatch(value)), values[0]))
+
+
+def remark(column: "pa.ChunkedArray", x: np.ndarray) -> str:
+    """What is questionable about a column as features `x` [M, F]; "" if nothing is."""
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    column = plain(column)
+    if is_text(column):
+        values = column.unique().to_pylist()
+        if not any(map(FORMATTED.fullmatch, values)) or all(value.isdecimal() for value in values):
+            return ""
+        return f"is text, since it has {example_of(column)!r}: one feature for each of its {len(values)} values"
+    if kinds.is_boolean(column.type) or not np.all(np.mod(numbers := numbers_of(column), 1) == 0):
+        return ""
+    distinct = pc.count_distinct(column).as_py()
+    if distinct > len(np.unique(x)):
+        largest = f"up to {numbers.max():.0f}"
+        return f"has whole numbers that float32 cannot tell apart, {largest}; add it to drop if they are names"
+    steps = np.diff(numbers)
+    in_order = len(steps) > 1 and (np.all(steps > 0) or np.all(steps < 0))
+    if in_order or (len(steps) > 1 and distinct == len(numbers) == np.ptp(numbers) + 1):
+        return "has a different whole number in each row, in order; add it to drop if these number the rows"
+    return ""
+
+
+def num_missing(column: "pa.ChunkedArray", is_name: bool = False) -> int:
+    """The number of rows that are null or NaN; for names, also of blank texts."""
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    missing = column.null_count
+    if kinds.is_floating(column.type):
+        missing += pc.sum(pc.is_nan(column)).as_py() or 0
+    if is_name and is_text(column):
+        missing += pc.sum(pc.equal(pc.utf8_trim_whitespace(column), "")).as_py() or 0
+    return int(missing)
+
+
+def plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """The column with dictionaries as their values, and views of texts and half floats as common types."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+    if kinds.is_float16(column.type):  # for which Arrow has few functions
+        return column.cast(pa.float32())
+    return column.cast(pa.large_string()) if kinds.is_string_view(column.type) else column
+
+
+def is_text(column: "pa.ChunkedArray") -> bool:
+    """Whether the column, or what its dictionary refers to, is text."""
+    import pyarrow.types as kinds
+
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
+    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+
+
+def is_number(column: "pa.ChunkedArray") -> bool:
+    """Whether the column has numbers or truth values."""
+    import pyarrow.types as kinds
+
+    is_kind = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal
+    return any(check(column.type) for check in is_kind)
+
+
+def numbers_of(column: "pa.ChunkedArray") -> np.ndarray:
+    """[M] float64, also of decimals, which float64 rounds."""
+    return column.to_numpy().astype(np.float64)

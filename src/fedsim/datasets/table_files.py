@@ -1,0 +1,194 @@
+"""Tables in files: CSV and Parquet, a file or a folder of parts as Spark and Dask write them.
+
+In a CSV file, labels and clients are texts unless all are written as a program writes numbers, and the cells that
+pandas takes for missing are missing. Everything else is as Arrow reads it.
+"""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from fedsim.datasets.column_checks import NUMBER
+from fedsim.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
+MISSING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark; Arrow skips that of UTF-8
+SEPARATORS = ",;\t|"
+QUOTED = re.compile(r'"[^"]*"')
+INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
+HEXADECIMAL = r"^[+-]?0[xX]"
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+def is_table(path: Path) -> bool:
+    """Whether `path` has the name of a table, or is a folder with files of one."""
+    return bool(_parts(path)) if path.is_dir() else _suffix(path) in SUFFIXES
+
+
+def read(path: Path, label: str, client: str = "") -> "pa.Table":
+    """The table in the file or folder at `path`. Raises `DataError` if it cannot be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not (path.is_dir() or _suffix(path) in SUFFIXES):
+        raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or a folder of them")
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    parts = _parts(path) if path.is_dir() else [path]
+    if not parts:
+        raise DataError(f"{path}: must have {', '.join(SUFFIXES)} files, got none")
+    tables, texts = [], set()
+    for part in parts:
+        try:
+            is_csv = _suffix(part) != ".parquet"
+            rows = _read_csv(part, {label, client}) if is_csv else parquet.ParquetFile(part).read()
+            folders = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
+            texts |= {*folders, *((label, client) if is_csv else ())}
+            for name, value in folders.items():
+                cells = [None if value == NO_PARTITION else unquote(value)] * rows.num_rows
+                rows = rows.append_column(name, pa.array(cells, pa.string()))
+            tables.append(rows)
+            _ = rows.column_names  # raises if they are not UTF-8
+            if len(tables) > 1:
+                rows = pa.concat_tables(tables, promote_options="permissive" if is_csv else "default")
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            if re.search("utf-?8", reason, re.IGNORECASE):
+                reason = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
+            raise DataError(f"{part}: not a {_suffix(part)} table: {reason}") from None
+    for i, name in enumerate(rows.column_names):
+        if name in texts:
+            rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
+    return rows
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format, in lower case."""
+    name = path.name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return Path(name).suffix
+
+
+def _parts(folder: Path) -> list[Path]:
+    """The files of a table in the folder and those below, without logs and metadata."""
+    is_part = lambda path: _suffix(path) in SUFFIXES and not re.search(r"(^|/)[._]", str(path.relative_to(folder)))
+    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path))
+
+
+def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
+    """The rows of a CSV file, with the columns `texts` as texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    with path.open("rb") as file:
+        first = file.read(4)
+    compression = next((name for magic, name in MAGIC.items() if first.startswith(magic)), None)
+    open_file = lambda: pa.input_stream(path, compression=compression)
+    with open_file() as file:
+        head = file.read(2**16)
+    encoding = ENCODINGS.get(head[:2], "utf8")
+    text = head.decode(encoding, "replace")
+    if "\0" in text:
+        raise ValueError("it is not text; save the table as CSV or Parquet")
+    header = next(filter(str.strip, text.splitlines()), "")
+    counts = {separator: QUOTED.sub("", header).count(separator) for separator in SEPARATORS}
+    reading = csv.ReadOptions(encoding=encoding)
+    parsing = csv.ParseOptions(delimiter=max(counts, key=counts.__getitem__), newlines_in_values=True)
+
+    def load(types: Any = None, only: Any = None) -> "pa.Table":
+        kinds = csv.ConvertOptions(
+            null_values=MISSING, strings_can_be_null=True, column_types=types, include_columns=only
+        )
+        with open_file() as file:
+            return csv.read_csv(file, reading, parsing, kinds)
+
+    with open_file() as file:
+        names = csv.open_csv(file, reading, parsing).schema.names
+    rows = load({name: pa.string() for name in names if name.strip() in texts})
+    if binary := [field.name for field in rows.schema if pa.types.is_binary(field.type)]:
+        raise ValueError(f"column {binary[0]!r} is not UTF-8")
+    if doubtful := [name for name in names if names.count(name) == 1 and _may_be_names(rows.column(name))]:
+        written = load(dict.fromkeys(doubtful, pa.string()), doubtful)
+        for name in doubtful:
+            column = pc.utf8_trim_whitespace(written.column(name))
+            is_hexadecimal = pc.any(pc.match_substring_regex(column, HEXADECIMAL)).as_py()
+            if is_hexadecimal or pc.count_distinct(column).as_py() > pc.count_distinct(rows.column(name)).as_py():
+                rows = rows.set_column(names.index(name), name, column if is_hexadecimal else _exact(column))
+    for i, name in enumerate(names):
+        if pa.types.is_string(rows.column(i).type):
+            rows = rows.set_column(i, name, _trim(f"{path}: column {name.strip()!r}", rows.column(i)))
+    return rows.rename_columns([name.strip() for name in names])
+
+
+def _may_be_names(column: "pa.ChunkedArray") -> bool:
+    """Whether two texts in a column of numbers may be one number: 007 and 7, or integers that float64 rounds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py())
+    return bool(pa.types.is_integer(column.type))
+
+
+def _exact(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Texts as integers of up to 64 bits if that merges none, otherwise as they are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        numbers = texts.cast(pa.uint64())
+    except pa.ArrowInvalid:
+        return texts
+    return numbers if pc.count_distinct(numbers).as_py() == pc.count_distinct(texts).as_py() else texts
+
+
+def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Texts without spaces around them. Raises `DataError` about the `subject` if some differ in these only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(column)
+    trimmed = pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
+    if pc.count_distinct(trimmed).as_py() < pc.count_distinct(column.filter(trimmed.is_valid())).as_py():
+        seen: dict[str, str] = {}
+        for text in filter(None, column.unique().to_pylist()):
+            if (other := seen.setdefault(text.strip(), text)) != text:
+                raise DataError(f"{subject} has {other!r} and {text!r}, which differ in spaces; remove these")
+    return trimmed
+
+
+def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
+    """Texts as the numbers that they are; the same texts if that could merge two, as 007 and 7, 1e5 and 100000.
+
+    Labels that are not all whole are numbers to be predicted. Raises `DataError` if two of these are one number.
+    """
+    import pyarrow as pa
+
+    texts = [text for text in column.unique().to_pylist() if text is not None]
+    if all(map(INTEGER.fullmatch, texts)):
+        return column.cast(pa.int64())
+    if not all(map(NUMBER.fullmatch, texts)):
+        return column
+    values = [float(text) for text in texts]
+    if all(repr(value) == text for value, text in zip(values, texts, strict=True)):
+        return column.cast(pa.float64())
+    if not is_label or all(value.is_integer() for value in values):
+        return column
+    seen: dict[float, str] = {}
+    for value, text in zip(values, texts, strict=True):
+        if (other := seen.setdefault(value, text)) != text and value:
+            raise DataError(f"{path}: labels {other} and {text} are one number; write them alike, or as other names")
+    return column.cast(pa.float64())

@@ -1,0 +1,247 @@
+"""CSV and Parquet files as users have them, compared with what pandas reads."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import fedsim
+from fedsim.cli.main import main
+from fedsim.datasets import table
+from fedsim.engine import make_plan
+from fedsim.errors import ConfigError, DataError
+from tests.datasets.build import build_dataset
+
+M = 24
+FRAME = pd.DataFrame({"a": np.linspace(1, 2, M) ** 2, "y": ["u", "v"] * 12, "c": ["s", "t", "r"] * 8})
+
+
+def read(path, **settings):
+    return table.table(0, path=str(path), label="y", client="c", **settings)
+
+
+def names_of(raw):
+    return raw.label_names[raw.y].tolist(), raw.client_names[raw.client_ids].tolist()
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    """Writes the frame with other columns as CSV."""
+
+    def write(*, name="rows.csv", options=(), **columns):
+        FRAME.assign(**columns).to_csv(tmp_path / name, index=False, **dict(options))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["9007199254740992", "9007199254740993"],
+        ["12345678901234567890123", "12345678901234567890124"],
+        ["1e5", "100000", "1E5"],
+        ["007", "7", "07", "0007"],
+        ["01", "02"],
+        ["0x10", "16"],
+        ["true", "True", "TRUE"],
+        ["1", "1.0", "1.00"],
+        ["+1", "1"],
+        ["2024-01-01", "2024-01-02"],
+        ["12:00", "12:00:00"],
+        ["inf", "Infinity"],
+        ["a,b", 'a"b', "é\nb"],
+        ["10", "9", "-3"],
+        ["10.0", "9.0"],
+    ],
+)
+def test_names_are_texts(names, csv_file):
+    texts = [names[i % len(names)] for i in range(M)]
+    path = csv_file(y=texts, c=texts[::-1])
+    plain = pd.read_csv(path, dtype=str, keep_default_na=False)
+    raw = read(path)
+    assert names_of(raw) == (plain.y.tolist(), plain.c.tolist())
+    assert raw.num_classes == len(raw.client_names) == len(names)
+
+
+def test_plain_numbers_are_sorted_as_numbers(csv_file):
+    """Also numbers to be predicted, which may not be one number written in two ways."""
+    raw = read(csv_file(y=[10, 9, -3] * 8, c=[10.0, 9.0] * 12))
+    assert (raw.label_names.tolist(), raw.client_names.tolist()) == (["-3", "9", "10"], ["9.0", "10.0"])
+    raw = read(csv_file(y=[1.5, 2, 0.25] * 8))
+    np.testing.assert_array_equal(raw.y, [1.5, 2, 0.25] * 8)
+    with pytest.raises(DataError, match=r"rows\.csv: labels 250\.0 and 250\.00 are one number"):
+        read(csv_file(y=["250.0", "250.00", "250.01"] * 8))
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "NULL", "nan", "N/A", "None", "<NA>", " ", " NA"])
+@pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
+def test_missing_cells_are_refused_on_every_route(cell, route, csv_file, tmp_path):
+    for column, message in (("y", "label y has"), ("c", "client c has"), ("text", "column 'text' has")):
+        path = csv_file(**{"text": "p", column: [cell, *["q", "r"] * 11, cell]})
+        frame = pd.read_csv(path, skipinitialspace=True)
+        frame.to_parquet(tmp_path / "rows.parquet")
+        load = lambda: read(path.with_suffix(f".{route}"))  # noqa: B023
+        if route == "pandas":
+            load = lambda: fedsim.from_pandas(frame, label="y", client="c")  # noqa: B023
+        with pytest.raises(DataError, match=rf"{message} no value in 2 of 24 rows; "):
+            load()
+
+
+def test_spaces(csv_file):
+    """Around names they are no part of these, and names that differ in them only are refused."""
+    path = csv_file()
+    plain = read(path)
+    path.write_text(path.read_text().replace(",", ", "))
+    assert names_of(read(path)) == names_of(plain)
+    with pytest.raises(DataError, match=r"column 'y' has 'u' and 'u ', which differ in spaces; remove these"):
+        read(csv_file(y=["u", "u "] * 12))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("D.CSV", {}),
+        ("d.tsv", {"sep": "\t"}),
+        ("d.csv", {"sep": ";"}),
+        ("d.csv", {"sep": "|", "quoting": 1}),
+        ("d.csv", {"encoding": "utf-8-sig"}),
+        ("d.csv", {"encoding": "utf-16"}),
+        ("d.csv", {"lineterminator": "\r\n"}),
+        ("d.csv.gz", {}),
+        ("d.csv.bz2", {}),
+    ],
+)
+def test_forms_of_csv(name, options, csv_file):
+    raw, expected = read(csv_file(name=name, options=options)), read(csv_file())
+    assert names_of(raw) == names_of(expected)
+    np.testing.assert_array_equal(raw.x, expected.x)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,y,c\n1,ü,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
+        ("a,y,ü\n1,2,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
+        (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
+        ("a,y,c\n1,2,s\n".encode("utf-16-le"), "it is not text"),
+        (gzip.compress(b"a,y,c\n1,2,s\n" * 99)[:-9], "Truncated compressed stream"),
+    ],
+)
+def test_what_is_no_csv_is_refused(content, message, tmp_path):
+    (tmp_path / "d.csv").write_bytes(content)
+    with pytest.raises(DataError, match=rf"d\.csv: not a \.csv table: {message}"):
+        read(tmp_path / "d.csv")
+
+
+def test_folders_of_parts(tmp_path):
+    """As Spark and Dask write them: a log, checksums, metadata, and columns in the names of folders."""
+    frame = FRAME.assign(c=["007", "7", "a b/c"] * 8)
+    frame.to_parquet(tmp_path / "hive", partition_cols=["c"])
+    (tmp_path / "hive" / "_SUCCESS").touch()
+    (tmp_path / "hive" / ".part-0.parquet.crc").write_bytes(b"crc")
+    pq.write_metadata(pq.read_schema(next((tmp_path / "hive").rglob("*.parquet"))), tmp_path / "hive" / "_metadata")
+    raw = read(tmp_path / "hive")
+    assert sorted(zip(*names_of(raw), strict=True)) == sorted(zip(frame.y, frame.c, strict=True))
+    (tmp_path / "csv").mkdir()
+    for part in range(3):  # the first of them has whole numbers only
+        rows = frame.assign(a=[*range(8), *frame.a[8:]])[8 * part : 8 * part + 8]
+        rows.to_csv(tmp_path / "csv" / f"part-{part}.csv", index=False)
+    raw = read(tmp_path / "csv", standardize=False)
+    assert names_of(raw) == (frame.y.tolist(), frame.c.tolist())
+    np.testing.assert_allclose(raw.x[:, 0], [*range(8), *frame.a[8:]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
+def test_the_index_of_a_frame_is_left_out(route, tmp_path):
+    frame = FRAME.sample(frac=0.9, random_state=0)
+    frame.to_csv(tmp_path / "i.csv")
+    frame.to_parquet(tmp_path / "i.parquet")
+    if route == "pandas":
+        columns = fedsim.from_pandas(pd.read_csv(tmp_path / "i.csv"), label="y", client="c")
+        assert columns.train.x.shape[1] == 1
+        name = "Unnamed: 0"
+    else:
+        columns = read(tmp_path / f"i.{route}", standardize=False)
+        np.testing.assert_allclose(columns.x[:, 0], frame.a, rtol=1e-6)
+        name = {"csv": "", "parquet": "__index_level_0__"}[route]
+    (note,) = columns.notes
+    assert f"column {name!r} is left out, since it is the index of a pandas frame" in note
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (np.arange(M), "has a different whole number in each row, in order"),
+        (500 - 7.0 * np.arange(M), "has a different whole number in each row, in order"),
+        (np.random.default_rng(0).permutation(M), "has a different whole number in each row, in order"),
+        (np.arange(M) // 2, None),
+        (np.random.default_rng(0).permutation(M) ** 2, None),
+        (["1,5", "2"] * 12, "is text, since it has '1,5': one feature for each of its 2 values"),
+        (2**53 + np.arange(M) % 9, "has whole numbers that float32 cannot tell apart, up to 9007199254741000"),
+    ],
+)
+def test_notes_of_questionable_columns(column, message, csv_file):
+    notes = read(csv_file(z=column), standardize=False).notes
+    assert [f"rows.csv: column 'z' {message}" in note for note in notes] == [True] * (message is not None)
+
+
+def test_large_whole_numbers_are_standardized_exactly(csv_file):
+    """Their differences are, and identifiers that float64 cannot tell apart are no numbers."""
+    steps = np.arange(M) % 9 - 4.0
+    steps -= steps.mean()
+    raw = read(csv_file(z=2**60 + np.arange(M) % 9))
+    np.testing.assert_allclose(raw.x[:, 1], steps / steps.std(), rtol=1e-6)
+    ids = [str(10**24 + i % 2) for i in range(M)]
+    np.testing.assert_array_equal(read(csv_file(z=ids)).x[:, 1:].argmax(axis=1), np.arange(M) % 2)
+
+
+def test_data_with_clients_have_natural_ones_by_default(csv_file, tmp_path):
+    path = csv_file()
+    np.savez(tmp_path / "mine.npz", x=np.zeros((24, 2)), y=np.arange(24) % 2, client_ids=np.arange(24) % 3)
+    for section, settings in (
+        ("table", f'path = "{path}", label = "y", client = "c"'),
+        ("arrays", f'path = "{tmp_path / "mine.npz"}"'),
+    ):
+        text = f'data.name = "{section}"\n{section} = {{{settings}}}\nserver.cohort_size = 2\n'
+        assert build_dataset(text).num_clients == 3
+        dataset = build_dataset(f'{text}data.partition = "iid"\ndata.num_clients = 4')
+        assert dataset.num_clients == 4
+        assert 'its clients are not used; data.partition = "natural" uses them, got "iid"' in dataset.notes[-1]
+
+
+def test_which_data_have_clients():
+    partition = lambda tables, **keys: {run.data.partition for run in fedsim.load(tables, **keys).runs()}
+    small = {"server": {"cohort_size": 2}}
+    for name in ("leaf", "femnist", "shakespeare"):
+        assert partition(small, data__name=name) == {"natural"}
+        assert partition(small, data__name=name, data__partition="iid") == {"iid"}
+    for client, expected in (("", "iid"), ("c", "natural")):
+        experiment = fedsim.load(small, data__name="huggingface", huggingface__client=client)
+        assert partition(small, data__name="huggingface", huggingface__client=client) == {expected}
+        assert fedsim.load(dict(small), data__name="huggingface", huggingface__client=client) == experiment
+    with pytest.raises(ConfigError, match=r"data\.partition: must be set, since only some of the data sets have"):
+        fedsim.load(small, data__name=fedsim.sweep(["digits", "leaf"]))
+
+
+def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    csv_file(c=[*["r", "s", "t"] * 7, "r", "s", "alone"], z=np.arange(M))
+    init = ["init", "c.toml", "--data", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
+    assert main(init) == 0
+    printed = capsys.readouterr()
+    assert "wrote c.toml; `fedsim run c.toml" in printed.out
+    assert "note: rows.csv: column 'z' has a different whole number in each row" in printed.err
+    experiment = fedsim.load("c.toml", server__aggregator="fedavg", seed=0)
+    assert experiment.runs()[0].server.cohort_size == 3
+    assert any("rows.csv: 1 of 4 clients are left out" in note for note in make_plan(experiment).notes)
+
+
+def test_large_numbers_to_predict_are_noted(csv_file):
+    text = f'data.name = "table"\ntable = {{path = "{csv_file(y=1e5 * FRAME.a)}", label = "y", client = "c"}}\n'
+    (note,) = (note for note in build_dataset(f"{text}server.cohort_size = 2").notes if "diverge" in note)
+    assert "rows.csv: the labels are numbers of up to 4e+05: training may diverge; standardize them" in note
+    csv_file(y=FRAME.a)
+    assert not any("diverge" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)
