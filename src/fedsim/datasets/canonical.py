@@ -1,28 +1,39 @@
 """Checks that every data set passes before it is used."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.portions import all_finite, convert, value_range
+from fedsim.datasets.portions import all_finite, convert, portions, value_range
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError
+from fedsim.errors import DataError, reason
+
+MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
+MAX_UNSCALED = 16  # a network can train with images of such values as they are
+CHANNELS = (1, 3)  # of an image; an axis of that length is not its height if the others are longer
+MAX_CHANNELS = 4
+MAX_REASON = 100  # characters
+
 
 
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
-    """`raw` as NumPy arrays, with inputs of at most 32 bits, which copies wider ones; nothing else is copied.
+    """`raw` as NumPy arrays, with inputs of at most 32 bits, which copies wider ones; little else is copied.
 
-    Classes [M, 1], which columns of data frames are, become [M]. Raises `DataError` if arrays do not fit together, or
-    have wrong shapes, types, labels or values that are not finite, or if `needs_test` and there is no test set.
+    Classes [M, 1], which columns of data frames are, become [M]. Images of whole numbers from 0 to 255 become uint8,
+    and uint16 images floats in [0, 1]. Raises `DataError` if arrays do not fit together, or have wrong shapes, types,
+    labels, masked values or values that are not finite, or if `needs_test` and there is no test set.
     """
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
     _require(raw, raw.num_classes >= 0, f"num_classes must be >= 0 (0: the targets are numbers), got {raw.num_classes}")
-    x, x_test = (_to_32_bits(raw, np.asarray(a)) for a in (raw.x, raw.x_test))
-    y, y_test = (np.asarray(a) for a in (raw.y, raw.y_test))
+    x, x_test = (as_array(raw.name, "inputs", a) for a in (raw.x, raw.x_test))
+    if raw.inputs == "image":
+        x, x_test = _scale_images(raw, x, x_test)
+    x, x_test = (_to_32_bits(raw, a) for a in (x, x_test))
+    y, y_test = (as_array(raw.name, "labels", a) for a in (raw.y, raw.y_test))
     y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
     ids, test_ids = (None if a is None else np.asarray(a) for a in (raw.client_ids, raw.test_client_ids))
     raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=ids, test_client_ids=test_ids)
@@ -36,9 +47,80 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     return raw
 
 
+def as_array(name: str, what: str, values: Any) -> np.ndarray:
+    """`values` as an array in the byte order of this machine. Raises `DataError` if they are none, or some are masked.
+
+    bfloat16 and other short floats that NumPy lacks become float32.
+    """
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"{name}: {what} must have no masked values, got {np.ma.count_masked(values)}; leave these examples out, "
+            "or fill them by .filled(value)"
+        )
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # of many types: other libraries convert their own arrays
+        raise DataError(
+            f"{name}: {what} must be one array, got {type(values).__name__} ({reason(error)[:MAX_REASON]}); stack the "
+            "examples of a data set of pairs by x, y = map(np.stack, zip(*pairs))"
+        ) from None
+    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
+        return convert(array, np.float32)
+    return array if array.dtype.isnative else convert(array, array.dtype.newbyteorder("="))
+
+
+def _scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
+    """Images as models expect them: uint8 pixels, or floats near 0. Raises `DataError` if their range is unknown."""
+    images = [part for part in parts if part.ndim == 4 and part.size and part.dtype.kind in "iuf"]
+    for part in images:
+        height, *others = part.shape[1:]
+        is_last = height not in CHANNELS or min(others) <= MAX_CHANNELS
+        axes = "images must be [M, height, width, channels]"
+        _require(raw, is_last, f"{axes}, got {part.shape}; move the channels last by np.moveaxis(x, 1, -1)")
+    if all(part.dtype == np.uint8 for part in images):
+        return list(parts)
+    ranges = [value_range(part) for part in images]
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    if not MAX_UNSCALED < high < np.inf or (low < 0 and all(part.dtype.kind == "f" for part in images)):
+        return list(parts)
+    if low >= 0 and high <= 255 and all(map(_is_whole, images)):
+        return [convert(part, np.uint8) for part in parts]
+    if all(part.dtype in (np.uint8, np.uint16) for part in images):
+        return [scale_pixels(part) for part in parts]
+    raise DataError(
+        f"{raw.name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
+        f"{images[0].dtype} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
+    )
+
+
+def scale_pixels(images: np.ndarray) -> np.ndarray:
+    """Pixels of uint8 or uint16 as floats in [0, 1]; others as they are."""
+    if images.dtype not in (np.uint8, np.uint16):
+        return images
+    scaled = convert(images, np.float32)
+    scaled /= np.float32(np.iinfo(images.dtype).max)
+    return scaled
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    return values.dtype.kind != "f" or all(bool(np.all(np.mod(values[part], 1) == 0)) for part in portions(values))
+
+
+def count_classes(name: str, labels: np.ndarray) -> int:
+    """The largest of the integer `labels` [M] plus one. Raises `DataError` if most classes do not occur."""
+    num_classes = 1 + max(0, int(labels.max(initial=0)))  # negative labels are refused later
+    num_distinct = len(np.unique(labels)) if num_classes > MAX_DENSE_CLASSES else num_classes
+    if num_classes > MAX_SPARSITY * num_distinct:
+        raise DataError(
+            f"{name}: labels must be classes numbered from 0, got only {num_distinct} of {num_classes:,} classes; "
+            "renumber them, or pass num_classes"
+        )
+    return num_classes
+
+
 def _to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # values that become infinite are refused later
-        return convert(values, np.float32) if values.dtype.kind == "f" and values.itemsize > 4 else values
+        return convert(values, np.float32) if values.dtype.kind == "f" else values
 
 
 def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
@@ -79,12 +161,14 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
         is_id = ids.dtype.kind in "iu" and ids.min() >= 0
         _require(raw, is_id, "client ids must be integers >= 0; pass their names as client_names")
     if raw.num_classes:
-        _require(raw, y.dtype.kind in "biu", f"{part} labels must be integer classes, got {y.dtype}")
-        is_class = y.min() >= 0 and y.max() < raw.num_classes
-        _require(raw, is_class, f"{part} labels must be 0 to {raw.num_classes - 1}, got {y.min()} to {y.max()}")
+        remedy = "number them, such as by np.unique(y, return_inverse=True)[1]"
+        _require(raw, y.dtype.kind in "biu", f"{part} labels must be integer classes, got {y.dtype}; {remedy}")
+        is_class, largest = y.min() >= 0 and y.max() < raw.num_classes, raw.num_classes - 1
+        _require(raw, is_class, f"{part} labels must be 0 to {largest}, got {y.min()} to {y.max()}; {remedy}")
     _check_numbers(raw, f"{part} labels", y)
 
 
 def _check_numbers(raw: RawDataset, what: str, values: np.ndarray) -> None:
-    _require(raw, values.dtype.kind in "biuf", f"{what} must be numbers, got {values.dtype}")
+    is_number, remedy = values.dtype.kind in "biuf", "convert them, such as by .astype(float)"
+    _require(raw, is_number, f"{what} must be numbers, got {values.dtype}; {remedy}")
     _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity")

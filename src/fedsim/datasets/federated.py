@@ -53,8 +53,9 @@ def make_federated_dataset(
         "corrupted": np.zeros(len(sizes), bool),
     }
     y_test = convert(raw.y_test, dtype)
+    labels = raw.num_classes, raw.inputs
     return FederatedDataset(
-        raw.name, ClientData(**train), raw.x_test, y_test, raw.num_classes, raw.inputs, test_client_ids
+        raw.name, ClientData(**train), raw.x_test, y_test, *labels, test_client_ids, notes=raw.notes
     )
 
 
@@ -64,7 +65,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     x, y, num_examples = (np.asarray(array) for array in (train.x, train.y, train.num_examples))
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
-    return RawDataset(dataset.name, x, y, dataset.x_test, dataset.y_test, *labels, client_ids, dataset.test_clients)
+    test = dataset.x_test, dataset.y_test
+    return RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -36,6 +36,8 @@ class RawDataset:
     """[C] str, the name of each client id."""
     label_names: np.ndarray | None = None
     """[num_classes] str, the name of each class."""
+    notes: tuple[str, ...] = ()
+    """Remarks for the user about usable but unusual data."""
 
 
 class Partition(NamedTuple):
