@@ -213,7 +213,7 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
         return 0
     integers = [labels for labels in parts if labels.dtype.kind in "biu"]
     integers = [labels.ravel() for labels in parts if labels.dtype.kind in "biu"]
-    return count_classes(name, np.concatenate(integers)) if integers else 1
+    return count_classes(name, np.concatenate(integers), "renumber them, or pass num_classes") if integers else 1
 
 
 def _is_one_hot(labels: np.ndarray) -> bool:

@@ -106,14 +106,14 @@ def _is_whole(values: np.ndarray) -> bool:
     return values.dtype.kind != "f" or all(bool(np.all(np.mod(values[part], 1) == 0)) for part in portions(values))
 
 
-def count_classes(name: str, labels: np.ndarray) -> int:
+def count_classes(name: str, labels: np.ndarray, remedy: str = "renumber them") -> int:
     """The largest of the integer `labels` [M] plus one. Raises `DataError` if most classes do not occur."""
     num_classes = 1 + max(0, int(labels.max(initial=0)))  # negative labels are refused later
     num_distinct = len(np.unique(labels)) if num_classes > MAX_DENSE_CLASSES else num_classes
     if num_classes > MAX_SPARSITY * num_distinct:
         raise DataError(
             f"{name}: labels must be classes numbered from 0, got only {num_distinct} of {num_classes:,} classes; "
-            "renumber them, or pass num_classes"
+            f"{remedy}"
         )
     return num_classes
 

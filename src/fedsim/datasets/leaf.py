@@ -94,7 +94,11 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
             if len(x) != len(y) or not (len(y) == num_samples or (is_text and len(y) < num_samples)):
                 raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
-                yield user, _convert_inputs(x), np.asarray(list(map(_convert_label, y)), np.int32)
+                try:
+                    inputs, labels = _convert_inputs(x), [_convert_label(label, is_text) for label in y]
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"user {user}: {error}") from None
+                yield user, inputs, np.asarray(labels, np.int32)
     except msgspec.ValidationError as error:
         raise DataError(f"{path}: not in LEAF's format: {error}") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
@@ -127,11 +131,15 @@ def _convert_inputs(values: list[Any]) -> np.ndarray:
     return x.reshape(-1, side, side, 1) if side and side * side == x.shape[1] else x
 
 
-def _convert_label(value: Any) -> int:
-    if isinstance(value, str):
+def _convert_label(value: Any, is_text: bool) -> int:
+    if is_text:
+        if not isinstance(value, str):
+            raise ValueError(f"texts must have the next character as label, got {value!r}; names of files are not read")
         if len(value) != 1:
             raise ValueError(f"labels must be single characters, got {value!r}")
         return int(encode(value)[0])
-    if value != int(value):
+    if not isinstance(value, str | int | float) or (isinstance(value, str) and not value.isdecimal()):
+        raise ValueError(f"labels must be integers, or characters that follow a text, got {value!r}")
+    if not isinstance(value, str) and value != int(value):
         raise ValueError(f"labels must be integers or characters, got {value}")
     return int(value)

@@ -108,9 +108,14 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
-        is_sampled = config.sample_fraction < 1
-        remedy = "raise data.sample_fraction" if is_sampled else "give test examples, or clients with more examples"
+        remedy = "raise data.sample_fraction" if config.sample_fraction < 1 else "give test examples, or clients with more examples"
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
+    notes = raw.notes
+    is_sampled = config.sample_clients is not None or config.sample_fraction < 1
+    num_clients, num_left = (len(np.unique(ids)) for ids in (client_ids, client_ids[selected]))
+    if needs_split and num_left < num_clients and not is_sampled:
+        count = f"{num_clients - num_left} of {num_clients} clients"
+        notes += (f"{raw.name}: {count} are left out: they have too few examples for training and test examples",)
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
     return replace(
         raw,
@@ -120,6 +125,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         x_test=take(raw.x, raw.x_test, selected_test),
         y_test=take(raw.y, raw.y_test, selected_test),
         test_client_ids=None if np.any(client_ids[selected_test] == NO_CLIENT) else client_ids[selected_test],
+        notes=notes,
     )
 
 

@@ -9,7 +9,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
+from fedsim.datasets.federated import make_federated_dataset, to_raw, scale_notes, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import natural_test_clients
 from fedsim.engine import factories
@@ -39,5 +39,5 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, natural_test_clients(raw) if is_natural else None)
-    notes += [*unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))
