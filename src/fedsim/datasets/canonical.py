@@ -52,17 +52,18 @@ def as_array(name: str, what: str, values: Any) -> np.ndarray:
 
     bfloat16 and other short floats that NumPy lacks become float32.
     """
-    if np.ma.is_masked(values):
+    if any(map(np.ma.is_masked, values if isinstance(values, list | tuple) else (values,))):
         raise DataError(
-            f"{name}: {what} must have no masked values, got {np.ma.count_masked(values)}; leave these examples out, "
-            "or fill them by .filled(value)"
+            f"{name}: {what} must have no masked values; leave these examples out, or fill them by .filled(value)"
         )
     try:
         array = np.asarray(values)
+        if array.dtype.kind == "O" and (array.ndim == 0 or isinstance(next(array.flat, None), dict | tuple)):
+            raise TypeError("not numbers")
     except Exception as error:  # of many types: other libraries convert their own arrays
         raise DataError(
-            f"{name}: {what} must be one array, got {type(values).__name__} ({reason(error)[:MAX_REASON]}); stack the "
-            "examples of a data set of pairs by x, y = map(np.stack, zip(*pairs))"
+            f"{name}: {what} must be one array, got {type(values).__name__} ({reason(error)[:MAX_REASON]}); if these "
+            "are examples, stack them, such as by x, y = map(np.stack, zip(*pairs))"
         ) from None
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
         return convert(array, np.float32)
@@ -89,7 +90,7 @@ def _scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
         return [scale_pixels(part) for part in parts]
     raise DataError(
         f"{raw.name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
-        f"{images[0].dtype} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
+        f"{' and '.join({str(part.dtype) for part in images})} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
     )
 
 
@@ -120,7 +121,7 @@ def count_classes(name: str, labels: np.ndarray, remedy: str = "renumber them") 
 
 def _to_float32(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # values that become infinite are refused later
-        return convert(values, np.float32) if values.dtype.kind == "f" else values
+        return convert(values, np.float32) if values.dtype.kind in "bf" else values
 
 
 def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
@@ -145,8 +146,9 @@ def _require(raw: RawDataset, condition: object, message: str) -> None:
 
 def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: np.ndarray | None) -> None:
     """Raises `DataError` if the training or the test examples are wrong in themselves."""
-    has_axes = x.ndim >= 1 and y.ndim in (1, 2) and (ids is None or ids.ndim == 1)
-    _require(raw, has_axes, f"{part} inputs must be [M, ...], labels [M] or [M, T] and client ids [M]")
+    has_axes, shapes = x.ndim >= 1 and y.ndim in (1, 2), f"{x.shape} and {y.shape}"
+    _require(raw, has_axes, f"{part} inputs must be [M, ...] and labels [M] or [M, T], got {shapes}")
+    _require(raw, ids is None or ids.ndim == 1, f"{part} client ids must be [M], got {np.shape(ids)}")
     _require(raw, len(x) == len(y), f"{len(x)} {part} inputs but {len(y)} labels")
     if ids is not None:
         _require(raw, len(ids) == len(y), f"{len(y)} {part} examples but {len(ids)} client ids")

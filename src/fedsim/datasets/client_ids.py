@@ -44,4 +44,6 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
 def _kind(value: Any) -> str:
     if type(value).__name__ in MISSING_TYPES or (isinstance(value, float) and value != value):
         return MISSING
+    if isinstance(value, str):
+        return "texts"
     return "numbers" if isinstance(value, numbers.Real | np.bool) else type(value).__name__
