@@ -11,11 +11,11 @@ from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
+MAX_CLASSES = 2**24
 MAX_UNSCALED = 16  # a network can train with images of such values as they are
 CHANNELS = (1, 3)  # of an image; an axis of that length is not its height if the others are longer
 MAX_CHANNELS = 4
 MAX_REASON = 100  # characters
-
 
 
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
@@ -28,9 +28,10 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     if not isinstance(raw, RawDataset):
         raise DataError(f"data.name: must return a fedsim.datasets.RawDataset, got {type(raw).__name__}")
     _require(raw, raw.inputs in get_args(InputKind), f'inputs must be "image", "text" or "vector", got "{raw.inputs}"')
-    _require(raw, raw.num_classes >= 0, f"num_classes must be >= 0 (0: the targets are numbers), got {raw.num_classes}")
+    bounds = f"0 (the targets are numbers) to {MAX_CLASSES:,}"
+    _require(raw, 0 <= raw.num_classes <= MAX_CLASSES, f"num_classes must be {bounds}, got {raw.num_classes:,}")
     x, x_test = (as_array(raw.name, "inputs", a) for a in (raw.x, raw.x_test))
-    if raw.inputs == "image":
+    if raw.inputs != "text":
         x, x_test = _scale_images(raw, x, x_test)
     x, x_test = (_to_32_bits(raw, a) for a in (x, x_test))
     y, y_test = (as_array(raw.name, "labels", a) for a in (raw.y, raw.y_test))
@@ -72,10 +73,11 @@ def as_array(name: str, what: str, values: Any) -> np.ndarray:
 
 def _scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
     """Images as models expect them: uint8 pixels, or floats near 0. Raises `DataError` if their range is unknown."""
-    images = [part for part in parts if part.ndim == 4 and part.size and part.dtype.kind in "iuf"]
+    images = [part for part in parts if part.ndim > 2 and part.size and part.dtype.kind in "iuf"]
+    is_image = raw.inputs == "image"  # others of that many axes may be images, too
     for part in images:
         height, *others = part.shape[1:]
-        is_last = height not in CHANNELS or min(others) <= MAX_CHANNELS
+        is_last = not is_image or part.ndim != 4 or height not in CHANNELS or min(others) <= MAX_CHANNELS
         axes = "images must be [M, height, width, channels]"
         _require(raw, is_last, f"{axes}, got {part.shape}; move the channels last by np.moveaxis(x, 1, -1)")
     if all(part.dtype == np.uint8 for part in images):
@@ -86,11 +88,14 @@ def _scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
         return list(parts)
     if low >= 0 and high <= 255 and all(map(_is_whole, images)):
         return [convert(part, np.uint8) for part in parts]
+    if not is_image:
+        return list(parts)
     if all(part.dtype in (np.uint8, np.uint16) for part in images):
         return [scale_pixels(part) for part in parts]
+    types = " and ".join(sorted({str(part.dtype) for part in images}))
     raise DataError(
         f"{raw.name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
-        f"{' and '.join({str(part.dtype) for part in images})} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
+        f"{types} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
     )
 
 

@@ -36,7 +36,7 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
             raise TypeError
         names, positions = renumber(ids)
     except TypeError:  # they have no order
-        found = " and ".join(sorted(kinds))
+        found = " and ".join(sorted(kinds)) or ids.dtype
         raise DataError(f"{name}: client ids must be all texts, or all numbers, got {found}; convert them") from None
     return names, np.split(positions, np.cumsum([len(part) for part in arrays])[:-1])
 

@@ -88,8 +88,9 @@ def _load(path: str, subset: str) -> dict[str, Any]:
 
 def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pa.Table":
     """The rows of all splits, with names in the place of class numbers. Raises `DataError` if their columns differ."""
-    import datasets
     import pyarrow as pa
+
+    import datasets
 
     tables = []
     for split, rows in splits.items():
@@ -132,7 +133,8 @@ def _read_images(
             try:
                 pixels = _pixels(pictures[i][image])
             except Exception as error:  # Pillow raises many types
-                raise DataError(f"{name}: image of row {i} of the split {split}: {reason(error)[:200]}") from None
+                problem = reason(error).partition(" <")[0][:200]
+                raise DataError(f"{name}: image of row {i} of the split {split}: {problem}") from None
             types.add(pixels.dtype)
             spool = append(name, spool, pixels[None], f"row {i} of the split {split}")
     if len(types) > 1 and not types <= {np.dtype(np.uint8), np.dtype(np.uint16)}:

@@ -10,6 +10,7 @@ import gzip
 import math
 import mmap
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -25,6 +26,8 @@ from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
 from fedsim.errors import ConfigError, DataError, reason
+
+FILE_NAME = re.compile(r"\.(bmp|gif|jpe?g|npy|png|tiff?|webp)$", re.IGNORECASE)  # as in LEAF's CelebA
 
 
 def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
@@ -122,6 +125,10 @@ def _map(path: Path) -> mmap.mmap | bytes:
 
 def _convert_inputs(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], str):
+        if all(isinstance(text, str) and FILE_NAME.search(text) for text in values):
+            raise ValueError(
+                f"inputs must be numbers or texts, got file names, such as {values[0]!r}; store the pixels"
+            )
         return np.stack([encode(text) for text in values])
     x = np.asarray(values, np.float32)
     steps = np.round(255 * x)
@@ -134,7 +141,7 @@ def _convert_inputs(values: list[Any]) -> np.ndarray:
 def _convert_label(value: Any, is_text: bool) -> int:
     if is_text:
         if not isinstance(value, str):
-            raise ValueError(f"texts must have the next character as label, got {value!r}; names of files are not read")
+            raise ValueError(f"texts must have the next character as label, got {value!r}")
         if len(value) != 1:
             raise ValueError(f"labels must be single characters, got {value!r}")
         return int(encode(value)[0])
