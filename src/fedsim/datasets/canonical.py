@@ -6,15 +6,13 @@ from typing import Any, get_args
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.portions import all_finite, convert, portions, value_range
+from fedsim.datasets.portions import all_finite, convert, value_range
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.scales import scale_images
 from fedsim.errors import DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_CLASSES = 2**24
-MAX_UNSCALED = 16  # a network can train with images of such values as they are
-CHANNELS = (1, 3)  # of an image; an axis of that length is not its height if the others are longer
-MAX_CHANNELS = 4
 MAX_REASON = 100  # characters
 
 
@@ -32,11 +30,13 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     _require(raw, 0 <= raw.num_classes <= MAX_CLASSES, f"num_classes must be {bounds}, got {raw.num_classes:,}")
     x, x_test = (as_array(raw.name, "inputs", a) for a in (raw.x, raw.x_test))
     if raw.inputs != "text":
-        x, x_test = _scale_images(raw, x, x_test)
+        x, x_test = scale_images(raw, x, x_test)
     x, x_test = (_to_32_bits(raw, a) for a in (x, x_test))
     y, y_test = (as_array(raw.name, "labels", a) for a in (raw.y, raw.y_test))
     y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
-    ids, test_ids = (None if a is None else np.asarray(a) for a in (raw.client_ids, raw.test_client_ids))
+    ids, test_ids = (
+        None if a is None else as_array(raw.name, "client ids", a) for a in (raw.client_ids, raw.test_client_ids)
+    )
     raw = replace(raw, x=x, y=y, x_test=x_test, y_test=y_test, client_ids=ids, test_client_ids=test_ids)
     _check_part(raw, "training", x, y, ids)
     if needs_test or y_test.size:
@@ -69,47 +69,6 @@ def as_array(name: str, what: str, values: Any) -> np.ndarray:
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
         return convert(array, np.float32)
     return array if array.dtype.isnative else convert(array, array.dtype.newbyteorder("="))
-
-
-def _scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
-    """Images as models expect them: uint8 pixels, or floats near 0. Raises `DataError` if their range is unknown."""
-    images = [part for part in parts if part.ndim > 2 and part.size and part.dtype.kind in "iuf"]
-    is_image = raw.inputs == "image"  # others of that many axes may be images, too
-    for part in images:
-        height, *others = part.shape[1:]
-        is_last = not is_image or part.ndim != 4 or height not in CHANNELS or min(others) <= MAX_CHANNELS
-        axes = "images must be [M, height, width, channels]"
-        _require(raw, is_last, f"{axes}, got {part.shape}; move the channels last by np.moveaxis(x, 1, -1)")
-    if all(part.dtype == np.uint8 for part in images):
-        return list(parts)
-    ranges = [value_range(part) for part in images]
-    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-    if not MAX_UNSCALED < high < np.inf or (low < 0 and all(part.dtype.kind == "f" for part in images)):
-        return list(parts)
-    if low >= 0 and high <= 255 and all(map(_is_whole, images)):
-        return [convert(part, np.uint8) for part in parts]
-    if not is_image:
-        return list(parts)
-    if all(part.dtype in (np.uint8, np.uint16) for part in images):
-        return [scale_pixels(part) for part in parts]
-    types = " and ".join(sorted({str(part.dtype) for part in images}))
-    raise DataError(
-        f"{raw.name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
-        f"{types} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
-    )
-
-
-def scale_pixels(images: np.ndarray) -> np.ndarray:
-    """Pixels of uint8 or uint16 as floats in [0, 1]; others as they are."""
-    if images.dtype not in (np.uint8, np.uint16):
-        return images
-    scaled = convert(images, np.float32)
-    scaled /= np.float32(np.iinfo(images.dtype).max)
-    return scaled
-
-
-def _is_whole(values: np.ndarray) -> bool:
-    return values.dtype.kind != "f" or all(bool(np.all(np.mod(values[part], 1) == 0)) for part in portions(values))
 
 
 def count_classes(name: str, labels: np.ndarray, remedy: str = "renumber them") -> int:
@@ -153,9 +112,9 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
     """Raises `DataError` if the training or the test examples are wrong in themselves."""
     has_axes, shapes = x.ndim >= 1 and y.ndim in (1, 2), f"{x.shape} and {y.shape}"
     _require(raw, has_axes, f"{part} inputs must be [M, ...] and labels [M] or [M, T], got {shapes}")
-    _require(raw, ids is None or ids.ndim == 1, f"{part} client ids must be [M], got {np.shape(ids)}")
     _require(raw, len(x) == len(y), f"{len(x)} {part} inputs but {len(y)} labels")
     if ids is not None:
+        _require(raw, ids.ndim == 1, f"{part} client ids must be [M], got {ids.shape}")
         _require(raw, len(ids) == len(y), f"{len(y)} {part} examples but {len(ids)} client ids")
     _require(raw, len(y), f"no {part} examples")
     _require(raw, x.size, f"{part} inputs must have numbers, got shape {x.shape}")

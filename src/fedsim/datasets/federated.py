@@ -1,20 +1,17 @@
 """Builds a `FederatedDataset` from a `RawDataset` and a partition of its training examples."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
-from fedsim.datasets.portions import all_finite, convert, portions, take, value_range
+from fedsim.datasets.portions import all_finite, convert, portions, take
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
 MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
-MAX_RMS = 10  # of inputs that networks train with; standardized ones have 1
-MAX_DARK = 16  # of 255: images with such pixels have other ranges
 
 
 def make_federated_dataset(
@@ -103,28 +100,6 @@ def unseen_client_notes(dataset: FederatedDataset) -> list[str]:
         return []
     of_all = f"{unseen:,} of {len(dataset.y_test):,} test examples belong to clients without training examples"
     return [f"{dataset.name}: {of_all}; check test_client_ids if that is not meant"]
-
-
-def scale_notes(dataset: FederatedDataset) -> list[str]:
-    """Remarks on inputs that are far from the scale that networks train with, and on labels that are all equal."""
-    x, y, notes = dataset.train.x, np.asarray(dataset.train.y), []
-    if np.all(y == y[0]):
-        notes.append(f"{dataset.name}: all training labels are {y[0]}, so any model learns them")
-    if dataset.inputs == "text" or x.dtype == bool:
-        return notes
-    low, high = value_range(x)
-    if x.dtype == np.uint8:
-        if 0 < high <= MAX_DARK:
-            notes.append(
-                f"{dataset.name}: uint8 inputs are divided by 255, but the largest is {high}; divide them by the "
-                "largest value that is possible, as floats"
-            )
-    elif math.sqrt(sum(float(np.sum(np.square(x[i], dtype=np.float64))) for i in portions(x)) / x.size) > MAX_RMS:
-        notes.append(
-            f"{dataset.name}: inputs are {low:.6g} to {high:.6g}, and models see them as they are; standardize them, or "
-            "divide them by their range"
-        )
-    return notes
 
 
 def _class_sizes(labels: Any, num_classes: int) -> np.ndarray:

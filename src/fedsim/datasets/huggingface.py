@@ -111,7 +111,7 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "p
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         fields = [{f"{field.name} ({field.type})" for field in table.schema} for table in tables]
-        shown = "; ".join(", ".join(sorted(part - set.intersection(*fields))) or "no other" for part in fields)
+        shown = "; ".join(", ".join(sorted(part - (fields[0] & fields[-1]))) or "no other" for part in fields)
         raise DataError(f"{name}: the splits train and test must have equal columns, got {shown}") from None
 
 

@@ -145,8 +145,7 @@ def _convert_label(value: Any, is_text: bool) -> int:
         if len(value) != 1:
             raise ValueError(f"labels must be single characters, got {value!r}")
         return int(encode(value)[0])
-    if not isinstance(value, str | int | float) or (isinstance(value, str) and not value.isdecimal()):
+    is_digits = isinstance(value, str) and value.isdecimal()
+    if not (is_digits or (isinstance(value, int | float) and value == int(value))):
         raise ValueError(f"labels must be integers, or characters that follow a text, got {value!r}")
-    if not isinstance(value, str) and value != int(value):
-        raise ValueError(f"labels must be integers or characters, got {value}")
     return int(value)

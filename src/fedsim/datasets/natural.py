@@ -6,9 +6,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.canonical import count_classes, scale_pixels
+from fedsim.datasets.canonical import count_classes
 from fedsim.datasets.portions import empty, portions
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.scales import scale_pixels
 from fedsim.datasets.spool import Spool
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
@@ -64,18 +65,18 @@ def append(name: str, spool: Spool, x: np.ndarray, owner: str) -> Spool:
     if spool.shape is None or (spool.shape, spool.dtype) == (x.shape[1:], x.dtype):
         spool.append(x)
         return spool
-    shapes, last = [spool.shape, x.shape[1:]], {spool.shape[-1:], x.shape[-1:]}
-    shape = max(shapes)
-    if spool.shape != x.shape[1:] and not (spool.shape[:-1] == x.shape[1:-1] and x.ndim == 4 and last == {(1,), (3,)}):
+    shapes, channels = (spool.shape, x.shape[1:]), {spool.shape[-1:], x.shape[-1:]}
+    if len({*shapes}) > 1 and not (x.ndim == 4 and spool.shape[:-1] == x.shape[1:-1] and channels == {(1,), (3,)}):
         raise DataError(f"{name}: inputs must have one shape, got {spool.shape} and {x.shape[1:]} of {owner}")
     scale = scale_pixels if spool.dtype != x.dtype else np.asarray
-    unify = lambda part: np.broadcast_to(scale(part), (len(part), *shape))
-    if (spool.shape, spool.dtype) != (shape, scale(x[:0]).dtype):
+    earlier = np.empty((0, *spool.shape), spool.dtype)
+    if scale(earlier).dtype != scale(x[:0]).dtype:
+        raise DataError(f"{name}: inputs must have one type, got {spool.dtype} and {x.dtype} of {owner}")
+    unify = lambda part: np.broadcast_to(scale(part), (len(part), *max(shapes)))
+    if (earlier.shape, earlier.dtype) != (unify(earlier).shape, unify(earlier).dtype):
         earlier, spool = spool.array(), Spool()
         for portion in portions(earlier):
             spool.append(unify(earlier[portion]))
-    if spool.dtype != scale(x[:0]).dtype:
-        raise DataError(f"{name}: inputs must have one type, got {spool.dtype} and {x.dtype} of {owner}")
     spool.append(unify(x))
     return spool
 

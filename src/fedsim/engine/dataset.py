@@ -11,13 +11,13 @@ from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import (
     make_federated_dataset,
-    scale_notes,
     to_raw,
     unseen_class_notes,
     unseen_client_notes,
 )
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import natural_test_clients
+from fedsim.datasets.scales import scale_notes
 from fedsim.engine import factories
 from fedsim.errors import ConfigError
 
