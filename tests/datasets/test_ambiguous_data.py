@@ -177,6 +177,8 @@ def test_client_ids_of_any_type(ids, test_ids):
 def test_odd_seeds_raise(seed):
     with pytest.raises(DataError, match=rf"seed: must be an integer >= 0, got {seed!r}"):
         fedsim.from_arrays(X, Y, seed=seed)
+    with pytest.raises(ConfigError, match=r"seed: must be an integer >= 0 of 32 bits, got 1099511627776"):
+        fedsim.load({}, seed=2**40).runs()
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,8 @@ def picture(pixels, mode=None):
     return Image.fromarray(pixels) if mode is None else Image.fromarray(pixels).convert(mode)
 
 
-def saved_pictures(path, pictures):
-    kinds = hf.Features({"image": hf.Image(), "label": hf.ClassLabel(names=["a", "b"])})
+def saved_pictures(path, pictures, decode=True):
+    kinds = hf.Features({"image": hf.Image(decode=decode), "label": hf.ClassLabel(names=["a", "b"])})
     return save(path, {"image": [*pictures] * 2, "label": [0, 1] * len(pictures)}, features=kinds)
 
 
@@ -164,9 +164,11 @@ def saved_pictures(path, pictures):
 def test_pictures_of_all_modes(pictures, expected, tmp_path):
     """Against the pixels that they are made of, or as Pillow converts them."""
     expected = np.stack([x if isinstance(x, np.ndarray) else np.asarray(x) / 255 for x in expected])
-    raw = canonicalize(huggingface(0, path=saved_pictures(tmp_path / "p", pictures), label="label"), needs_test=False)
-    x = raw.x / 255 if raw.x.dtype == np.uint8 else raw.x
-    np.testing.assert_allclose(x, np.concatenate([expected, expected]), atol=1e-6)
+    for decode in (True, False):
+        path = saved_pictures(tmp_path / f"{decode}", pictures, decode)
+        raw = canonicalize(huggingface(0, path=path, label="label"), needs_test=False)
+        x = raw.x / 255 if raw.x.dtype == np.uint8 else raw.x
+        np.testing.assert_allclose(x, np.concatenate([expected, expected]), atol=1e-6)
 
 
 @pytest.mark.parametrize(

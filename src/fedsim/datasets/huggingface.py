@@ -124,11 +124,13 @@ def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
 def _read_images(
     name: str, splits: Mapping[str, Any], image: str, label: str, client: str, drop: Sequence[str]
 ) -> RawDataset:
+    import datasets
+
     table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
     y, classes, client_ids, clients = columns.targets(name, table, label, client)
-    spool, types = Spool(), set()
+    spool, types, kind = Spool(), set(), datasets.Image(mode=splits[TRAIN].features[image].mode)
     for split, rows in splits.items():
-        pictures = rows.select_columns([image])
+        pictures = rows.select_columns([image]).cast_column(image, kind)  # decodes
         for i in range(len(rows)):
             try:
                 pixels = _pixels(pictures[i][image])
