@@ -66,9 +66,7 @@ def test_what_is_no_number_or_key_is_refused(dataset, data):
         with pytest.raises(ValueError, match=rf"^num_corrupted: must be an integer, got {number!r}$"):
             corrupt(jax.random.key(0), number)
     for key in (0, -1, 1.5, "a", None):
-        with pytest.raises(
-            ValueError, match=rf"^key: must be a key of JAX, .*, got {key!r}"
-        ):
+        with pytest.raises(ValueError, match=rf"^key: must be a key of JAX, .*, got {key!r}"):
             corrupt(key, 1)
 
 

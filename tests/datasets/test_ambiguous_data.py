@@ -40,6 +40,7 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
         )
     )
     assert plan(texts, texts).groups
+    assert plan(texts.astype(np.uint8), texts.astype(np.uint8)).groups
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)
@@ -161,16 +162,16 @@ def test_client_ids_that_name_no_clients_raise(ids, message):
         (np.asarray([2**53, 2**53 + 1, 7] * 2), np.asarray([2**53 + 1, 2**53, 7] * 2, np.uint64)),
         (np.asarray([1.5, -2, 3] * 2), None),
         ([b"a", b"c", b"b"] * 2, None),
+        (np.asarray([[2], [0], [1]] * 2), None),
         ([date(2020, 1, 3), date(2020, 1, 1), date(2020, 1, 2)] * 2, None),
     ],
 )
 def test_client_ids_of_any_type(ids, test_ids):
     test_ids = ids if test_ids is None else test_ids
     dataset = fedsim.from_arrays(X + np.arange(6)[:, None], Y, ids, X, Y, test_client_ids=test_ids)
-    order = sorted(range(6), key=lambda i: list(ids)[i])
-    assert dataset.train.x[:, 0].tolist() == order
-    names = sorted(set(ids.tolist() if isinstance(ids, np.ndarray) else ids))
-    assert dataset.test_clients.tolist() == [names.index(name) for name in test_ids]
+    ids, test_ids = (np.ravel(part).tolist() if isinstance(part, np.ndarray) else part for part in (ids, test_ids))
+    assert dataset.train.x[:, 0].tolist() == sorted(range(6), key=ids.__getitem__)
+    assert dataset.test_clients.tolist() == [sorted(set(ids)).index(name) for name in test_ids]
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None])
@@ -185,7 +186,8 @@ def test_odd_seeds_raise(seed):
     ("arguments", "message"),
     [
         ((X, 0 * Y), "all training labels are 0, so any model learns them"),
-        ((300 * (X - 1), Y), "inputs are -300 to -300, and models see them as they are; standardize"),
+        ((300 * (X - 1), Y), "inputs are -300 to -300, and are used as they are; standardize"),
+        ((X, 1e5 + 0.5 * Y), "targets are 100000 to 100001, and are used as they are; standardize"),
         ((np.eye(6, 2, dtype=np.uint8), Y), "uint8 inputs are divided by 255, but the largest is 1"),
         ((X, Y, [0, 0, 1, 1, 2, 3]), "2 of 4 clients are left out: they have too few examples"),
     ],

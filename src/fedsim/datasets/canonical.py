@@ -90,6 +90,8 @@ def _to_float32(values: np.ndarray) -> np.ndarray:
 
 def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
     """`inputs` as float32 or int32 if they are wider. Raises `DataError` for integers that a device would wrap."""
+    if raw.inputs == "text" and inputs.dtype == np.uint8:  # which would be pixels
+        return convert(inputs, np.int16)
     if inputs.dtype.kind not in "iu" or inputs.itemsize <= 4:
         return _to_float32(inputs)
     low, high = value_range(inputs)

@@ -22,6 +22,7 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
     arrays = []
     for ids in parts:
         ids = as_array(name, "client ids", np.asarray(ids, object) if isinstance(ids, list | tuple) else ids)
+        ids = ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids  # a column of a data frame
         if ids.ndim != 1:
             raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
         arrays.append(ids)

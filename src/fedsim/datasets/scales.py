@@ -59,23 +59,28 @@ def _is_whole(values: np.ndarray) -> bool:
 
 
 def scale_notes(dataset: FederatedDataset) -> list[str]:
-    """Remarks on inputs that are far from the scale that networks train with, and on labels that are all equal."""
+    """Remarks on numbers that are far from the scale that networks train with, and on labels that are all equal."""
     x, y, notes = np.asarray(dataset.train.x), np.asarray(dataset.train.y), []
     if np.all(y == y[0]):
         notes.append(f"{dataset.name}: all training labels are {y[0]}, so any model learns them")
-    if dataset.inputs == "text" or x.dtype == bool:
+    if dataset.num_classes == 0:
+        notes += _range_notes(f"{dataset.name}: targets", y)
+    if dataset.inputs == "text":
         return notes
-    low, high = value_range(x)
-    squares = (float(np.sum(np.square(x[part], dtype=np.float64))) for part in portions(x))
-    if x.dtype == np.uint8:
-        if 0 < high <= MAX_DARK:
-            notes.append(
-                f"{dataset.name}: uint8 inputs are divided by 255, but the largest is {high}; divide them by the "
-                "largest value that is possible, as floats"
-            )
-    elif math.sqrt(sum(squares) / x.size) > MAX_RMS:
+    if x.dtype != np.uint8:
+        return notes + _range_notes(f"{dataset.name}: inputs", x)
+    high = value_range(x)[1]
+    if 0 < high <= MAX_DARK:
         notes.append(
-            f"{dataset.name}: inputs are {low:.6g} to {high:.6g}, and models see them as they are; standardize them, "
-            "or divide them by their range"
+            f"{dataset.name}: uint8 inputs are divided by 255, but the largest is {high}; divide them by the largest "
+            "value that is possible, as floats"
         )
     return notes
+
+
+def _range_notes(what: str, values: np.ndarray) -> list[str]:
+    squares = sum(float(np.sum(np.square(values[part], dtype=np.float64))) for part in portions(values))
+    if math.sqrt(squares / values.size) <= MAX_RMS:
+        return []
+    low, high = value_range(values)
+    return [f"{what} are {low:.6g} to {high:.6g}, and are used as they are; standardize them, or divide by their range"]
