@@ -8,7 +8,7 @@ from typing import Any
 
 LOAD_ERRORS = (
     OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+    MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What NumPy raises for a broken .npy or .npz file."""
 

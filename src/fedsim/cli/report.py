@@ -38,8 +38,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write the tables and figures of run folders",
-        description="Shows the tables of run folders, complete or not, and writes summary.csv, paired.csv and figures. Without --out, "
-        "only the default report of one folder is written, into that folder.",
+        description="Shows the tables of run folders, complete or not, and writes summary.csv, paired.csv and figures. "
+        "Without --out, only the default report of one folder is written, into that folder.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
