@@ -20,7 +20,7 @@ def find_examples() -> dict[str, doctest.DocTest]:
             continue
         loaded = importlib.import_module(module.name)
         for name, value in vars(loaded).items():
-            is_public = inspect.isroutine(value) or inspect.isclass(value)
+            is_public = (inspect.isroutine(value) or inspect.isclass(value)) and not hasattr(value, "__wrapped__")
             if is_public and not name.startswith("_") and getattr(value, "__module__", None) == module.name:
                 tests = finder.find(value, f"{module.name}.{name}", loaded, extraglobs={"fedsim": fedsim})
                 examples |= {test.name: test for test in tests if test.examples}

@@ -14,7 +14,7 @@ from fedsim.aggregators.arrays import stack_clients, to_array, to_key, to_variab
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.reports import mask_nonfinite
 from fedsim.core.server import make_server
-from fedsim.core.settings import Traced, annotations
+from fedsim.core.settings import Built, Traced, annotations
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 MAX_PROGRAMS = 128
@@ -106,8 +106,7 @@ def _describe(part: Any) -> tuple[_Part, dict[str, Any]]:
     """The part, and its settings that are arguments of the program: `Traced` ones, except integers that are limited."""
     if part is None:
         return _Part(type(None), ()), {}
-    built = getattr(getattr(part, "aggregate", part), "built", None)
-    if built is None or built.component is not part:
+    if (built := Built.of(part)) is None:
         return _Part(part, None), {}
     traced = {
         name: value

@@ -93,9 +93,22 @@ SIGNS = {"ge": (">=", operator.ge), "gt": (">", operator.gt), "le": ("<=", opera
 class Built:
     """What built a component; the attribute `built` of a rule's `aggregate`, and of a pre-aggregator."""
 
-    component: Any
     make: Callable[..., Any]
     settings: dict[str, Any]
+    others: tuple[Any, ...]
+    """The other functions of the rule; if some are not those, `_replace` has changed it."""
+
+    @staticmethod
+    def of(component: Any) -> "Built | None":
+        """What built this rule or pre-aggregator; None for a plug-in."""
+        function = getattr(component, "aggregate", component)
+        built = getattr(function, "built", None)
+        return built if isinstance(built, Built) and built.others == other_functions(component, function) else None
+
+
+def other_functions(component: Any, function: Any) -> tuple[Any, ...]:
+    """All functions of a component but one, since that one must not refer to itself: a cycle is freed late."""
+    return tuple(other for other in component if other is not function) if isinstance(component, tuple) else ()
 
 
 def check_factories(namespace: dict[str, Any]) -> None:
@@ -119,7 +132,7 @@ def _checked(make: Callable[..., Any], module: str) -> Callable[..., Any]:
         component = make(*arguments, **settings)
         function: Any = getattr(component, "aggregate", component)
         if isinstance(function, types.FunctionType) and not arguments:
-            vars(function)["built"] = Built(component, make, settings)
+            vars(function)["built"] = Built(make, settings, other_functions(component, function))
         return component
 
     checked.__module__ = module  # where `pickle` looks for it
