@@ -32,8 +32,9 @@ NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def is_table(path: Path) -> bool:
-    """Whether `path` has the name of a table, or is a folder with files of one."""
-    return bool(_parts(path)) if path.is_dir() else _suffix(path) in SUFFIXES
+    """Whether `path` has the name of a table, or is a folder of its parts, neither of arrays nor in LEAF's format."""
+    is_other = any(path.glob("*.npy")) or any(path.glob("train/*.json*"))
+    return (bool(_parts(path)) and not is_other) if path.is_dir() else _suffix(path) in SUFFIXES
 
 
 def read(path: Path, label: str, client: str = "") -> "pa.Table":
