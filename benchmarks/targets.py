@@ -2,7 +2,7 @@
 
 For each device, network, precision and width: fedsim's layers in the form for that device, in the form for CPUs
 ("patches"), and flax's layers under plain `vmap`. Prints a JSON line for each; `--table` prints the lines of a file as
-a table. Needs libtpu for a TPU and JAX's CUDA plugin for a GPU (`pip install 'fedsim[tpu-compile,cuda]'`).
+a table. Needs libtpu for a TPU and JAX's CUDA plugin for a GPU (`pip install 'fedsim-jax[tpu-compile,cuda]'`).
 
 - `gigabytes`, on a GPU: operands and results of all kernels, in loops once for each iteration.
 - `cycle_ms`, on a TPU: the compiler's estimate, the cycles of all kernels at 1.5 GHz (from v5e's peak of 197 TFLOP/s

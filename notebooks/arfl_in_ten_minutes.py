@@ -39,7 +39,7 @@ BLUE, ORANGE = "#0072B2", "#D55E00"  # benign, corrupted
 # \qquad \alpha_i \ge 0, \quad \sum_i \alpha_i = 1$$
 #
 # The first term is smallest with all weight on the client with the lowest loss. The second one is smallest for
-# $\alpha_i = m_i / M$, which is FedAvg. $\lambda$ sets the balance; here, as everywhere in fedsim, `lam` is
+# $\alpha_i = m_i / M$, which is FedAvg. $\lambda$ sets the balance; here, as in the key `arfl.lam`, `lam` is
 # $\lambda / M$.
 #
 # Ten clients as an example: the last three have high losses, like clients with wrong labels once the model has learned

@@ -12,9 +12,10 @@ import fedsim
 from fedsim.config.components import flatten
 from fedsim.runs.sweep import append_swept_columns
 from fedsim.runs.tables import lam
+from tests.docs.pages import text_of
 
 PATH = Path(__file__).parents[1] / "configs" / "robustness" / "conclusions.py"
-SPLITS, SEEDS = (3, 8), (5, 6)
+SPLITS, SEEDS = (3, 8, 9), (5, 6)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,9 @@ def test_every_conclusion_finds_its_runs(conclusions):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "pairs"), [(None, {(3, 3), (8, 8)}), ([5, 6], {(3, 5), (3, 6), (8, 5), (8, 6)})], ids=["own", "crossed"]
+    ("seeds", "pairs"),
+    [(None, {(3, 3), (8, 8), (9, 9)}), ([5, 6], {(s, r) for s in SPLITS for r in (5, 6)})],
+    ids=["own", "crossed"],
 )
 def test_each_split_has_a_seed_of_its_own_unless_seeds_are_given(script, seeds, pairs):
     experiment = fedsim.load(PATH.with_name("noisy-labels.toml"), **script.on_splits(SPLITS, seeds))
@@ -91,6 +94,32 @@ def test_numbers_are_means_over_seeds_paired_by_split(conclusions, load):
     assert conclusions[0][1].measured.endswith(f", {np.mean(expected):.1f} ± {half:.1f}")
 
 
+def test_verdicts_say_what_was_looked_at(script):
+    """A mean above 0 whose interval is wide, as in 8.1 ± 29.3, confirms nothing about the interval."""
+    wide, clear = np.array([30.0, -20.0, 14.0]), np.array([7.9, 8.0, 8.1])
+    verdict = lambda test, *numbers: script.Conclusion("", test, numbers).verdict
+    assert [verdict(script.above, numbers) for numbers in (wide, clear)] == ["not confirmed", "confirmed"]
+    assert [verdict(script.not_above, numbers) for numbers in (wide, clear)] == ["not refuted", "refuted"]
+    assert [verdict(script.at_least(8), numbers) for numbers in (wide, clear)] == ["confirmed on average"] * 2
+    assert verdict(script.within(1), clear) == "not confirmed on average"
+
+
+def test_the_page_counts_verdicts_as_its_table_has_them(conclusions):
+    """One row for each conclusion, with a verdict of its kind."""
+    text = text_of("docs/robustness.md")
+    table = text.partition("| study | conclusion | splits 25 to 34 | splits 35")[2].partition("\n\n")[0]
+    verdicts = [line.rsplit("| ", 1)[1].rstrip(" |").partition(":")[0] for line in table.splitlines()[2:]]
+    kinds = [
+        conclusion.verdict.removeprefix("not confirmed").removeprefix("confirmed") for _, conclusion in conclusions
+    ]
+    for verdict, kind in zip(verdicts, kinds, strict=True):
+        assert verdict.endswith("refuted" if kind.endswith("refuted") else f"confirmed{kind}")
+    on_average, exact = verdicts.count("confirmed on average"), verdicts.count("confirmed")
+    assert f"**Of the {kinds.count('')} conclusions that need a 95 % t-interval over the splits, {exact} are" in text
+    assert f"{kinds.count(' on average')} (levels" in text
+    assert f'{on_average} are "confirmed on average"' in text
+
+
 @pytest.mark.parametrize("shift", [-2.0, -0.5, 0.0, 0.5, 2.0])
 def test_verdicts_are_those_of_the_t_test(script, shift):
     numbers = np.random.default_rng(1).normal(shift, 1.0, 10)
@@ -102,7 +131,16 @@ def test_verdicts_are_those_of_the_t_test(script, shift):
     assert not script.at_most(shift - 1)(numbers)
 
 
+@pytest.mark.parametrize("value", [5.0, -5.0])
+def test_equal_numbers_have_no_interval_and_are_neither_above_nor_below(script, value):
+    numbers = np.full(5, value)
+    assert not script.above(numbers)
+    assert not script.below(numbers)
+    assert script.not_above(numbers) == (value <= 0)
+    assert script.Conclusion("", script.above, [numbers]).measured == f"{value:.1f}"
+
+
 def test_settings_that_match_other_runs_as_well_are_an_error(script, load):
     study = script.Study(make_rounds(load("noisy-labels")))
-    with pytest.raises(LookupError, match="expected 4 runs, got 8"):
+    with pytest.raises(LookupError, match="expected 6 runs, got 12"):
         study.accuracy("arfl", {"fraction": 0.8, "localized.tau": 1.0})

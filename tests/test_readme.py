@@ -1,9 +1,10 @@
 """The README: it fits on one screen, its Python runs unchanged, and its commands exist."""
 
+from fedsim.config.kinds import AGGREGATORS, KINDS
 from tests.docs.pages import ROOT, blocks, text_of
 
 
-def test_two_lines_run_an_experiment(tmp_path, monkeypatch):
+def test_the_python_code_runs(tmp_path, monkeypatch):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     namespace: dict = {}
@@ -17,6 +18,16 @@ def test_the_readme_fits_on_one_screen():
     assert len(text_of("README.md").splitlines()) <= 150
     (block,) = blocks("README.md", "python")
     assert len(block.text.splitlines()) <= 10
+
+
+def test_the_readme_counts_and_names_the_built_in_components():
+    text, attacks = text_of("README.md"), [*KINDS["attack.kind"].built_in]
+    kinds = ("server.aggregator", "server.pre_aggregators", "attack.kind", "corruption.kind", "data.partition")
+    kinds += ("model.name", "client.algorithm", "server.optimizer")
+    missing = [name for kind in kinds for name in KINDS[kind].built_in if f"`{name}`" not in text]
+    assert missing == ["none", "none"]  # no attack, no corruption
+    assert f"{len(AGGREGATORS) - 2} robust aggregation rules, {len(attacks) - 1} attacks" in text  # but ARFL, FedAvg
+    assert f"Twenty of the {len(AGGREGATORS)} rules" in text
 
 
 def test_a_newcomers_two_commands():

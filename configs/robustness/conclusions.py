@@ -2,17 +2,19 @@
 
     python configs/robustness/conclusions.py --splits 15 16 17 18 19
 
-runs the studies of this folder on these splits (`data.seed`), and prints for each conclusion what was measured and
-whether it is confirmed. Each split has a seed of its own, the same number, so that the intervals contain what the seeds
+runs the studies of this folder on these splits (`data.seed`), and prints for each conclusion what was measured and a
+verdict. Each split has a seed of its own, the same number, so that the intervals contain what the seeds
 do; `--seeds` runs the same seeds on all splits. Run folders in `--out` are resumed; complete ones are not run again.
 
 Numbers are percent or percentage points, with 95 % t-intervals over the splits; differences are paired by split and
-seed. A conclusion is confirmed if each of its numbers is. "Above" and "below" are confirmed if the interval excludes 0
-on that side, "not above" if the interval is not above 0, and a level, or that something is so "on average", if the mean
-over the splits is on the stated side. The worst attack is the one with the lowest mean.
+seed. A verdict holds if it does for each number. "Above" and "below" are confirmed if the interval excludes 0 on that
+side. "Not above" is not refuted if the interval is not above 0, which a wide interval is not either. A level, or that
+something is so "on average", is confirmed on average if the mean over the splits is on the stated side, whatever the
+interval. The worst attack is the one with the lowest mean.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -47,6 +49,13 @@ class Conclusion(NamedTuple):
         return all(map(self.test, self.numbers))
 
     @property
+    def verdict(self) -> str:
+        """Says whether intervals or only means were looked at."""
+        if self.test is not_above:
+            return "not refuted" if self.is_confirmed else "refuted"
+        return f"{'' if self.is_confirmed else 'not '}confirmed{'' if self.test in (above, below) else ' on average'}"
+
+    @property
     def measured(self) -> str:
         """Means with their intervals; of more than four numbers the lowest and the highest."""
         ordered = sorted(self.numbers, key=np.mean)
@@ -56,12 +65,14 @@ class Conclusion(NamedTuple):
 
 
 def _format(numbers: np.ndarray) -> str:
-    return f"{numbers.mean():.1f} ± {half_width(numbers):.1f}"
+    half = half_width(numbers)
+    return f"{numbers.mean():.1f}" + ("" if half is None else f" ± {half:.1f}")
 
 
 def above(numbers: np.ndarray) -> bool:
-    """Whether the interval is above 0."""
-    return numbers.mean() - half_width(numbers) > 0
+    """Whether the interval is above 0; without an interval it is not."""
+    half = half_width(numbers)
+    return half is not None and numbers.mean() - half > 0
 
 
 def below(numbers: np.ndarray) -> bool:
@@ -70,8 +81,8 @@ def below(numbers: np.ndarray) -> bool:
 
 
 def not_above(numbers: np.ndarray) -> bool:
-    """Whether the interval contains 0 or is below it."""
-    return not above(numbers)
+    """Whether the interval contains 0 or is below it; without an interval, whether the mean is not above 0."""
+    return not above(numbers) if half_width(numbers) is not None else numbers.mean() <= 0
 
 
 def at_least(level: float) -> Test:
@@ -465,10 +476,10 @@ def _print(sections: Iterator[tuple[str, Iterator[Conclusion]]]) -> None:
     print("| section | conclusion | measured | verdict |\n| --- | --- | --- | --- |")
     for section, conclusions in sections:
         for conclusion in conclusions:
-            verdicts.append(conclusion.is_confirmed)
-            verdict = "confirmed" if conclusion.is_confirmed else "not confirmed"
-            print(f"| {section} | {conclusion.text} | {conclusion.measured} | {verdict} |", flush=True)
-    print(f"\n{sum(verdicts)} of {len(verdicts)} conclusions are confirmed.")
+            verdicts.append(conclusion.verdict)
+            print(f"| {section} | {conclusion.text} | {conclusion.measured} | {conclusion.verdict} |", flush=True)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(verdicts).items())
+    print(f"\nOf {len(verdicts)} conclusions: {counts}.")
 
 
 if __name__ == "__main__":

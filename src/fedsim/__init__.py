@@ -1,6 +1,6 @@
 """fedsim: federated learning under corrupted clients, vectorized in JAX.
 
-Two lines run an experiment: `experiment = fedsim.load("quickstart.toml")`, `result = fedsim.run(experiment)`.
+`fedsim.run(fedsim.load("quickstart"))` runs an experiment.
 
 Below that, a `Simulation` is built from a `Task` (`classification` makes one of a flax module), a function that returns
 a `Method` (aggregator, optimizers, attack), and a few numbers. Its methods are pure functions of a key, `ClientData`

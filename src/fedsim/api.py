@@ -1,4 +1,4 @@
-"""Experiments from Python in two lines: `load` one, `run` it, and use its tables and figures."""
+"""Experiments from Python: `load` one, `run` it, and use its tables and figures."""
 
 import warnings
 from collections.abc import Mapping
@@ -101,9 +101,13 @@ def run(
     from fedsim.config.unused import unused_keys
     from fedsim.engine import cache, devices, make_plan, processes, run_plan
     from fedsim.engine.ending import end_together
+    from fedsim.errors import FedsimError
     from fedsim.terminal import show_progress
+    from fedsim_launcher import find_conflict
 
     with end_together():
+        if conflict := find_conflict():
+            raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
             experiment = load(experiment)
         devices.use_one_per_core()

@@ -8,7 +8,7 @@ from typing import Any
 
 LOAD_ERRORS = (
     OSError, ValueError, EOFError, AttributeError, TypeError, SyntaxError, NotImplementedError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+    MemoryError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What NumPy raises for a broken .npy or .npz file."""
 
@@ -49,6 +49,11 @@ class RunFolderError(FedsimError):
 
 class ProcessError(FedsimError):
     """A process of a run that has ended, or cannot be reached."""
+
+
+def pip_install(extra: str) -> str:
+    """The command that adds what an extra needs. `fedsim` alone is another project's distribution."""
+    return f"pip install 'fedsim-jax[{extra}]'"
 
 
 def import_extra(module: str, kind: type[FedsimError], message: str) -> Any:

@@ -73,6 +73,8 @@ class ProgressLines:
         self._console, self._path, self._seconds = console, path, seconds
         self._started = self._last = time.perf_counter()
         self._num_rounds = self._resumed = self._completed = 0
+        self._seconds_running = 0.0  # of earlier activities
+        self._running_since: float | None = None
         self._activity = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
@@ -93,6 +95,8 @@ class ProgressLines:
                 self._print(f"{self._path}: {count(num_runs, 'run')}, {count(num_rounds, 'round')} in total")
             case Status():
                 self._activity = str(event)
+                self._seconds_running = self._running()
+                self._running_since = time.perf_counter() if event.text == "running" else None
                 self._print(self._activity)
             case GroupSkipped(num_rounds=num_rounds):
                 self._resumed += num_rounds
@@ -108,12 +112,17 @@ class ProgressLines:
             if time.perf_counter() - self._last >= self._seconds:
                 self._print(f"{self._activity}, {self._describe()}")
 
+    def _running(self) -> float:
+        """The seconds in which rounds were computed, without compiling."""
+        since = self._running_since
+        return self._seconds_running + (0.0 if since is None else time.perf_counter() - since)
+
     def _describe(self) -> str:
-        """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate counts rounds since the start."""
+        """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate does not count compiling."""
         completed = self._resumed + self._completed
         text = f"{completed:,} of {self._num_rounds:,} rounds"
-        if self._completed:
-            rate = self._completed / (time.perf_counter() - self._started)
+        if self._completed and (seconds := self._running()):
+            rate = self._completed / seconds
             text += f", {rate:.3g} rounds/s"
             if left := self._num_rounds - completed:
                 text += f", {duration(left / rate)} left"

@@ -61,7 +61,7 @@ def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_dp_accounting(num_clients, num_sampled, z):
     """At the same orders, bounded by the value without sampling, a bound that the library does not apply."""
-    dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install fedsim[oracle]")
+    dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install fedsim-jax[oracle]")
     orders = privacy.ORDERS.tolist()
     accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp.SampledWithoutReplacementDpEvent(num_clients, num_sampled, dp.GaussianDpEvent(z)), 100)

@@ -1,12 +1,18 @@
 """Updates with small differences: distances that are inaccurate from float32 inner products are computed directly."""
 
+from fractions import Fraction
+from functools import partial
+from itertools import combinations
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedsim import aggregators
 from fedsim.aggregators import geometry, multi_krum, rfa
 from fedsim.aggregators.geometry import direct_distances, pairwise_distances
+from fedsim.core.reports import mask_nonfinite_updates
 from fedsim.core.types import CohortReport
 from tests.aggregators.test_aggregators import KEY, krum, report_of, weiszfeld
 
@@ -46,13 +52,13 @@ def test_rfa_matches_float64_in_a_tight_group(num_iters):
         np.testing.assert_allclose(compute_weights(report_of(updates, num_examples)), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("make_rule", [multi_krum, rfa])
-def test_ordinary_updates_use_inner_products_only(make_rule, monkeypatch):
+@pytest.mark.parametrize(("make_rule", "num_outliers"), [(partial(multi_krum, num_byzantine=12), 9), (rfa, 5)])
+def test_ordinary_updates_use_inner_products_only(make_rule, num_outliers, monkeypatch):
     """Their bits do not change even if another run in lockstep has a tight group."""
     rng, num_examples, rule = np.random.default_rng(0), np.arange(1, K + 1), make_rule()
     ordinary, tight_group = (
         report_of(rng.normal(size=(K, 200)), num_examples),
-        report_of(tight(0, 1.0, 5)[0], num_examples),
+        report_of(tight(0, 1.0, num_outliers)[0], num_examples),
     )
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), ordinary, tight_group)
 
@@ -111,3 +117,65 @@ def test_identical_updates_are_equally_far_from_all_others(seed):
         others = originals != originals[i]
         np.testing.assert_array_equal(distances[i, others], distances[j, others])
         assert distances[i, j] == 0
+
+
+def exact_choices(rows, f):
+    """The weights by each rule, from exact integers or fractions; of equal scores, the lower client id."""
+    n = len(rows)
+    distances = [[sum((a - b) ** 2 for a, b in zip(u, v, strict=True)) for v in rows] for u in rows]
+
+    def lowest(scores, number):
+        return sorted(range(n), key=lambda i: (scores[i], i))[:number]
+
+    def share(kept):
+        return [1 / len(kept) if i in kept else 0.0 for i in range(n)]
+
+    def variance(kept):  # of two clients or one parameter, the only eigenvalue is the trace
+        return sum(distances[i][j] for i in kept for j in kept)
+
+    def diameter(kept):
+        return max(distances[i][j] for i in kept for j in kept)
+
+    scores = [sum(sorted(row)[: 1 + max(n - f - 2, 1)]) for row in distances]
+    near = [lowest([(j != i, distances[i][j]) for j in range(n)], n - f) for i in range(n)]
+    subsets = list(combinations(range(n), n - f))
+    return {
+        "krum": share(lowest(scores, 1)),
+        "multi_krum": share(lowest(scores, n - f)),
+        "mda": share(min(subsets, key=diameter)),
+        "smea": share(min(subsets, key=variance)),
+        "nnm": np.mean([share(kept) for kept in near], axis=0),
+    }
+
+
+@pytest.mark.parametrize(("num_clients", "size", "scale"), [(3, 3, 1), (6, 1, 1), (6, 1, 10)])
+def test_ties_go_to_the_lower_client_id(num_clients, size, scale):
+    """Distances of small integers are exact, and so are ties; tenths are ones only as far as float32 has them."""
+    f, rng = (num_clients - 1) // 2, np.random.default_rng(num_clients)
+    cohorts = [np.arange(num_clients * size).reshape(num_clients, size)] * (scale == 1)
+    cohorts += [rng.integers(-9 * scale, 9 * scale, (num_clients, size)) for _ in range(40)]
+    for cohort in cohorts:
+        updates = (cohort / scale).astype(np.float32)
+        expected = exact_choices([list(map(Fraction, row.tolist())) for row in updates], f)
+        moved = [updates + 1e-5 * rng.normal(size=updates.shape) for _ in range(4 * (scale > 1))]
+        others = [exact_choices(rows.tolist(), f) for rows in moved]
+        for name, weights in expected.items():
+            rule = getattr(aggregators, name)(num_byzantine=f)
+            rule, stages = (aggregators.fedavg(), [rule]) if name == "nnm" else (rule, [])
+            actual = aggregators.apply(rule, updates, pre_aggregators=stages).weights
+            if all(np.array_equal(other[name], weights) for other in others):  # rounding does not matter
+                np.testing.assert_allclose(actual, weights, atol=1e-6, err_msg=f"{name} {cohort.tolist()}")
+
+
+@pytest.mark.parametrize("outlier", [1e6, 1e16, 1e30, np.inf])
+def test_an_outlier_does_not_hide_the_distances_of_a_distant_group(outlier):
+    """It must not become the point around which distances are computed."""
+    updates = (1000 + np.random.default_rng(1).normal(size=(7, 50))).astype(np.float32)
+    group = np.delete(updates, 2, axis=0).astype(float)
+    updates[2] = outlier
+    report = CohortReport(jnp.arange(7), jnp.ones(7, int), jnp.ones(7), {"w": jnp.asarray(updates)}, jnp.ones(7, bool))
+    distances = np.asarray(pairwise_distances(mask_nonfinite_updates(report)))
+    expected = np.square(group[:, None] - group).sum(axis=2)
+    np.testing.assert_allclose(np.delete(np.delete(distances, 2, 0), 2, 1), expected, rtol=2e-6)
+    assert np.array_equal(distances, distances.T)
+    assert not distances.diagonal().any()

@@ -1,6 +1,7 @@
 """`fedsim init`, `doctor` and `completion`, and bundled configurations by name."""
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -146,10 +147,24 @@ def test_doctor(data_dirs, capsys):
     assert str(data_dirs[0]) in "".join(printed.split())
 
 
+def test_doctor_on_a_machine_without_the_plugins_device(tmp_path):
+    """As with the extra cuda on a login node: JAX reports with a traceback why the plugin cannot start."""
+    plugin = tmp_path / "jax_plugins" / "xla_cuda12"
+    plugin.mkdir(parents=True)
+    (plugin / "__init__.py").write_text("def initialize():\n    raise RuntimeError('no device:\\n  driver missing')")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS"} | {"PYTHONPATH": paths}
+    command = [sys.executable, "-m", "fedsim", "doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert "jax_plugins.xla_cuda12.initialize(): no device: driver missing" in line
+    assert "cpu" in done.stdout
+
+
 def test_doctor_lists_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["doctor"]) == 0
-    assert "pip install 'fedsim[html]'" in " ".join(capsys.readouterr().out.split())
+    assert "pip install 'fedsim-jax[html]'" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)

@@ -51,5 +51,13 @@ def test_lines_are_written_between_events():
     )
 
 
+def test_the_rate_does_not_count_compiling():
+    """100 rounds in 0.1 s, after 0.4 s of compiling: 1,000 rounds/s, less what a busy machine adds."""
+    compiling, running = (Status(0, 1, "arfl, 1 run", text) for text in ("compiling", "running"))
+    end = lines_of([Started(1, 100), compiling, 0.4, running, 0.1, Evaluated(0, 5, {}, 100, None), compiling, 0.4])[-1]
+    rate = float(re.search(r"(\S+) rounds/s", end)[1])
+    assert 300 < rate <= 1000
+
+
 def test_no_completion_is_reported_after_an_error():
     assert lines_of([Started(1, 10)], error=KeyboardInterrupt) == ["runs/x: 1 run, 10 rounds in total"]

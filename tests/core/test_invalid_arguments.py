@@ -60,6 +60,16 @@ def test_an_impossible_number_of_corrupted_clients_is_refused(dataset, data, num
         fedsim.corrupt(fedsim.corruption.flipping(), jax.random.key(0), data, dataset.spec, number)
 
 
+def test_what_is_no_number_or_key_is_refused(dataset, data):
+    corrupt = lambda key, number: fedsim.corrupt(fedsim.corruption.flipping(), key, data, dataset.spec, number)
+    for number in ("a", None):
+        with pytest.raises(ValueError, match=rf"^num_corrupted: must be an integer, got {number!r}$"):
+            corrupt(jax.random.key(0), number)
+    for key in (0, -1, 1.5, "a", None):
+        with pytest.raises(ValueError, match=rf"^key: must be a key of JAX, .*, got {key!r}"):
+            corrupt(key, 1)
+
+
 @pytest.mark.parametrize(
     ("argument", "value", "largest"),
     [

@@ -1,5 +1,9 @@
 """Data that could be misread raise an error or a note."""
 
+from datetime import date
+
+import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,6 +15,7 @@ from fedsim.datasets.federated import unseen_class_notes
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 
+RNG = np.random.default_rng(0)
 X, Y = np.zeros((6, 2), np.float32), np.array([0, 1, 2, 0, 1, 2])
 
 
@@ -35,6 +40,7 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
         )
     )
     assert plan(texts, texts).groups
+    assert plan(texts.astype(np.uint8), texts.astype(np.uint8)).groups
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)
@@ -80,3 +86,130 @@ def test_notes_on_unseen_classes_and_default_split():
         "data.test_fraction: mine comes without test examples, so 20 % of each client's examples become test examples"
     )
     assert sampling.default_split_notes(raw, DataConfig(partition="natural", test_fraction=0.5)) == []
+
+
+class Pairs:
+    """As data sets of other libraries are."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, i):
+        return X[i], Y[i]
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (Pairs(), r"x must be one array, got Pairs .* x, y = map\(np\.stack, zip\(\*pairs\)\)"),
+        (iter(X), "x must be one array, got .*iterator"),
+        ([[1.0], [1.0, 2.0]] * 3, "x must be one array, got list"),
+        (np.ma.array(X, mask=np.eye(6, 2)), "x must have no masked values"),
+        ([np.ma.array([1, 2], mask=[0, 1])] * 6, "x must have no masked values"),
+        (X.astype(str), r"inputs must be numbers, got <U32; .*astype\(float\)"),
+    ],
+)
+def test_inputs_that_are_no_numbers_raise(x, message):
+    with pytest.raises(DataError, match=message):
+        fedsim.from_arrays(x, Y)
+
+
+def test_arrays_of_other_libraries():
+    values = RNG.normal(size=(6, 2)).astype(ml_dtypes.bfloat16)
+    for x in (jnp.asarray(values), values, values.astype(np.float32).tolist(), values.astype(">f4")):
+        np.testing.assert_array_equal(fedsim.from_arrays(x, Y, None, x, Y).train.x, values.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.ma.array(Y, mask=Y == 1), "y must have no masked values"),
+        (np.asarray(list("abcabc")), r"must be integer classes, got <U1; .*np\.unique"),
+        (Y - 1, r"must be 0 to 1, got -1 to 1; .*np\.unique"),
+        (Y.astype("M8[s]"), "must be integer classes, got datetime64"),
+    ],
+)
+def test_labels_that_are_no_classes_raise(y, message):
+    with pytest.raises(DataError, match=message):
+        fedsim.from_arrays(X, y)
+
+
+MISSING = "must name the client of each example, got NaN or None"
+MIXED = "must be all texts, or all numbers, got numbers and texts"
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, "1"] * 3, MIXED),
+        ([1, None] * 3, MISSING),
+        (["a", None] * 3, MISSING),
+        (["a", float("nan")] * 3, MISSING),
+        (np.asarray(["2020-01-01", "NaT"] * 3, "M8[D]"), MISSING),
+        (np.ma.array(Y, mask=Y == 1), "client ids must have no masked values"),
+        (["a"] * 6, "must name several clients, got a for all examples; leave them out"),
+    ],
+)
+def test_client_ids_that_name_no_clients_raise(ids, message):
+    with pytest.raises(DataError, match=message):
+        fedsim.from_arrays(X, Y, ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "test_ids"),
+    [
+        ([2**63, -1, 2**63 + 1] * 2, None),
+        (np.asarray([2**53, 2**53 + 1, 7] * 2), np.asarray([2**53 + 1, 2**53, 7] * 2, np.uint64)),
+        (np.asarray([1.5, -2, 3] * 2), None),
+        ([b"a", b"c", b"b"] * 2, None),
+        (np.asarray([[2], [0], [1]] * 2), None),
+        ([date(2020, 1, 3), date(2020, 1, 1), date(2020, 1, 2)] * 2, None),
+    ],
+)
+def test_client_ids_of_any_type(ids, test_ids):
+    test_ids = ids if test_ids is None else test_ids
+    dataset = fedsim.from_arrays(X + np.arange(6)[:, None], Y, ids, X, Y, test_client_ids=test_ids)
+    ids, test_ids = (np.ravel(part).tolist() if isinstance(part, np.ndarray) else part for part in (ids, test_ids))
+    assert dataset.train.x[:, 0].tolist() == sorted(range(6), key=ids.__getitem__)
+    assert dataset.test_clients.tolist() == [sorted(set(ids)).index(name) for name in test_ids]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None])
+def test_odd_seeds_raise(seed):
+    with pytest.raises(DataError, match=rf"seed: must be an integer >= 0, got {seed!r}"):
+        fedsim.from_arrays(X, Y, seed=seed)
+    with pytest.raises(ConfigError, match=r"seed: must be an integer >= 0 of 32 bits, got 1099511627776"):
+        fedsim.load({}, seed=2**40).runs()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X, 0 * Y), "all training labels are 0, so any model learns them"),
+        ((300 * (X - 1), Y), "inputs are -300 to -300, and are used as they are; standardize"),
+        ((X, 1e5 + 0.5 * Y), "targets are 100000 to 100001, and are used as they are; standardize"),
+        ((np.eye(6, 2, dtype=np.uint8), Y), "uint8 inputs are divided by 255, but the largest is 1"),
+        ((X, Y, [0, 0, 1, 1, 2, 3]), "2 of 4 clients are left out: they have too few examples"),
+    ],
+)
+def test_notes_on_unusual_data(arguments, message):
+    plan = make_plan(
+        fedsim.load({"data": {"num_clients": 2}, "server": {"cohort_size": 2}}, data=fedsim.from_arrays(*arguments))
+    )
+    (note,) = (note for note in plan.notes if message in note)
+    assert note.startswith("arrays: ")
+
+
+def test_a_data_set_and_an_experiment_are_shown_in_one_line():
+    dataset = fedsim.from_arrays(X, Y, Y, X, Y)
+    assert repr(dataset) == "<arrays: 3 clients, 6 + 6 examples of 2 vector inputs, 3 classes>"
+    experiment = fedsim.load({"name": "mine"}, data=dataset, seed=fedsim.sweep([0, 1]))
+    assert repr(experiment) == "<Experiment mine: 2 runs>"
+
+
+def test_clients_with_short_texts_are_counted():
+    raw = windows.make("mine", {"al": "abcdefg", "bob": "ab", "cy": "abc"}, {"al": "a"}, 3)
+    assert raw.notes == (
+        "mine: 2 of 3 training clients are left out: their texts are not longer than a window of 3",
+        "mine: 1 of 1 test clients are left out: their texts are not longer than a window of 3",
+    )

@@ -149,7 +149,7 @@ def test_digits_are_complete():
         ({"y": np.zeros((4, 3), int)}, r"training labels are \(3,\), but test labels are \(\)"),
         ({"y": np.zeros((4, 0), int)}, "labels must have a length >= 1, got 0"),
         ({"y": np.zeros((4, 2, 2), int)}, r"labels \[M\] or \[M, T\]"),
-        ({"num_classes": -1}, "num_classes must be >= 0 .*, got -1"),
+        ({"num_classes": -1}, "num_classes must be 0 .* to 16,777,216, got -1"),
         ({"inputs": "picture"}, 'inputs must be "image", "text" or "vector", got "picture"'),
         ({"inputs": "image"}, r"images must be \[M, height, width, channels\], got \(4, 2\)"),
         ({"inputs": "text"}, r"texts must be integers \[M, T\], got float32 \(4, 2\)"),

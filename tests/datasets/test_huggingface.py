@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
 from tests.docs.pages import blocks
 
+Image = pytest.importorskip("PIL.Image", reason="needs Pillow, which comes with the extra huggingface")
 REASON = "needs the extra huggingface: pip install -e '.[huggingface]'"
 hf = pytest.importorskip("datasets", reason=REASON)
 RNG = np.random.default_rng(0)
@@ -59,8 +61,130 @@ def test_tables_are_encoded_as_those_of_files(tmp_path):
 
 def test_splits_with_different_columns_raise(tmp_path):
     path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, {"age": [1.0]})
-    with pytest.raises(DataError, match="must have equal columns, got age, label; age"):
+    with pytest.raises(DataError, match=r"must have equal columns, got label \(string\); no other"):
         huggingface(0, path=path, label="label")
+
+
+NUMBERS = [1.0, 2.0, 3.0, 4.0] * 2
+
+
+def features(**kinds):
+    return hf.Features(
+        {name: hf.ClassLabel(names=k) if isinstance(k, list) else hf.Value(k) for name, k in kinds.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("test_kind", "test_labels", "expected", "classes"),
+    [
+        (["cat", "dog"], [0, 1], [0, 1], ["cat", "dog"]),
+        (["dog", "cat"], [0, 1], [1, 0], ["cat", "dog"]),
+        (["eel", "dog", "cat"], [0, 2], [2, 0], ["cat", "dog", "eel"]),
+        ("string", ["dog", "cat"], [1, 0], ["cat", "dog"]),
+        ("large_string", ["dog", "bee"], [1, 2], ["cat", "dog", "bee"]),
+    ],
+)
+def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expected, classes, tmp_path):
+    made = {
+        "train": ({"a": NUMBERS, "label": [0, 1] * 4}, features(a="float32", label=["cat", "dog"])),
+        "test": ({"label": test_labels, "a": [1.0, 2.0]}, features(label=test_kind, a="float64")),
+    }
+    splits = {split: hf.Dataset.from_dict(rows, kinds) for split, (rows, kinds) in made.items()}
+    hf.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    raw = huggingface(0, path=str(tmp_path / "saved"), label="label")
+    assert (raw.y.tolist(), raw.y_test.tolist()) == ([0, 1] * 4, expected)
+    assert (raw.label_names.tolist(), raw.num_classes) == (classes, len(classes))
+
+
+@pytest.mark.parametrize(
+    ("test", "kinds", "message"),
+    [
+        ({"a": [1.0], "label": [1]}, {"a": "float64", "label": "int64"}, r"got label \(string\); label \(int64\)"),
+        (
+            {"a": [1.0], "label": [-1]},
+            {"a": "float32", "label": ["cat"]},
+            "hold 0 to 0 in the split test, got -1; ",
+        ),
+        ({"a": [1.0], "label": [None]}, {"a": "float32", "label": ["cat"]}, "label label has no value in 1 of 9 rows"),
+    ],
+)
+def test_labels_of_one_split_that_do_not_match_raise(test, kinds, message, tmp_path):
+    train = hf.Dataset.from_dict({"a": NUMBERS, "label": ["cat", "dog"] * 4})
+    hf.DatasetDict(train=train, test=hf.Dataset.from_dict(test, features(**kinds))).save_to_disk(tmp_path / "saved")
+    with pytest.raises(DataError, match=message):
+        huggingface(0, path=str(tmp_path / "saved"), label="label")
+
+
+def test_class_names_are_encoded_as_texts(tmp_path):
+    """As features and as clients."""
+    rows = {"a": NUMBERS, "site": [0, 2, 1, 0] * 2, "label": [0, 1] * 4}
+    kinds = features(a="float32", site=["u", "v", "w"], label=["cat", "dog"])
+    texts = rows | {"site": list("uwvu") * 2}
+    for client in ("", "site"):
+        of_names, of_texts = (
+            huggingface(0, path=save(tmp_path / f"{name}{client}", columns, features=f), label="label", client=client)
+            for name, columns, f in (("names", rows, kinds), ("texts", texts, None))
+        )
+        np.testing.assert_array_equal(of_names.x, of_texts.x)
+    assert of_names.client_names[of_names.client_ids].tolist() == list("uwvu") * 2
+
+
+GRAY, COLORS = RNG.integers(0, 256, (2, 6, 5), np.uint8), RNG.integers(0, 256, (2, 6, 5, 3), np.uint8)
+GRAY[0, 0, :2] = 0, 255
+
+
+def picture(pixels, mode=None):
+    return Image.fromarray(pixels) if mode is None else Image.fromarray(pixels).convert(mode)
+
+
+def saved_pictures(path, pictures, decode=True):
+    kinds = hf.Features({"image": hf.Image(decode=decode), "label": hf.ClassLabel(names=["a", "b"])})
+    return save(path, {"image": [*pictures] * 2, "label": [0, 1] * len(pictures)}, features=kinds)
+
+
+@pytest.mark.parametrize(
+    ("pictures", "expected"),
+    [
+        ([picture(pixels.astype(np.uint16) * 257) for pixels in GRAY], GRAY[..., None] / 255),
+        ([picture(pixels.astype(np.int32)) for pixels in GRAY], GRAY[..., None] / 255),
+        ([picture(pixels.astype(np.float32) / 255) for pixels in GRAY], GRAY[..., None] / 255),
+        ([picture(pixels.astype(np.float32)) for pixels in GRAY], GRAY[..., None] / 255),
+        ([picture(GRAY[0]), picture(GRAY[1].astype(np.uint16) * 257)], GRAY[..., None] / 255),
+        ([picture(pixels > 99) for pixels in GRAY], GRAY[..., None] > 99),
+        ([picture(pixels, "RGBA") for pixels in COLORS], COLORS / 255),
+        ([picture(pixels, "LA") for pixels in GRAY], GRAY[..., None] / 255 * np.ones(3)),
+        ([picture(GRAY[0]), picture(COLORS[1])], np.stack([GRAY[0][..., None] * np.ones(3), COLORS[1]]) / 255),
+        ([picture(COLORS[1]), picture(GRAY[0])], np.stack([COLORS[1], GRAY[0][..., None] * np.ones(3)]) / 255),
+        *(
+            ([picture(pixels, mode) for pixels in COLORS], [picture(p, mode).convert("RGB") for p in COLORS])
+            for mode in ("P", "CMYK", "PA")
+        ),
+    ],
+)
+def test_pictures_of_all_modes(pictures, expected, tmp_path):
+    """Against the pixels that they are made of, or as Pillow converts them."""
+    expected = np.stack([x if isinstance(x, np.ndarray) else np.asarray(x) / 255 for x in expected])
+    for decode in (True, False):
+        path = saved_pictures(tmp_path / f"{decode}", pictures, decode)
+        raw = canonicalize(huggingface(0, path=path, label="label"), needs_test=False)
+        x = raw.x / 255 if raw.x.dtype == np.uint8 else raw.x
+        np.testing.assert_allclose(x, np.concatenate([expected, expected]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (None, "image of row 1 of the split train: must be there, got none"),
+        ({"bytes": b"junk", "path": None}, "image of row 1 of the split train: cannot identify image file"),
+        (picture(np.dstack([COLORS[0], GRAY[0]])), "image of row 1 of the split train: is partly transparent; "),
+        (picture(GRAY[0][:4]), r"got \(6, 5, 1\) and \(4, 5, 1\) of row 1 of the split train"),
+        (picture(GRAY[0].astype(np.float32)), "images must have one type, got float32, uint8"),
+        (picture(GRAY[0].astype(np.int32) * 100), "must have one type, got uint8 and int32 of row 1"),
+    ],
+)
+def test_pictures_that_cannot_be_used_raise(bad, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        huggingface(0, path=saved_pictures(tmp_path / "p", [picture(GRAY[0]), bad]), label="label")
 
 
 def lines(tmp_path):

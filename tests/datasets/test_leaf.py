@@ -68,11 +68,22 @@ def test_text_and_the_wrong_num_samples(tmp_path):
         ({"users": [], "num_samples": [], "user_data": {"a": {"x": [[0.1]], "y": [1]}}}, "must have the same users"),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.1]], "y": [0.7]}}},
-            "labels must be integers or characters, got 0.7",
+            "labels must be integers, or characters that follow a text, got 0.7",
         ),
         (
             {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": ["to"], "y": ["be"]}}},
             "labels must be single characters, got 'be'",
+        ),
+        *(
+            ({"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": x, "y": [y]}}}, message)
+            for x, y, message in (
+                (["to"], 1, "user a: texts must have the next character as label, got 1"),
+                (["000001.jpg"], 1, "user a: inputs must be numbers or texts, got file names, such as '000001.jpg'"),
+                ([[0.1]], "cat", "user a: labels must be integers, or characters that follow a text, got 'cat'"),
+                ([[0.1]], None, "user a: labels must be .*, got None"),
+                ([[0.1]], [0, 1], r"user a: labels must be .*, got \[0, 1\]"),
+                ([["word"]], 1, "user a: could not convert string to float"),
+            )
         ),
         ([], "not in LEAF's format"),
     ],
@@ -122,6 +133,22 @@ def test_broken_files_raise(content, message, tmp_path):
         leaf.read_folder(tmp_path)
     (tmp_path / "train" / "a.json").unlink()
     with pytest.raises(DataError, match=r"train: no \.json"):
+        leaf.read_folder(tmp_path)
+
+
+def test_digits_as_texts_are_the_same_labels(tmp_path):
+    for name, labels in (("a", [0, 3]), ("b", ["0", "3"]), ("c", [0.0, 3.0])):
+        data = {name: {"x": [[0.5, 2.0, 1.0], [0.1, 3.0, 1.0]], "y": labels}}
+        write_leaf(tmp_path / "train" / f"{name}.json", data)
+        write_leaf(tmp_path / "test" / f"{name}.json", data)
+    raw = leaf.read_folder(tmp_path)
+    assert (raw.y.tolist(), raw.y_test.tolist(), raw.num_classes) == ([0, 3] * 3, [0, 3] * 3, 4)
+
+
+def test_labels_that_are_ids_raise(tmp_path):
+    for part in ("train", "test"):
+        write_leaf(tmp_path / part / "a.json", {"a": {"x": [[0.5, 2.0, 1.0]] * 2, "y": [7, 10**9]}})
+    with pytest.raises(DataError, match=r"labels must be .*, got only 2 of 1,000,000,001 classes; renumber them"):
         leaf.read_folder(tmp_path)
 
 

@@ -136,11 +136,11 @@ def test_missing_tensorflow_datasets(femnist_files, data_dirs, monkeypatch, caps
     assert len(prepared.load("femnist").y) == 8
     assert [info.num_train for info in catalog.list_datasets() if info.name == "femnist"] == [8]
     shutil.rmtree(data_dirs[1])
-    with pytest.raises(DataError, match=r"needs tensorflow-datasets; pip install 'fedsim\[data\]'"):
+    with pytest.raises(DataError, match=r"needs tensorflow-datasets; pip install 'fedsim-jax\[data\]'"):
         prepared.femnist(0)
     assert main(["data", "prepare", "shakespeare", "--from", str(femnist_files[0])]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "pip install 'fedsim[data]'" in line
+    assert "pip install 'fedsim-jax[data]'" in line
 
 
 def test_missing_examples_raise(femnist_files, data_dirs):

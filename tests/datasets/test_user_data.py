@@ -138,6 +138,11 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
         ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
         ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
         ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),
+        ({"inputs": ["vector"]}, r"mine\.npz: inputs must be a text, got <U6 \(1,\)"),
+        ({"num_classes": [3]}, r"mine\.npz: num_classes must be an integer, got int64 \(1,\)"),
+        ({"num_classes": 2.5}, r"mine\.npz: num_classes must be an integer, got float64 \(\)"),
+        ({"client_ids": np.asarray(["a", None] * 30, object)}, "Object arrays cannot be loaded"),
+        ({"test_client_ids": np.arange(20)}, "client ids must be all texts, or all numbers, got numbers and texts"),
         ({"inputs": "sound"}, 'mine: inputs must be "image", "text" or "vector", got "sound"'),
     ],
 )
@@ -202,5 +207,5 @@ def test_a_plug_in_data_set_and_partition(tmp_path):
 
 def test_hugging_face_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim\[huggingface\]'"):
+    with pytest.raises(DataError, match=r"needs the package datasets; pip install 'fedsim-jax\[huggingface\]'"):
         huggingface(0, path="mine", label="y")

@@ -1,14 +1,18 @@
 """The site in a browser: its search, and what its front page shows without scrolling."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import BLOCK, ROOT
 from tests.report.browser import browser, until
 
+LINK = re.compile(r"\]\(([^)\s#]+)")
 SEARCHES = {  # words that users type: a page that should be among the first three results
     "bring your own data": "tutorials/own-data.html",
     "checkpoint": "how-to/resume.html",
@@ -33,9 +37,33 @@ def site(tmp_path_factory):
     """The address of the front page."""
     pytest.importorskip("material", reason="needs the extra docs")
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
     return (folder / "index.html").as_uri()
+
+
+def test_every_link_and_image_of_a_file_exists():
+    """As GitHub reads them; mkdocs reads those of the site, and those of notes where the overview includes them."""
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
+    links = [(file, link) for file in files for link in LINK.findall(BLOCK.sub("", file.read_text(encoding="utf-8")))]
+    assert len(links) > 300
+    assert not [(file.name, link) for file, link in links if ":" not in link and not (file.parent / link).exists()]
+
+
+@pytest.mark.slow
+def test_every_link_and_image_of_the_site_exists(site):
+    folder = Path(site.removeprefix("file://")).parent
+    pages = {page: page.read_text(encoding="utf-8") for page in folder.rglob("*.html") if page.name != "404.html"}
+    links = [
+        (page, unquote(link)) for page, text in pages.items() for link in re.findall(r'(?:href|src)="([^"]*)"', text)
+    ]
+    assert len(links) > 3000
+    for page, link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not re.match(r"\w+:", link):
+            assert target.exists(), (page.name, link)
+            assert not anchor or target not in pages or f'id="{anchor}"' in pages[target], (page.name, link)
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_describe():
     assert all(word in cpuinfo for word in description.get("vectors", "").split())
 
 
-@pytest.mark.skipif(find_spec("libtpu") is None, reason="needs the TPU's compiler: pip install 'fedsim[tpu-compile]'")
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="needs the TPU's compiler: the extra tpu-compile")
 def test_a_compiler_for_tpus_is_silent_without_one():
     """JAX starts libtpu to look for TPUs."""
     environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS" and "TPU" not in key}

@@ -127,7 +127,7 @@ def test_parse():
 @pytest.mark.parametrize(("name", "extra"), [("v5e", "tpu-compile"), ("h100", "cuda")])
 def test_missing_compilers_are_named(monkeypatch, name, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda *args: None)
-    with pytest.raises(ConfigError, match=rf"--target {name}: needs .*; pip install 'fedsim\[{extra}\]'"):
+    with pytest.raises(ConfigError, match=rf"--target {name}: needs .*; pip install 'fedsim-jax\[{extra}\]'"):
         targets.devices(targets.parse(name))
 
 

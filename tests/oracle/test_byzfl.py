@@ -1,7 +1,8 @@
 """fedsim against ByzFL, an independent implementation: equal results, or documented differences.
 
-Not part of the default tests: `pip install fedsim[oracle]`, then `pytest tests/oracle`. ByzFL computes in float64 here,
-on NumPy arrays. It aggregates gradients; an update is a negative gradient, which matters only for the sign of ALIE.
+Not part of the default tests: `pip install fedsim-jax[oracle]`, then `pytest tests/oracle`. ByzFL computes in float64
+here, on NumPy arrays. It aggregates gradients; an update is a negative gradient, which matters only for the sign of
+ALIE.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedsim import aggregators, attacks
 from fedsim.attacks.search import geometric_grid
 from tests.oracle.cohorts import KEY, aggregate, forge, pre_aggregate, ravel, report, updates
 
-byzfl = pytest.importorskip("byzfl", reason="ByzFL is not installed: pip install fedsim[oracle]")
+byzfl = pytest.importorskip("byzfl", reason="ByzFL is not installed: pip install fedsim-jax[oracle]")
 
 SIZES = [(7, 0), (7, 2), (10, 3), (11, 4), (12, 1)]  # clients, f
 

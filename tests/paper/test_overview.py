@@ -28,7 +28,7 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "docs" / "results.md").read_text()
     row = "| `lambda` | Sec. 5.5, Fig. 5 | small | 7 of 7 claims hold (1 seed: preliminary) | +20.00 points | [below](#"
     assert row in text
-    assert "(3 seeds) | +20.00 ± 0.00 points | [below](#lambda-budget-digits-sec-55-fig-5" in text
+    assert "(3 seeds) | +20.00 (all 3 are equal) points | [below](#lambda-budget-digits-sec-55-fig-5" in text
     claims = text.partition("## The paper's claims")[2].partition("## All pages")[0].splitlines()[4:-1]
     assert len(claims) == 2 * 7  # of both budgets
     assert claims[0].startswith("| [`lambda`](#lambda-budget-small-sec-55")
@@ -38,17 +38,17 @@ def test_page_of_all_results(tmp_path, monkeypatch, capsys):
     assert "](results/lambda-small-lambda.png)" in text
     assert "\n## lambda (budget digits), Sec. 5.5, Fig. 5" in text  # other data sets have a separate section
 
-    (tmp_path / "docs" / "results" / "lambda-small.notes.md").write_text("Why it holds.\n")
+    (tmp_path / "docs" / "results" / "lambda-small.notes.md").write_text("Why it holds: [curves](curves.png).\n")
     make_folder(tmp_path / "other" / "e", "lambda", lambda_runs((60, 40, 50, 70)))
     assert main(["paper", "--runs", "other", "--page", "docs/results.md"]) == 0
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "\n## lambda (budget paper), Sec. 5.5, Fig. 5" in text
     # Pages stay although their run folders are elsewhere.
     assert "[page](results/lambda-small.md), [notes](results/lambda-small.notes.md) |" in text
-    assert "Why it holds." not in text
+    assert "Why it holds" not in text
     (tmp_path / "docs" / "results" / "lambda-paper.md").unlink()
     assert main(["paper", "--runs", "runs", "--page", "docs/results.md"]) == 0
-    assert "Why it holds." in (tmp_path / "docs" / "results.md").read_text()
+    assert "Why it holds: [curves](results/curves.png)." in (tmp_path / "docs" / "results.md").read_text()
     capsys.readouterr()
     assert main(["paper", "lambda", "--page", "docs/results.md"]) == 2
     assert "ends in .md" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_data_that_the_paper_does_not_use(tmp_path):
     above, best = claims.values()
     statements = "above FedAvg", "within 1 point of the best"
     assert list(claims) == [f"Shuffling 50 %: ARFL is {what}" for what in statements]
-    assert above.margin.text == "+31.00 ± 0.00 points"
+    assert above.margin.text == "+31.00 (all 3 are equal) points"
     np.testing.assert_allclose(best.margin.values, [2, 3, 4])
     assert best.margin.half_width == pytest.approx(4.303 / np.sqrt(3), rel=1e-3)  # t with two degrees of freedom
     assert (best.verdict, best.margin.text) == ("holds", "+3.00 ± 2.48 points")

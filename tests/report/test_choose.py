@@ -116,7 +116,7 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
     gain = f"Choosing on the test set would show up to {max(gains):.2f} percentage points more, {np.mean(gains):.2f} on"
     assert any(note.startswith(gain) for note in table.notes)
     choices = list(csv.DictReader((tmp_path / "chosen" / "choices.csv").open()))
-    assert [float(row["optimism"]) for row in choices] == pytest.approx(gains, rel=1e-4)
+    assert [100 * float(row["optimism"]) for row in choices] == pytest.approx(gains, rel=1e-4)
     summary = list(csv.DictReader((tmp_path / "chosen" / "summary.csv").open()))
     assert len(summary) == 14
     assert all("client.learning_rate=" in row["chosen"] and row["settings"] == "" for row in summary)
@@ -173,11 +173,73 @@ def test_notes_below_differences_and_losses(tmp_path):
     chosen = report.choose(results, KEYS[:1], "test")
     (table,), (paired,) = report.accuracy_tables(chosen), report.paired_tables(chosen)
     assert chosen.selection.sentence in table.notes
-    assert paired.notes == table.notes
+    assert paired.notes == ("No interval and no test, fewer than 3 seeds: all numbers.", *table.notes)
     results = report.choose(results, KEYS[:1])  # the validation loss of these runs is 1 - loss: it chooses the worst
     gain = max(choice.optimism for choice in results.selection.choices)
     note = report.accuracy_tables(results)[0].notes[-1]
     assert note.startswith(f"Choosing on the test set would show a test loss that is lower by up to {gain:.4f}, ")
+
+
+DATA = {  # keys of the data or a threat, with the two values that each is swept over
+    "dirichlet.alpha": (0.1, 1.0),
+    "data.partition": ("iid", "dirichlet"),
+    "data.num_clients": (10, 20),
+    "data.num_train": (100, 200),
+    "shards.num_shards": (2, 3),
+    "symmetric.rate": (0.2, 0.4),
+    "noisy.std": (0.1, 0.2),
+    "corruption.rounding": ("nearest", "down"),
+    "gaussian.std": (1.0, 2.0),
+    "attack.fraction": (0.1, 0.2),
+    "data.seed": (0, 1),
+}
+OTHER_KEYS = {
+    "dirichlet.alpha": {"data.partition": "dirichlet"},
+    "shards.num_shards": {"data.partition": "shards"},
+    "symmetric.rate": {"kind": "symmetric"},
+    "noisy.std": {"kind": "noisy"},
+    "gaussian.std": {"attack.kind": "gaussian"},
+    "attack.fraction": {"attack.kind": "ipm"},
+}
+
+
+@pytest.mark.parametrize("key", DATA)
+def test_keys_of_the_scenario_are_columns_and_no_choice(key, tmp_path):
+    """Rules are rows, values of the data or the threat are columns, in which rules are paired."""
+    places = list(product(("arfl", "fedavg"), RATES, DATA[key], (0, 1, 2)))
+    runs = [
+        run(rule, 0.3, seed, **{**OTHER_KEYS.get(key, {}), "client.learning_rate": rate, key: value})
+        for rule, rate, value, seed in places
+    ]
+    results = report.read(make_folder(tmp_path / "a", runs, validation=validation))
+    with pytest.raises(ConfigError, match=f"--choose: .*not of the scenario, got {key}; choose among client.learning"):
+        report.choose(results, [KEYS[0], key])
+    (table,) = report.accuracy_tables(report.choose(results, KEYS[:1]))
+    assert [row.name for row in table.rows] == ["FedAvg", "ARFL"]
+    is_draw = key == "data.seed"
+    assert len(table.columns) == (1 if is_draw else 2)
+    if key not in ("attack.fraction", "data.seed"):
+        assert [f"{key}={value}" in column.label for column, value in zip(table.columns, DATA[key], strict=True)]
+    pairs = report.differences(results)
+    assert len(pairs) == len(RATES) * len(table.columns)
+    assert all(d.setting.scenario == d.baseline.scenario for d in pairs)
+
+
+def test_each_rule_has_a_figure_over_a_key_of_the_data(tmp_path):
+    """And the worst attack is that of each value of the key."""
+    alphas = (0.1, 1.0, 10.0)
+    value = lambda run, t: 0.5 + run["dirichlet.alpha"] / 100 - 0.1 * (run["attack.kind"] == "alie")
+    keys = lambda alpha, attack: {"data.partition": "dirichlet", "dirichlet.alpha": alpha, "attack.kind": attack}
+    grid = product(("arfl", "fedavg"), alphas, ATTACKS)
+    runs = [run(rule, 0.2, 0, "none", **keys(alpha, attack)) for rule, alpha, attack in grid]
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    panels = report.figures(results)["accuracy_over_dirichlet-alpha"].axes
+    assert [panel.get_title() for panel in panels] == ["IPM 20 %", "ALIE 20 %", "Mimic 20 %"]
+    assert panels[1].lines[0].get_ydata() == pytest.approx([40.1, 41, 50])
+    worst = worst_tables(results)
+    assert [table.title.rpartition(", ")[2] for table in worst] == [f"dirichlet.alpha={alpha}" for alpha in alphas]
+    means = [[number.mean for row in table.rows for number in row.entries] for table in worst]
+    assert means == [pytest.approx([mean] * 2) for mean in (40.1, 41, 50)]
 
 
 def test_invalid_choices(folder, tmp_path):

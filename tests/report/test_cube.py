@@ -59,7 +59,7 @@ def test_xarray_without_lambda_and_without_xarray(tmp_path, monkeypatch):
         synthetic_accuracy(run("fedavg"), 20)
     )
     monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(FedsimError, match=r"pip install 'fedsim\[notebook\]'"):
+    with pytest.raises(FedsimError, match=r"pip install 'fedsim-jax\[notebook\]'"):
         report.as_xarray(folder)
 
 

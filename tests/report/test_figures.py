@@ -4,6 +4,7 @@ import numpy as np
 
 from fedsim import report
 from fedsim.report import style, weights
+from fedsim.runs.folder import RunFolder
 from tests.report.synthetic import GRID, LAMS, RULES, SEEDS, SWEPT, final, make_folder, run
 
 
@@ -103,11 +104,13 @@ def test_figures_of_an_earlier_report_are_removed(tmp_path):
     validation = lambda run, t: 0.5 + run["arfl.lam"] / 100
     runs = [run("arfl", 0.5, **{"arfl.lam": lam}) for lam in LAMS]
     folder = make_folder(tmp_path / "a", runs, validation=validation)
-    report.make(folder)
-    names = lambda: {path.name for path in (folder.path / "figures").iterdir()}
+    out = RunFolder(tmp_path / "b")
+    out.path.mkdir()
+    report.write(report.read(folder), out)
+    names = lambda: {path.name for path in (out.path / "figures").iterdir()}
     assert "accuracy_over_lam.png" in names()
-    (folder.path / "figures" / "paper-lambda.png").touch()
+    (out.path / "figures" / "paper-lambda.png").touch()
     results = report.choose(report.read(folder), ["arfl.lam"])
-    report.write(results, folder)
+    report.write(results, out)
     shown = {f"{name}.{kind}" for name in report.figures(results) for kind in ("png", "pdf")}
     assert names() == shown | {"paper-lambda.png"}

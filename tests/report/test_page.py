@@ -213,5 +213,5 @@ def test_a_missing_plotly_is_a_one_line_error(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     assert main(["report", str(folder.path), "--format", "html"]) != 0
     error = capsys.readouterr().err
-    assert "pip install 'fedsim[html]'" in error
+    assert "pip install 'fedsim-jax[html]'" in error
     assert error.count("\n") == 1

@@ -1,6 +1,7 @@
 """Differences of rules, seed by seed, with their intervals."""
 
 import csv
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import scipy.stats
 
 from fedsim import report
 from fedsim.errors import ConfigError
-from fedsim.report.paired import find_rule
+from fedsim.report.paired import find_rule, paired_rows
 from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder, run
 
 
@@ -39,6 +40,66 @@ def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
     check_latex(report.latex([table]))
 
 
+@pytest.mark.parametrize(
+    ("images", "reason"),
+    [
+        ((-1, -1), "fewer than 3 seeds"),
+        ((-1, 4), "fewer than 3 seeds"),
+        ((-1, -1, -1), "all differences are equal"),
+        ((0, 0, 0, 0, 0), "all differences are equal"),
+        ((-1, -1, -2), ""),
+        ((5, 6, 5, 6, 5), ""),
+    ],
+)
+def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, reason, tmp_path):
+    """Accuracies are multiples of 1/359, as of digits; the family of Holm's correction has the tested pairs alone."""
+    differences = {"rfa": images, "median": tuple(range(20, 20 + len(images)))}
+    runs = [run(rule, 0.3, seed) for rule in ("arfl", *differences) for seed in range(len(images))]
+    value = lambda run, t: (
+        (300 + 7 * run["seed"] % 31 + differences.get(run["server.aggregator"], [0] * 9)[run["seed"]]) / 359
+    )
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    rfa, median = (d for rule in differences for d in report.differences(results) if d.setting.aggregator == rule)
+    rows = {row["aggregator"]: row for row in paired_rows([rfa, median])}
+    (table,) = report.paired_tables(results)
+    numbers = {row.aggregator: row.entries[0] for row in table.rows}
+    assert rows["rfa"]["difference_mean"] == pytest.approx(np.mean(images) / 359)  # 0 to 1, as in summary.csv
+    note = f"No interval and no test, {reason}: " + ("all numbers." if len(images) < 3 else "RFA, Shuffling 30 %.")
+    assert table.notes == ((note,) if reason else ())
+    tested = [np.asarray(x) / 3.59 for x in differences.values() if len(x) > 2 and np.ptp(x) > 0]
+    if not reason:
+        assert rfa.p_value == pytest.approx(scipy.stats.ttest_1samp(tested[0], 0).pvalue)
+        assert rfa.is_significant == (rfa.p_value < 0.05)
+        return
+    assert (rfa.p_value, rfa.half_width, rfa.is_significant, numbers["rfa"].bold) == (None, None, False, False)
+    assert [rows["rfa"][key] for key in ("p", "p_holm", "difference_low", "difference_high")] == [None] * 4
+    if tested:
+        assert rows["median"]["p_holm"] == pytest.approx(scipy.stats.ttest_1samp(tested[0], 0).pvalue)
+        assert numbers["median"].bold
+
+
+@pytest.mark.parametrize("pair", ["diverged", "skipped", "missing"])
+def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path):
+    runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(4)]
+    fails = lambda run: run["server.aggregator"] == "fedavg" and run["seed"] == 3
+    lead = lambda run: 0.2 * (run["server.aggregator"] == "fedavg") + run["seed"] ** 2 / 1000
+    value = lambda run, t: math.nan if pair == "missing" and fails(run) else 0.5 + lead(run)
+    folder = make_folder(tmp_path / "a", runs, value, diverged=lambda run: pair == "diverged" and fails(run))
+    if pair == "skipped":
+        table = pq.read_table(folder.path / "rounds.parquet")
+        skipped = [row["run"] == 7 and row["round"] == 20 for row in table.select(["run", "round"]).to_pylist()]
+        position = table.schema.get_field_index("diverged")
+        pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
+    results = report.read(folder)
+    for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
+        fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
+        assert (fedavg.marks, fedavg.bold) == ("‡" if pair == "skipped" else "†", False)
+        assert any("1 of 4" in note for note in table.notes)
+    assert not any(d.is_significant for d in report.differences(results))
+    (accuracies,) = report.accuracy_tables(results)
+    assert next(row.entries[0] for row in accuracies.rows if row.aggregator == "arfl").bold
+
+
 def test_paired_uses_common_seeds_and_any_reference(tmp_path):
     runs = [run("arfl", 0.5, s) for s in (1, 2, 3)] + [run("fedavg", 0.5, s) for s in (5, 3, 1)]
     runs += [run("rfa", 0.5, 2), run("rfa", 0.3, 2)]
@@ -65,7 +126,9 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     assert [line["reference_lam"] for line in lines] == ["1", "10"]
     fedavg, arfl = final("fedavg", 0.5), final("arfl", 0.5, **{"arfl.lam": 10.0})
     low, high = scipy.stats.ttest_rel(fedavg, arfl).confidence_interval(0.95)
-    assert [float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx([low, high], rel=1e-4)
+    assert [100 * float(lines[1][f"difference_{end}"]) for end in ("low", "high")] == pytest.approx(
+        [low, high], rel=1e-4
+    )
 
 
 def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):

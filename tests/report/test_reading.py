@@ -84,7 +84,7 @@ def test_plugins_are_labeled_by_their_function_names(tmp_path):
     assert not any("/" in name or ":" in name for name in report.figures(results))
     for name in ("worst.md", "choices.csv"):
         (tmp_path / "a" / name).touch()  # of an earlier report
-    report.write(results, results.folders[0], baseline="tau_mean")
+    report.write(results, results.folders[0])
     assert not list((tmp_path / "a").glob("worst.*")) + list((tmp_path / "a").glob("choices.csv"))
     assert (tmp_path / "a" / "figures" / "accuracy_over_lam.png").exists()
 

@@ -1,6 +1,8 @@
 """Two levels of chance: splits, and seeds within a split; what was chosen is shown on runs that were not looked at."""
 
 import csv
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from fedsim import report
 from fedsim.errors import ConfigError
 from fedsim.report.accuracy import draws_text
 from fedsim.report.confirm import parse
-from fedsim.report.statistics import holm, split_means
+from fedsim.report.statistics import half_width, holm, split_means
 from tests.report.synthetic import make_folder, run
 
 SPLITS, SEEDS = (3, 5, 8), (0, 1)
@@ -122,6 +124,19 @@ def test_means_of_splits_skip_missing_numbers():
     np.testing.assert_array_equal(both, [[2, 2], [5, 6]])
 
 
+@pytest.mark.parametrize(("number", "level"), [(3, 0.0), (5, 0.052), (7, 0.11), (10, 0.053)])
+def test_errors_of_the_interval_of_one_test_example_are_those_of_the_protocols_page(number, level):
+    """All outcomes of a pair of equally good rules that differ by one test example at most."""
+    errors = []
+    for up, down in itertools.product(range(number + 1), repeat=2):
+        values = np.repeat([1.0, -1.0, 0.0], [up, down, max(number - up - down, 0)])
+        if len(values) == number and (half := half_width(values)) is not None and abs(values.mean()) > half:
+            ways = math.comb(number, up) * math.comb(number - up, down)
+            errors.append(lambda p, ways=ways, ends=up + down: ways * p**ends * (1 - 2 * p) ** (number - ends))
+    most = max(sum(error(p) for error in errors) for p in np.linspace(0, 0.5, 101))
+    assert level - 0.002 < most <= level
+
+
 def test_holm_is_the_step_down_procedure():
     p = np.asarray([0.01, 0.04, 0.03, 0.005])
     for level in np.linspace(0.001, 0.2, 60):
@@ -132,6 +147,7 @@ def test_holm_is_the_step_down_procedure():
             rejected.add(index)
         assert set(np.flatnonzero(holm(p) <= level + 1e-12)) == rejected
     assert holm([0.9, 0.8]).tolist() == [1, 1]
+    np.testing.assert_array_equal(holm([0.03, None, 0.01]), [0.03, np.nan, 0.02])  # what is not tested does not count
 
 
 def test_comparisons_are_corrected_for_their_number(tmp_path, no_figures):

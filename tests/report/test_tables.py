@@ -61,6 +61,47 @@ def test_a_wide_table_is_not_truncated_in_a_terminal():
     assert "95.32 ± 10.57" in narrow.file.getvalue()  # a single line if there is room
 
 
+NAMES = (
+    "FedAvg",
+    "Centered clipping with ARFL's weights, λ = 10 M, client.learning_rate=0.05",
+    "my_rule_" * 6 + "(my.py)",
+)
+HEADINGS = [("Clean", ""), ("Clean", "dirichlet.alpha=0.1"), ("Targeted + Model replacement by 10 %", "50 %")]
+WIDE = (*(Column(*heading) for heading in HEADINGS), *(Column("Noisy", f"{n} %") for n in range(10, 100, 10)))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("num_columns", [1, 3, 12])
+@pytest.mark.parametrize("is_text", [False, True])
+def test_nothing_vanishes_in_a_narrow_terminal(width, num_columns, is_text):
+    """Names are complete in each block of columns, numbers are never cut, and no line is too long."""
+    number = lambda row, column: Number(-10 * row - column / 100, 10.57, False, 5, 1)
+    entry = (lambda row, column: f"claim {row}.{column} holds ([preliminary])") if is_text else number
+    rows = [Row(name, tuple(entry(r, c) for c in range(num_columns)), "own") for r, name in enumerate(NAMES)]
+    columns = tuple(replace(column, is_text=is_text) for column in WIDE[:num_columns])
+    console = Console(width=width, file=StringIO())
+    console.print(report.terminal([Table("Accuracy", columns, tuple(rows))]))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    blocks = "\n".join(lines).split("┏")[1:]
+    bare = lambda text: "".join(text.split())
+    shown, headings = "", ""
+    for block in blocks:
+        cells = [
+            [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in block.splitlines()
+        ]
+        cells = [line for line in cells if len(line) == len(cells[1])]
+        in_columns = [bare("".join(column)) for column in zip(*cells, strict=True)]
+        assert all(bare(name) in in_columns[0] for name in NAMES)
+        shown, headings = shown + "".join(in_columns[1:]), headings + "".join(in_columns[1:])
+    assert len(blocks) == 1 or width < 200
+    for column in columns:
+        assert bare(column.label) in headings
+    for row in rows:
+        for value in row.entries:
+            assert bare(value if is_text else f"{value.mean:.2f} ± 10.57†") in shown
+
+
 def test_latex_escapes_special_characters():
     awkward = r"a&b_50%#$~^\{λ}|<"
     assert escape(awkward) == (r"a\&b\_50\%\#\$\textasciitilde{}\textasciicircum{}\textbackslash{}\{$\lambda$\}$|$$<$")

@@ -70,6 +70,38 @@ def test_atomic_write_leaves_the_old_file_after_a_failure(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
 
 
+FULL = """
+import resource
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from fedsim.core.types import SimulationState
+from fedsim.errors import RunFolderError
+from fedsim.runs.checkpoints import Checkpoints
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))  # a disk that is full after 40 kB
+weights = {str(i): np.random.default_rng(i).normal(size=10_000) for i in range(8)}
+try:
+    with Checkpoints(Path(sys.argv[1]), 0.0) as checkpoints:
+        checkpoints.save(5, [SimulationState(weights, (), (), (), (), (), jax.random.key(0), np.int32(5))])
+except RunFolderError as error:
+    print(error, file=sys.stderr)
+"""
+
+
+def test_a_full_disk_in_a_checkpoint_is_one_line(tmp_path):
+    """Orbax's threads log tracebacks, and raise the error as well."""
+    program = [sys.executable, "-c", FULL, str(tmp_path / "checkpoints")]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(
+        r".*/checkpoints: cannot be written: File too large; free some space and repeat the command", line
+    )
+
+
 def test_only_one_process_holds_a_lock(tmp_path):
     path = tmp_path / "locks" / "a.lock"
     with lock(path) as first, lock(path) as second, lock(tmp_path / "b.lock") as other:

@@ -92,4 +92,4 @@ def test_wandb(run, tmp_path, monkeypatch):
 def test_without_the_package(tracker, run, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, tracker, None)
     assert main([*run, "--log", tracker]) == 2
-    assert f"--log {tracker}: needs {tracker}; pip install 'fedsim[{tracker}]'" in capsys.readouterr().err
+    assert f"--log {tracker}: needs {tracker}; pip install 'fedsim-jax[{tracker}]'" in capsys.readouterr().err

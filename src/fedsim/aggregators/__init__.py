@@ -57,6 +57,7 @@ from fedsim.aggregators.smea import smea
 from fedsim.aggregators.trimmed_mean import trimmed_mean
 from fedsim.aggregators.weighting import from_weights
 from fedsim.aggregators.zeno import zeno
+from fedsim.core.settings import check_factories
 
 __all__ = [
     "apply",
@@ -88,3 +89,5 @@ __all__ = [
     "trimmed_mean",
     "zeno",
 ]
+
+check_factories(globals())

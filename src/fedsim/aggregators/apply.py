@@ -1,16 +1,24 @@
 """A rule applied to plain arrays, without a simulation."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from fedsim.aggregators.arrays import stack_clients, to_array, to_key, to_variables, to_vector
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.reports import mask_nonfinite
 from fedsim.core.server import make_server
+from fedsim.core.settings import Traced, annotations
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
+
+MAX_PROGRAMS = 128
+"""Compiled programs that are kept: each holds some of the system's limited number of memory maps."""
 
 
 def apply(
@@ -29,12 +37,15 @@ def apply(
     """Aggregates `updates`, an array [K, d] or a pytree of arrays [K, ...], as in the rule's first round.
 
     Returns an `Aggregate`: `update` [d], or a pytree like one client's; `weights` [K] of the clients; and `info`, the
-    scalars that the rule records. Clients are numbered 0 to K - 1, and clients with non-finite updates are invalid. May
-    be called inside `jax.jit`.
+    scalars that the rule records. Clients are numbered 0 to K - 1, and clients with non-finite updates, or with norms
+    from 1e17 on, are invalid. A list of K equal pytrees, one for each client, works, too.
+
+    May be called inside `jax.jit`. Outside, it compiles once for each combination of rule, settings and shapes; numbers
+    that a sweep may vary, such as `lam`, share a program.
 
     - `pre_aggregators` change the updates before the rule.
     - `weighting`: a rule whose weights take the place of the numbers of examples, as in `Method`.
-    - `num_examples` [K]: 1 by default.
+    - `num_examples` [K]: 1 by default; their sum is below 2^31.
     - `losses` [K] at the broadcast model: `arfl` and other rules that use losses need them.
     - `valid` [K] bool: the clients that answered; all by default.
     - `root_losses` [K] on the server's root data, of the broadcast model plus each update: `zeno` and
@@ -42,7 +53,7 @@ def apply(
     - `root_update`, like one client's update: the server's own update, which `fltrust` needs.
     - `key` of the rules that draw random numbers; `jax.random.key(0)` by default.
 
-    Raises `ValueError` if the shapes do not fit, or if the rule needs an argument that is missing.
+    Raises `ValueError` if an argument has a wrong shape, type or value, or is missing although the rule needs it.
 
     >>> import fedsim
     >>> updates = [[1.0, 0.0], [2.0, 1.0], [300.0, -50.0]]
@@ -52,72 +63,133 @@ def apply(
     >>> fedsim.aggregators.apply(fedsim.aggregators.krum(num_byzantine=1), updates).weights.tolist()
     [1.0, 0.0, 0.0]
     """
-    tree = _to_arrays(updates)
+    _check_parts(rule, pre_aggregators, weighting)
+    if losses is None and any(part is not None and part.observe_losses is not None for part in (rule, weighting)):
+        raise ValueError("losses: must be an array [K] because the rule uses losses, got None")
+    tree = to_variables("updates", stack_clients(updates))
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
         raise ValueError(f"updates: must be arrays [K, ...] of the same K clients, got shapes {shapes}")
-    num_clients = shapes[0][0]
-    uses_losses = any(part is not None and part.observe_losses is not None for part in (rule, weighting))
-    if losses is None and uses_losses:
-        raise ValueError("losses: must be an array [K] because the rule uses losses, got None")
-
-    def as_vector(name: str, value: ArrayLike | None, default: float, size: int = num_clients) -> Array:
-        array = jnp.full(size, default) if value is None else jnp.asarray(value)
-        if array.shape != (size,):
-            raise ValueError(f"{name}: must have shape ({size},), got {array.shape}")
-        return array
-
-    def get_root_losses(updates: PyTree) -> Array:
-        if root_losses is None:
-            raise ValueError("root_losses: must be an array [K] because the rule measures losses, got None")
-        return as_vector("root_losses", root_losses, 0.0, len(jax.tree.leaves(updates)[0]))
-
-    def get_root_update() -> PyTree:
-        if root_update is None:
-            raise ValueError("root_update: must be like one client's update because the rule uses it, got None")
-        return _to_arrays(root_update)
-
-    if num_examples is not None:
-        _require_integers("num_examples", num_examples)
-    report = CohortReport(
-        client_ids=jnp.arange(num_clients),
-        num_examples=as_vector("num_examples", num_examples, 1).astype(jnp.int32),
-        losses=as_vector("losses", losses, jnp.nan).astype(jnp.float32),
-        updates=tree,
-        valid=as_vector("valid", valid, True).astype(bool),
-    )
-    masked = mask_nonfinite(report, require_finite_losses=False)
-    if losses is None:
-        masked = masked._replace(losses=report.losses)
-    server = make_server(rule, pre_aggregators, weighting)
-    state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
-    key = jax.random.key(0) if key is None else key
-    root = RootEvaluator(get_root_losses, get_root_update)
-    result, _ = server.aggregate(masked, state, (key, key), lambda: root)
+    if not sum(map(math.prod, shapes)):
+        raise ValueError(f"updates: must have at least one client and one parameter, got shapes {shapes}")
+    vectors = {"num_examples": num_examples, "losses": losses, "valid": valid}
+    vectors = {name: to_vector(name, value, shapes[0][0]) for name, value in vectors.items() if value is not None}
+    root: dict[str, Any] = {}
+    if root_losses is not None:
+        root["root_losses"] = to_array("root_losses", root_losses)
+    if root_update is not None:
+        root["root_update"] = to_variables("root_update", root_update)
+    parts, traced = zip(*map(_describe, (weighting, rule, *pre_aggregators)), strict=True)
+    arguments = traced, tree, vectors, root, to_key(key)
+    leaves, structure = jax.tree.flatten(arguments)
+    kinds = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    has_plugin = any(part.settings is None for part in parts)
+    # A plug-in inside a trace may have captured traced values, which must not be kept.
+    find = _program.__wrapped__ if (is_traced and has_plugin) or not _is_hashable(parts) else _program
+    result = find(parts, structure, kinds)(*arguments)
     return result if isinstance(updates, Variables) else result._replace(update=result.update.params)
 
 
-def _require_integers(name: str, values: ArrayLike) -> None:
-    """Raises `ValueError` if some of `values` are not whole; traced numbers pass."""
-    if any(isinstance(value, jax.core.Tracer) for value in jax.tree.leaves(values)):
-        return
-    array = np.asarray(values)
-    with np.errstate(invalid="ignore"):  # infinity has no remainder
-        is_fraction = np.mod(array, 1) != 0
-    if np.any(is_fraction):
-        raise ValueError(f"{name}: must be integers, got {array[is_fraction][0]:g}")
+class _Part(NamedTuple):
+    """A rule or pre-aggregator, as a part of a program: a factory with its settings, or a plug-in itself."""
+
+    make: Any
+    settings: tuple[tuple[str, Any], ...] | None
+    """Those that shape the program; None for a plug-in."""
+
+    def build(self, traced: dict[str, Any]) -> Any:
+        return self.make if self.settings is None else self.make(**dict(self.settings), **traced)
 
 
-def _to_arrays(updates: PyTree) -> Variables:
-    """`updates` as `Variables` of arrays; only statistics may be integers."""
-    if isinstance(updates, Variables):
-        return jax.tree.map(jnp.asarray, updates)
-    if all(jnp.ndim(leaf) == 0 for leaf in jax.tree.leaves(updates)):  # nested lists of numbers
-        return Variables(jnp.asarray(updates, jnp.float32))
+def _describe(part: Any) -> tuple[_Part, dict[str, Any]]:
+    """The part, and its settings that are arguments of the program: `Traced` ones, except integers that are limited."""
+    if part is None:
+        return _Part(type(None), ()), {}
+    built = getattr(getattr(part, "aggregate", part), "built", None)
+    if built is None or built.component is not part:
+        return _Part(part, None), {}
+    traced = {
+        name: value
+        for name, value in built.settings.items()
+        if isinstance(value, jax.core.Tracer) or (isinstance(value, float) and _varies(built.make, name))
+    }
+    return _Part(built.make, tuple((name, v) for name, v in built.settings.items() if name not in traced)), traced
 
-    def to_floats(leaf: ArrayLike) -> Array:
-        dtype = jnp.asarray(leaf).dtype
-        least = jnp.float16 if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
-        return jnp.asarray(leaf, jnp.promote_types(dtype, least))
 
-    return Variables(jax.tree.map(to_floats, updates))
+def _varies(make: Callable[..., Any], name: str) -> bool:
+    return any(isinstance(note, Traced) for note in get_args(annotations(make).get(name)))
+
+
+@lru_cache(MAX_PROGRAMS)
+def _program(parts: tuple[_Part, ...], structure: Any, shapes: Any) -> Callable[..., Aggregate]:
+    """The compiled `_aggregate` for arguments of one structure, with one set of shapes, so that it can be freed."""
+    del structure, shapes
+    return jax.jit(partial(_aggregate, parts))
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _aggregate(
+    parts: tuple[_Part, ...],
+    traced: tuple[dict[str, Any], ...],
+    updates: Variables,
+    vectors: dict[str, Array],
+    root: dict[str, Any],
+    key: Array,
+) -> Aggregate:
+    weighting, rule, *pre_aggregators = (part.build(settings) for part, settings in zip(parts, traced, strict=True))
+    tree = jax.tree.map(jnp.asarray, updates)
+    num_clients = len(jax.tree.leaves(tree)[0])
+
+    def get_root_losses(updates: PyTree) -> Array:
+        if "root_losses" not in root:
+            raise ValueError("root_losses: must be an array [K] because the rule measures losses, got None")
+        return jnp.asarray(to_vector("root_losses", root["root_losses"], len(jax.tree.leaves(updates)[0])))
+
+    def get_root_update() -> PyTree:
+        if "root_update" not in root:
+            raise ValueError("root_update: must be like one client's update because the rule uses it, got None")
+        _check_like_update(root["root_update"], tree)
+        return jax.tree.map(jnp.asarray, root["root_update"])
+
+    report = CohortReport(
+        client_ids=jnp.arange(num_clients),
+        num_examples=jnp.asarray(vectors.get("num_examples", jnp.ones(num_clients)), jnp.int32),
+        losses=jnp.asarray(vectors.get("losses", jnp.full(num_clients, jnp.nan)), jnp.float32),
+        updates=tree,
+        valid=jnp.asarray(vectors.get("valid", jnp.ones(num_clients)), bool),
+    )
+    masked = mask_nonfinite(report, require_finite_losses=False)
+    if "losses" not in vectors:
+        masked = masked._replace(losses=report.losses)
+    server = make_server(rule, pre_aggregators, weighting)
+    state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
+    evaluator = RootEvaluator(get_root_losses, get_root_update)
+    return server.aggregate(masked, state, (key, key), lambda: evaluator)[0]
+
+
+def _check_parts(rule: Any, pre_aggregators: Any, weighting: Any) -> None:
+    for name, value in (("rule", rule), ("weighting", weighting)):
+        if not isinstance(value, Aggregator) and not (name == "weighting" and value is None):
+            raise ValueError(f"{name}: must be a rule, such as fedsim.aggregators.median(), got {value!r}")
+    is_list = isinstance(pre_aggregators, Sequence)
+    for value in pre_aggregators if is_list else [None]:
+        if not callable(value) or isinstance(value, Aggregator) or hasattr(value, "__wrapped__"):
+            got = value if is_list else pre_aggregators
+            raise ValueError(f"pre_aggregators: must be a list such as [fedsim.aggregators.nnm()], got {got!r}")
+
+
+def _check_like_update(update: PyTree, updates: PyTree) -> None:
+    expected, actual = (
+        {jax.tree_util.keystr(path): np.shape(leaf)[axes:] for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        for tree, axes in ((updates.params, 1), (update.params, 0))
+    )
+    if expected != actual:
+        raise ValueError(f"root_update: must have the shapes of one client's update, {expected}, got {actual}")

@@ -39,8 +39,8 @@ def bulyan(
 
     f = `num_byzantine`, K is the number of valid clients. The paper requires K >= 4 f + 3, to which f is clipped; f = 0
     gives the mean. Equal scores: the lower client id wins; equal means after rounding (`geometry.pairwise_distances`).
-    Clients count equally; the weights are a diagnostic
-    (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 4 f + 3 > K for the whole cohort.
+    Clients count equally; the weights are a diagnostic (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if
+    4 f + 3 > K for the whole cohort.
     """
 
     def aggregate(report: CohortReport, key: Array) -> Aggregate:

@@ -39,26 +39,18 @@ def center(updates: PyTree, weights: Array) -> PyTree:
 
 
 def pairwise_distances(report: CohortReport) -> Array:
-    """Squared distances [K, K] of the updates, exactly symmetric.
+    """Squared distances [K, K] of the updates, exactly symmetric, from inner products around one of the updates.
 
-    Distances to identical updates are equal. Others that are equal in exact arithmetic, as between updates of small
-    integers, may differ in the last bits: inner products are centered at a rounded mean.
+    That is the one nearest to their middle. Its difference to others is exact where that to a rounded mean is not, so
+    the distances of small integers are exact, and ties are ties. Pairs that are too close for inner products in
+    float32, as colluding clients or a tight group next to a large outlier are, get `direct_distances` instead.
     """
-    distances = centered_distances(report, equal_weights(report.valid))
-    return (distances + distances.T) / 2
-
-
-def centered_distances(report: CohortReport, weights: Array) -> Array:
-    """Squared distances [K, K] of the updates, from inner products around their mean with `weights` [K].
-
-    Pairs that are too close for that in float32, as colluding clients or a tight group next to a large outlier are,
-    get `direct_distances` instead.
-    """
-    gram = gram_matrix(center(report.updates, weights))
-    norms, distances = jnp.diagonal(gram), squared_distances(gram)
+    from_middle = squared_norms(center(report.updates, equal_weights(report.valid)))
+    nearest = jnp.argmin(jnp.where(report.valid, from_middle, jnp.inf))
+    gram = gram_matrix(jax.tree.map(lambda u: u - u[nearest][None], report.updates))
+    norms, distances = jnp.diagonal(gram), squared_distances((gram + gram.T) / 2)
     pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
     inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
-    inaccurate = inaccurate | inaccurate.T
     return jax.lax.cond(
         lockstep_max(jnp.any(inaccurate)),  # one condition for all runs in lockstep: `vmap` would compute both branches
         lambda: jnp.where(inaccurate, direct_distances(report.updates, inaccurate), distances),

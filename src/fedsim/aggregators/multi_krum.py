@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.geometry import centered_distances
+from fedsim.aggregators.geometry import pairwise_distances
 from fedsim.aggregators.weighting import (
     NumByzantine,
     Weighting,
     assumed_byzantine,
-    example_weights,
     from_weights,
     weights_by,
 )
@@ -60,7 +59,7 @@ def multi_krum(
         num_neighbors = jnp.minimum(jnp.maximum(num_valid - f - int(neighbors[-1]), 1), num_valid - 1)
         num_chosen = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
 
-        distances = centered_distances(report, example_weights(valid, report))
+        distances = pairwise_distances(report)
         scores = jnp.where(valid, sum_of_nearest(distances, valid, num_neighbors), jnp.inf)
 
         ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))

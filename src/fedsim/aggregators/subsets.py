@@ -18,6 +18,8 @@ MAX_SUBSETS = 200_000
 """10 of 20 clients are 184,756."""
 MAX_BATCH_SIZE = 1 << 22
 """Elements of the distance matrices of the subsets that are evaluated together."""
+ROUNDING = 2e-6
+"""Relative error of a cost: eigenvalues have more than distances."""
 
 StaticByzantine = Annotated[
     int | None,
@@ -33,7 +35,8 @@ def best_subset(
     """Equal weights [K] of the subset of n - f of the n valid clients that has the least cost.
 
     `compute_cost(distances [K, K], mask [K])` gives a subset's cost from the squared distances of all clients. f is
-    clipped to 2 f < n; its default follows K, not n. Ties: the set with the lower client ids, compared one by one.
+    clipped to 2 f < n; its default follows K, not n. Ties, up to `ROUNDING`: the set with the lower client ids,
+    compared one by one.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
     All subsets of K - f slots are enumerated, and those that drop the wrong number of valid clients are ignored: K and
@@ -53,7 +56,8 @@ def best_subset(
         return jnp.where(jnp.sum(kept(slots)) == num_kept, compute_cost(distances, kept(slots)), jnp.inf)
 
     batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
-    best = dropped[jnp.argmin(jax.lax.map(cost, dropped, batch_size=batch_size))]
+    costs = jax.lax.map(cost, dropped, batch_size=batch_size)
+    best = dropped[jnp.argmax(costs <= jnp.min(costs) * (1 + ROUNDING))]
     return equal_weights(kept(best))[jnp.argsort(order)]
 
 

@@ -29,6 +29,7 @@ from fedsim.attacks.none import none
 from fedsim.attacks.optimal_alie import optimal_alie
 from fedsim.attacks.optimal_ipm import optimal_ipm
 from fedsim.attacks.sign_flip import sign_flip
+from fedsim.core.settings import check_factories
 
 __all__ = [
     "alie",
@@ -47,3 +48,5 @@ __all__ = [
     "optimal_ipm",
     "sign_flip",
 ]
+
+check_factories(globals())

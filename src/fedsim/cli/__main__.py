@@ -1,6 +1,6 @@
 """`python -m fedsim.cli`, the program `fedsim`."""
 
-from fedsim.cli.main import entry
+from fedsim_launcher import entry
 
 if __name__ == "__main__":
     entry()

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fedsim.errors import ConfigError, import_extra
+from fedsim.errors import ConfigError, import_extra, pip_install
 
 SHELLS = ("bash", "zsh")
 EPILOG = """\
@@ -28,7 +28,7 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace, parser: Callable[[], argparse.ArgumentParser]) -> int:
     """Prints the script for the program whose parser `parser()` returns."""
-    missing = "fedsim completion: needs shtab; install it with pip install 'fedsim[completion]'"
+    missing = f"fedsim completion: needs shtab; {pip_install('completion')}"
     shtab = import_extra("shtab", ConfigError, missing)
     print(shtab.complete(parser(), options.shell))
     return 0

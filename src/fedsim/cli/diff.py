@@ -25,31 +25,27 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace) -> int:
     """Shows the differences."""
-    from rich.markup import escape
-    from rich.table import Table
-    from rich.text import Text
-
     from fedsim import report
     from fedsim.report.accuracy import final_numbers
+    from fedsim.report.table import text_table
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console
 
     folders = [RunFolder(path) for path in (options.first, options.second)]
-    names = [escape(str(folder.path)) for folder in folders]
-    keys = Table("key", *names)
-    for key, *values in _different_keys(*(folder.read_manifest() for folder in folders)):
-        keys.add_row(*map(Text, (key, *map(str, values))))
+    names = [str(folder.path) for folder in folders]
+    keys = [tuple(map(str, line)) for line in _different_keys(*(folder.read_manifest() for folder in folders))]
     numbers = [final_numbers(report.read(folder)) for folder in folders]
-    settings = Table("setting", *names, "difference")
+    settings = []
     every = list(numbers[0] | numbers[1])
     different = [setting for setting in every if numbers[0].get(setting) != numbers[1].get(setting)]
     for setting in different:
         first, second = (folder_numbers.get(setting) for folder_numbers in numbers)
         change = f"{second.mean - first.mean:+.4g}" if first and second else ""
-        settings.add_row(Text(", ".join(setting)), _format(first), _format(second), change)
+        settings.append((", ".join(setting), _format(first), _format(second), change))
     output = make_console()
-    output.print(keys if keys.row_count else "No key differs.")
-    output.print(settings if different else "No results differ.")
+    show = lambda header, rows: report.terminal([text_table("", header, rows, num_text=len(header))])
+    output.print(show(("key", *names), keys) if keys else "No key differs.")
+    output.print(show(("setting", *names, "difference"), settings) if different else "No results differ.")
     if different and len(different) < len(every):
         output.print(f"{len(every) - len(different)} of {len(every)} settings have the same results.")
     return 0

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsim.errors import FedsimError
+from fedsim.errors import FedsimError, pip_install
 from fedsim.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "pyarrow", "orbax-checkpoint")
@@ -18,7 +18,7 @@ class Extra(NamedTuple):
 
     module: str
     name: str
-    """The extra, as in `pip install 'fedsim[name]'`."""
+    """The extra, as in `pip install 'fedsim-jax[name]'`."""
     feature: str
 
 
@@ -133,5 +133,5 @@ def _data() -> list[tuple[str, str]]:
 def _extras() -> list[tuple[str, str]]:
     """The optional packages that are not installed."""
     missing = [extra for extra in EXTRAS if importlib.util.find_spec(extra.module) is None]
-    lines = [f"{extra.module}, for {extra.feature}: pip install 'fedsim[{extra.name}]'" for extra in missing]
+    lines = [f"{extra.module}, for {extra.feature}: {pip_install(extra.name)}" for extra in missing]
     return [("missing" if line == lines[0] else "", line) for line in lines] or [("missing", "nothing")]

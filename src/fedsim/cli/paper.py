@@ -1,6 +1,7 @@
 """`fedsim paper`: the paper's results, the commands that reproduce them, and the results of run folders."""
 
 import argparse
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,25 +106,23 @@ def pages(results: "Results", out: "RunFolder | None") -> list[Any]:
 def _list_results(folders: list["ResultFolder"]) -> Any:
     """All results with the claims of their best run folders, and the commands that reproduce them."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     from fedsim.paper.catalog import RESULTS
 
-    table = Table()
-    for name in ("result", "in the paper", "best run", "claims", "first margin"):
-        table.add_column(name, overflow="fold")
+    rows = []
     best = {entry.result.id: entry for entry in reversed(folders) if entry.claims}
     for result in RESULTS.values():
         entry = best.get(result.id)
         texts = (entry.budget, entry.claims, entry.margin) if entry else ("-", "", "")
-        table.add_row(result.id, result.where, *texts)
+        rows.append((result.id, result.where, *texts))
     commands = (
         "fedsim run configs/paper/RESULT.toml                   reproduces a result in full",
         "fedsim run configs/paper/RESULT.toml --budget small    a smaller version, for two cores",
         "        ... --budget medium, or digits                 fewer clients and rounds; or its design on digits",
         "fedsim paper RESULT                                    its configuration, claims and tables",
     )
+    table = _table(("result", "in the paper", "best run", "claims", "first margin"), rows)
     return Group(table, Text("\n".join(commands)))
 
 
@@ -137,12 +136,12 @@ def _describe(result: "PaperResult") -> str:
 
 def _list_folders(folders: list["ResultFolder"]) -> Any:
     """A table with a line per run folder."""
-    from rich.markup import escape
-    from rich.table import Table
+    rows = [(str(entry.folder.path), entry.budget, entry.state, entry.claims, entry.margin) for entry in folders]
+    return _table(("run folder", "budget", "state", "claims", "first margin"), rows)
 
-    table = Table()
-    for name in ("run folder", "budget", "state", "claims", "first margin"):
-        table.add_column(name, overflow="fold")
-    for entry in folders:
-        table.add_row(*map(escape, (str(entry.folder.path), entry.budget, entry.state, entry.claims, entry.margin)))
-    return table
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    from fedsim.report.render import terminal
+    from fedsim.report.table import text_table
+
+    return terminal([text_table("", header, rows, num_text=len(header))])

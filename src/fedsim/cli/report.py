@@ -1,6 +1,7 @@
 """`fedsim report`: tables and figures of run folders."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  fedsim report runs/quickstart                    table, summary.csv, paired.csv and figures of a run folder
+  fedsim report runs/quickstart                    table, and summary.csv, paired.csv and figures in the run folder
   fedsim report runs/quickstart --paired           each rule's difference to ARFL over equal seeds, with 95 %
                                                    intervals
   fedsim report runs/cifar10 runs/femnist          one table for several folders
   fedsim report runs/a runs/b --out both           and all files that one folder gets, in both/
   fedsim report runs/cifar10 --format latex > table.tex
-  fedsim report runs/grid --final mean:5           use the mean of the last five evaluations
+  fedsim report runs/grid --final mean:5           shows the mean of the last five evaluations; with --out, writes it
   fedsim report runs/grid --choose client.learning_rate arfl.lam centered_clipping.tau --out chosen
                                                    each rule with its best values for the worst attack (as in ByzFL)
   fedsim report runs/grid --confirm data.seed=5..9 --out confirmed
@@ -37,7 +38,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="write the tables and figures of run folders",
-        description="Reads complete run folders and writes their tables, summary.csv, paired.csv and figures.",
+        description="Shows the tables of run folders, complete or not, and writes summary.csv, paired.csv and figures. "
+        "Without --out, only the default report of one folder is written, into that folder.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
@@ -45,7 +47,12 @@ def add_parser(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for files (default: RUN if there is one)")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="folder for files (default: RUN if there is one, and no option changes its numbers)",
+    )
     parser.add_argument("--paired", action="store_true", help="show differences between rules over equal seeds")
     parser.add_argument("--baseline", metavar="RULE", help="rule that the others are compared with (default: arfl)")
     parser.add_argument(
@@ -88,8 +95,6 @@ def call(options: argparse.Namespace) -> int:
     folders = [RunFolder(path) for path in options.run]
     results = plain = report.read(*folders, final=final.parse(options.final))
     if options.confirm:
-        if options.out is None:
-            raise ConfigError("--confirm: must be used with --out DIR, as the files show some of the runs only")
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
         results = report.choose(results, options.choose, options.by or "validation", options.select_per or "worst")
@@ -102,7 +107,7 @@ def call(options: argparse.Namespace) -> int:
     if options.paired and not paired:
         raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
     tables = paired if options.paired else report.accuracy_tables(results)
-    out = _destination(options.out, folders)
+    out = _destination(options.out, results, options.baseline or BASELINE)
     if out is not None:
         report.write(results, out, baseline)
     pages = cli_paper.pages(plain if options.final == "last" else report.read(*folders), out)
@@ -112,30 +117,31 @@ def call(options: argparse.Namespace) -> int:
         print(report.markdown(tables), end="")
     else:
         print(report.latex(tables, "tab:paired" if options.paired else "tab:accuracy"), end="")
+    if out is None:
+        print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
     return 0
 
 
 def _page(results: "Results", options: argparse.Namespace) -> int:
     """Writes report.html and prints its path."""
     from fedsim.report.html import write_page
+    from fedsim.report.paired import BASELINE
 
-    out = _destination(options.out, list(results.folders))
+    out = _destination(options.out, results, options.baseline or BASELINE)
     if out is None:
-        raise ConfigError("--format html: must be used with --out DIR for several folders")
+        raise ConfigError("--format html: must be used with --out DIR unless it is the default report of one folder")
     if options.paired or options.baseline:
         raise ConfigError("--format html: must be used without --paired and --baseline")
     print(write_page(results, out))
     return 0
 
 
-def _destination(path: Path | None, folders: "list[RunFolder]") -> "RunFolder | None":
-    """The folder for files, if any; a run folder only gets the files of its own report."""
+def _destination(path: Path | None, results: "Results", baseline: str) -> "RunFolder | None":
+    """The folder for files, if any; a run folder only gets the files of its default report."""
     from fedsim.runs.folder import RunFolder
 
     if path is None:
-        return folders[0] if len(folders) == 1 else None
-    is_same = len(folders) == 1 and path.resolve() == folders[0].path.resolve()
-    if (path / "manifest.json").exists() and not is_same:
-        raise ConfigError(f"--out: must not be another run folder, whose report would be overwritten, got {path}")
+        return results.folders[0] if results.is_own(results.folders[0], baseline) else None
+    results.check_destination(RunFolder(path), baseline)
     path.mkdir(parents=True, exist_ok=True)
     return RunFolder(path)

@@ -11,7 +11,7 @@ from fedsim.errors import FedsimError
 if TYPE_CHECKING:
     from fedsim.runs.folder import RunFolder
 
-COLUMNS = ("folder", "status", "age", "runs", "best")
+COLUMNS = ("folder", "status", "age", "runs", "best in the hardest scenario")
 DAY = 24 * 3600
 
 
@@ -19,8 +19,9 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     parser = commands.add_parser(
         "show",
-        help="list run folders: status, age, runs and best setting",
-        description="Lists run folders, the latest first: status, age, runs, and the setting with the best final mean.",
+        help="list run folders: status, age, runs, and the best rule",
+        description="Lists run folders, the latest first: status, age, runs, and the rule with the best final mean in "
+        "the scenario where the best one is worst.",
     )
     parser.add_argument(
         "run", metavar="DIR", type=Path, nargs="*", help="a run folder, or a folder of run folders (default: runs)"
@@ -29,9 +30,8 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace) -> int:
     """Shows the folders; returns 2 if one is no run folder, or is broken."""
-    from rich.table import Table
-    from rich.text import Text
-
+    from fedsim import report
+    from fedsim.report.table import text_table
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console
 
@@ -39,13 +39,13 @@ def call(options: argparse.Namespace) -> int:
     paths = [path for root in roots for path in _run_folders(root)]
     if not paths:
         raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
-    table = Table(*COLUMNS)
+    rows = []
     is_broken = False
     for path in sorted(paths, key=_modified, reverse=True):
         cells, is_whole = _cells(RunFolder(path))
         is_broken |= not is_whole
-        table.add_row(*map(Text, (str(path), *cells)))
-    make_console().print(table)
+        rows.append((str(path), *cells))
+    make_console().print(report.terminal([text_table("", COLUMNS, rows, num_text=len(COLUMNS))]))
     return 2 if is_broken else 0
 
 
@@ -96,14 +96,15 @@ def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
 
 
 def _best(folder: "RunFolder") -> tuple[str, bool]:
-    """The best setting of its first data set, such as "95.32 ± 0.57 ARFL, Shuffling 30 %"; and whether there are rows.
+    """The best of the hardest scenario, such as "95.32 ± 0.57 ARFL, Shuffling 30 %"; and whether there are rows.
 
-    Without rows, the reason instead.
+    The scenario of the first data set in which the best rule is worst; without rows, the reason instead.
     """
     from fedsim import report
     from fedsim.report.accuracy import final_numbers
     from fedsim.report.metric import metrics_by_data
     from fedsim.report.names import data_name
+    from fedsim.report.table import Number
 
     try:
         results = report.read(folder)
@@ -111,14 +112,16 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
         return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
     metric = metrics_by_data(results.settings)[data]
-    candidates = {
-        f"{row}, {scenario}": number
-        for (name, row, scenario), number in final_numbers(results).items()
-        if name == data_name(data) and number is not None and math.isfinite(number.mean)
-    }
-    best = metric.best(number.mean for number in candidates.values())
-    for name, number in candidates.items():
-        if number.mean == best:
-            spread = "" if number.spread is None else f" ± {number.spread:.{metric.digits}f}"
-            return f"{best:.{metric.digits}f}{spread} {name}", True
-    return "all runs diverged", True
+    candidates: dict[str, list[tuple[Number, str]]] = {}  # by scenario, with the row
+    for (name, row, scenario), number in final_numbers(results).items():
+        if name == data_name(data) and number is not None and math.isfinite(number.mean) and not number.marks:
+            candidates.setdefault(scenario, []).append((number, row))
+    if not candidates:
+        return "all runs failed", True
+    goodness = lambda candidate: metric.sign * candidate[0].mean
+    hardest = min(candidates, key=lambda scenario: max(map(goodness, candidates[scenario])))
+    number, row = max(candidates[hardest], key=goodness)
+    num_equal = sum(other.mean == number.mean for other, _ in candidates[hardest]) - 1
+    spread = "" if number.spread is None else f" ± {number.spread:.{metric.digits}f}"
+    others = f" and {num_equal} more" if num_equal else ""
+    return f"{number.mean:.{metric.digits}f}{spread} {row}{others}, {hardest}", True

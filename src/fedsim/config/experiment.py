@@ -16,7 +16,7 @@ from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Experiment:
     """A configuration and its sweep: each block is a grid, and the runs are those of all blocks."""
 
@@ -53,6 +53,10 @@ class Experiment:
         [0, 1]
         """
         return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+
+    def __repr__(self) -> str:
+        number = len(self.runs())
+        return f"<Experiment {self.name}: {number} run{'s' * (number != 1)}>"
 
     def _repr_markdown_(self) -> str:
         """The number of runs and what is swept, for notebooks."""

@@ -14,7 +14,7 @@ from fedsim.config.components import component_names, factories, flatten
 from fedsim.config.fields import FIXED, Field, describe_type, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
-from fedsim.config.schema import Config, Settings
+from fedsim.config.schema import MAX_INT, Config, Settings
 from fedsim.config.synonyms import KEYS
 from fedsim.config.values import format_toml, list_element
 from fedsim.errors import ConfigError
@@ -97,7 +97,8 @@ class Schema:
                 value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
             )
             remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
-            raise ConfigError(f"{name}: must be {describe_type(kind)}, got {value!r}{remedy}") from None
+            width = " of 32 bits" if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT else ""
+            raise ConfigError(f"{name}: must be {describe_type(kind)}{width}, got {value!r}{remedy}") from None
 
     def reference(self, only: str | None = None) -> str:
         """Every key, or those of one section, with default, meaning and allowed values, as TOML that runs.

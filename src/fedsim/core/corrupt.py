@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedsim.core.contracts import Corruption
 from fedsim.core.trees import expand_like
@@ -57,7 +58,10 @@ def _require_integers(values: Sequence[tuple[str, Array | int]], largest: int, m
     for name, value in values:
         if isinstance(value, jax.core.Tracer):
             continue
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}: must be an integer, got {value!r}") from None
         if not number.is_integer() or not 0 <= number <= largest:
             raise ValueError(f"{name}: must be an integer from 0 to {largest}, {meaning}, got {number:g}")
 
@@ -85,11 +89,12 @@ def corrupt(
     >>> fedsim.corrupt(flipping, jax.random.key(0), data.train, data.spec, num_corrupted=2).corrupted.sum().item()
     2
     """
+    if not isinstance(key, jax.Array | np.ndarray):  # an array is a key of the old type
+        raise ValueError(f"key: must be a key of JAX, such as jax.random.key(0), got {key!r}")
     num_clients = data.num_examples.shape[0]
-    numbers = ("num_corrupted", num_corrupted), ("num_malicious", num_malicious)
-    _require_integers(
-        [(name, number) for name, number in numbers if number is not None], num_clients, "the number of clients"
-    )
+    numbers = [("num_corrupted", num_corrupted)]
+    numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]
+    _require_integers(numbers, num_clients, "the number of clients")
     ids = [("client_ids", client) for client in client_ids] + [("malicious_ids", client) for client in malicious_ids]
     _require_integers(ids, num_clients - 1, "the largest client id")
     data = jax.tree.map(jnp.asarray, data)

@@ -83,7 +83,7 @@ class DataSpec:
         return self.num_classes or int(np.prod(self.target_shape))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FederatedDataset:
     """A clean data set partitioned among clients, as NumPy arrays on the host."""
 
@@ -107,6 +107,12 @@ class FederatedDataset:
     """Clean examples for choosing settings, held out from the clients."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.spec.shape))
+        examples = f"{len(self.train.y):,} + {len(self.y_test):,} examples of {shape} {self.inputs} inputs"
+        clients = f"{self.num_clients:,} client{'s' * (self.num_clients != 1)}"
+        return f"<{self.name}: {clients}, {examples}, {self.num_classes or 'no'} classes>"
 
     @property
     def spec(self) -> DataSpec:

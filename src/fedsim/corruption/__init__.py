@@ -6,6 +6,7 @@ whether it applies to a kind of data. Test sets are never changed; a backdoor ha
 examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
+from fedsim.core.settings import check_factories
 from fedsim.corruption.backdoor import backdoor
 from fedsim.corruption.collusion import collusion
 from fedsim.corruption.exclude import exclude
@@ -33,3 +34,5 @@ __all__ = [
     "symmetric",
     "targeted",
 ]
+
+check_factories(globals())

@@ -3,6 +3,7 @@
 The files of a folder are memory-mapped; an .npz file is read into memory.
 """
 
+import numbers
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,13 @@ import numpy as np
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset, InputKind
-from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.canonical import as_array, canonicalize, count_classes
+from fedsim.datasets.client_ids import number_clients
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
-from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
-MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_REASON_LENGTH = 200
 NEEDED = "x and y"
 REQUIRED = ("x", "y")
@@ -53,16 +53,17 @@ def from_arrays(
 ) -> FederatedDataset:
     """A federated data set of examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M].
 
-    Client ids may be any sortable names; without them, all examples belong to one client, which a partition of the
-    configuration divides. `x` is uint8 (models see it in [0, 1]), another integer or float. `y` holds integer classes,
-    or floats to predict. `num_classes` defaults to the largest class plus one, and is 0 for floats. It must be given as
-    0 for whole numbers to predict, which may be meant as classes. `inputs` defaults to "image" if `x` is [M, height,
-    width, channels], else to "vector". `test_client_ids` [T] are the clients of the test examples `x_test` [T,
-    *feature], `y_test` [T] or [T, ...]. Without test examples, `test_fraction` of the examples become test examples,
-    drawn by `seed`: from each client if there are `client_ids`, where clients with a single example are left out;
-    otherwise from all. With `inputs="text"` they are the last ones of each client, since texts are taken for windows of
-    one text, each a character after the one before, and those that overlap both parts are left out. Raises `DataError`
-    if the arrays do not fit together.
+    Client ids are texts, numbers or other names that can be sorted; without them, all examples belong to one
+    client, which a partition of the configuration divides. `x` holds numbers, or pixels of 0 to 255 or of 16 bits,
+    which models see in [0, 1]. `y` holds integer classes, or floats to predict. `num_classes` defaults to the
+    largest class plus one, and is 0 for floats. It must be given as 0 for whole numbers to predict, which may be
+    meant as classes. `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector".
+    `test_client_ids` [T] are the clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...].
+    Without test examples, `test_fraction` of the examples become test examples, drawn by `seed`: from each client
+    if there are `client_ids`, where clients with a single example are left out; otherwise from all. With
+    `inputs="text"` they are the last ones of each client, since texts are taken for windows of one text, each a
+    character after the one before, and those that overlap both parts are left out. Raises `DataError` if the arrays
+    do not fit together or values are missing.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])
@@ -82,9 +83,16 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
     from fedsim.datasets.sampling import split_test  # msgspec is imported only where it is needed
 
     raw = canonicalize(raw, needs_test=False)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise DataError(f"seed: must be an integer >= 0, got {seed!r}")
+    if raw.client_names is not None and len(raw.client_names) == 1:
+        raise DataError(
+            f"{raw.name}: client ids must name several clients, got {raw.client_names[0]} for all examples; leave them "
+            "out, and data.partition divides the examples"
+        )
     if len(raw.y_test) == 0:
-        if not 0 < test_fraction < 1:
-            raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction}")
+        if not isinstance(test_fraction, numbers.Real) or not 0 < test_fraction < 1:
+            raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction!r}")
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
     if raw.client_ids is None:
         raw = replace(raw, client_ids=np.zeros(len(raw.y), np.int32))
@@ -105,9 +113,12 @@ def read(path: Path) -> RawDataset:
         raise DataError(f"{path}: unknown array {unknown[0]}{hint}")
     if missing := [name for name in REQUIRED if name not in values]:
         raise DataError(f"{path}: must have the arrays {', '.join(REQUIRED)}, got no {missing[0]}")
-    for name, convert in (("inputs", str), ("num_classes", int)):
+    for name, kinds in (("inputs", "U"), ("num_classes", "iu")):
         if name in values:
-            values[name] = convert(values[name])
+            if values[name].shape != () or values[name].dtype.kind not in kinds:
+                what = "an integer" if name == "num_classes" else "a text"
+                raise DataError(f"{path}: {name} must be {what}, got {values[name].dtype} {values[name].shape}")
+            values[name] = values[name].item()
     return _make_raw(path.stem, **values)
 
 
@@ -174,23 +185,20 @@ def _make_raw(
         raise DataError(f"{name}: test_client_ids must be left out without x_test and y_test")
     if client_ids is None and test_client_ids is not None:
         raise DataError(f"{name}: test_client_ids must be left out without client_ids")
-    x, y = np.asarray(x), np.asarray(y)
-    x_test, y_test = (np.atleast_1d(a)[:0] if b is None else np.asarray(b) for a, b in ((x, x_test), (y, y_test)))
-    if not isinstance(num_classes, int | np.integer | None):
-        raise DataError(f"{name}: num_classes must be an integer, got {num_classes}")
+    x, y = as_array(name, "x", x), as_array(name, "y", y)
+    x_test, y_test = (
+        np.atleast_1d(a)[:0] if b is None else as_array(name, f"{what}_test", b)
+        for what, a, b in (("x", x, x_test), ("y", y, y_test))
+    )
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer | None):
+        raise DataError(f"{name}: num_classes must be an integer, got {num_classes!r}")
     if num_classes is None:
         num_classes = _infer_num_classes(name, y, y_test)
     names = None
     if client_ids is not None:
-        parts = [np.asarray(ids) for ids in (client_ids, test_client_ids) if ids is not None]
-        for ids in parts:
-            if ids.ndim != 1:
-                raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
-            if ids.dtype.kind in "fO" and np.any(ids != ids):
-                raise DataError(f"{name}: client ids must name the client of each example, got NaN")
-        names, numbers = renumber(np.concatenate(parts) if len(parts) > 1 else parts[0])
-        client_ids = numbers[: len(parts[0])]
-        test_client_ids = numbers[len(parts[0]) :] if len(parts) > 1 else None
+        parts = [ids for ids in (client_ids, test_client_ids) if ids is not None]
+        names, numbers = number_clients(name, parts)
+        client_ids, test_client_ids = numbers if len(parts) > 1 else (numbers[0], None)
     inputs = inputs or ("image" if x.ndim == 4 else "vector")
     return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids, names)
 
@@ -217,14 +225,8 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             )
         return 0
     integers = [labels for labels in parts if labels.dtype.kind in "biu"]
-    num_classes = 1 + max([0, *(int(labels.max()) for labels in integers)])  # negative labels are refused later
-    num_distinct = len(np.unique(np.concatenate([labels.ravel() for labels in integers]))) if integers else 0
-    if num_classes > MAX_DENSE_CLASSES and num_classes > MAX_SPARSITY * num_distinct:
-        raise DataError(
-            f"{name}: labels must be classes numbered from 0, got only {num_distinct} of {num_classes:,} classes; "
-            "renumber them, or pass num_classes"
-        )
-    return num_classes
+    integers = [labels.ravel() for labels in parts if labels.dtype.kind in "biu"]
+    return count_classes(name, np.concatenate(integers), "renumber them, or pass num_classes") if integers else 1
 
 
 def _is_one_hot(labels: np.ndarray) -> bool:

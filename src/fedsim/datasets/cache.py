@@ -23,7 +23,7 @@ from fedsim.errors import LOAD_ERRORS
 
 VERSION = 2  # of the format
 SCALARS = ("name", "num_classes", "inputs")
-ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in SCALARS)
+ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in (*SCALARS, "notes"))
 
 
 def directory() -> Path:

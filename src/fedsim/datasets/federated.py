@@ -11,7 +11,6 @@ from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
-MAX_LABEL = 1e3  # of a number to be predicted; standardized ones are below 10
 MIN_UNSEEN_FRACTION, MAX_SHOWN_CLASSES = 0.01, 5
 
 
@@ -78,15 +77,6 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     if not all_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
-
-
-def large_label_notes(dataset: FederatedDataset) -> list[str]:
-    """A remark if numbers to be predicted are so large that training may diverge."""
-    largest = 0.0 if dataset.num_classes else float(np.abs(dataset.train.y).max())
-    if largest <= MAX_LABEL:
-        return []
-    remedy = "training may diverge; standardize them, or lower client.learning_rate"
-    return [f"{dataset.name}: the labels are numbers of up to {largest:.3g}: {remedy}"]
 
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:

@@ -3,6 +3,7 @@
 This needs the extra `huggingface`. Nothing is executed that comes with a data set.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,15 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
+from fedsim.datasets.natural import append
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.spool import Spool
-from fedsim.errors import ConfigError, DataError, import_extra
+from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GRAY_MODES = ("1", "L")  # of a picture; others are converted to RGB
+GRAY_MODES = ("1", "L")  # of a picture; others of 8 bits are converted to RGB
 TRAIN, TEST = "train", "test"
 
 
@@ -52,16 +54,16 @@ def huggingface(
     splits = _load(path, subset)
     name = Path(path).name
     if text:
-        documents = {split: _documents(name, rows, text, client) for split, rows in splits.items()}
+        documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
         return windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
     drop = tuple(drop)
     images = _image_columns(splits[TRAIN], drop)
     if len(images) > 1:
         raise DataError(f"{name}: must have one column of images, got {', '.join(images)}; add others to drop")
     if images:
-        raw = _read_images(name, splits, images[0], label, client)
+        raw = _read_images(name, splits, images[0], label, client, drop)
     else:
-        raw = columns.encode(name, _table(*splits.values()), label, client, drop)
+        raw = columns.encode(name, _table(name, splits, drop), label, client, drop)
     raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
     both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids)
     return select_examples(both, slice(num_train), slice(num_train, None))
@@ -69,7 +71,7 @@ def huggingface(
 
 def _load(path: str, subset: str) -> dict[str, Any]:
     """The splits train and test, as far as there are."""
-    missing = "huggingface: needs the package datasets; pip install 'fedsim[huggingface]' ({error})"
+    missing = f"huggingface: needs the package datasets; {pip_install('huggingface')} ({{error}})"
     datasets = import_extra("datasets", DataError, missing)
     folder = Path(path).expanduser()
     datasets.disable_progress_bars()
@@ -84,15 +86,33 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     return {split: splits[split] for split in (TRAIN, TEST) if split in splits}
 
 
-def _table(*splits: Any) -> "pa.Table":
-    """The rows of all splits. Raises `DataError` if their columns differ."""
+def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pa.Table":
+    """The rows of all splits, with names in the place of class numbers. Raises `DataError` if their columns differ."""
     import pyarrow as pa
 
+    import datasets
+
+    tables = []
+    for split, rows in splits.items():
+        table = rows.with_format("arrow")[:]
+        for column, kind in rows.features.items():
+            if isinstance(kind, datasets.ClassLabel) and column not in drop:
+                place, classes = table.column_names.index(column), pa.array(kind.names, pa.string())
+                try:
+                    table = table.set_column(place, column, classes.take(table.column(column).combine_chunks()))
+                except pa.ArrowException:  # such as -1, for no label
+                    message = f"{name}: column {column!r} must hold 0 to {len(classes) - 1} in the split {split}, got "
+                    wrong = sorted(set(table.column(column).unique().to_pylist()) - {None, *range(len(classes))})
+                    raise DataError(f"{message}{wrong[0]}; leave these rows out, or the split") from None
+        tables.append(table)
     try:
-        return pa.concat_tables([rows.with_format("arrow")[:] for rows in splits])
+        if len({tuple(sorted(table.column_names)) for table in tables}) > 1:
+            raise pa.ArrowInvalid
+        return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
-        names = "; ".join(", ".join(rows.column_names) for rows in splits)
-        raise DataError(f"huggingface.path: the splits train and test must have equal columns, got {names}") from None
+        fields = [{f"{field.name} ({field.type})" for field in table.schema} for table in tables]
+        shown = "; ".join(", ".join(sorted(part - (fields[0] & fields[-1]))) or "no other" for part in fields)
+        raise DataError(f"{name}: the splits train and test must have equal columns, got {shown}") from None
 
 
 def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
@@ -101,47 +121,63 @@ def _image_columns(rows: Any, drop: Sequence[str]) -> list[str]:
     return [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image) and name not in drop]
 
 
-def _read_images(name: str, splits: Mapping[str, Any], image: str, label: str, client: str) -> RawDataset:
-    table = _table(*(rows.remove_columns([image]) for rows in splits.values()))
+def _read_images(
+    name: str, splits: Mapping[str, Any], image: str, label: str, client: str, drop: Sequence[str]
+) -> RawDataset:
+    import datasets
+
+    table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
     y, classes, client_ids, clients = columns.targets(name, table, label, client)
-    spool = Spool()
-    for rows in splits.values():
-        for row in rows.select_columns([image]):
-            pixels = _pixels(name, row[image])
-            if spool.shape not in (None, pixels.shape):
-                raise DataError(f"{name}: images must have one shape, got {spool.shape} and {pixels.shape}")
-            spool.append(pixels[None])
+    spool, types, kind = Spool(), set(), datasets.Image(mode=splits[TRAIN].features[image].mode)
+    for split, rows in splits.items():
+        pictures = rows.select_columns([image]).cast_column(image, kind)  # decodes
+        for i in range(len(rows)):
+            try:
+                pixels = _pixels(pictures[i][image])
+            except Exception as error:  # Pillow raises many types
+                problem = reason(error).partition(" <")[0][:200]
+                raise DataError(f"{name}: image of row {i} of the split {split}: {problem}") from None
+            types.add(pixels.dtype)
+            spool = append(name, spool, pixels[None], f"row {i} of the split {split}")
+    if len(types) > 1 and not types <= {np.dtype(np.uint8), np.dtype(np.uint16)}:
+        raise DataError(f"{name}: images must have one type, got {', '.join(sorted(map(str, types)))}")
     x = spool.array()
     num_classes = 0 if classes is None else len(classes)
     return RawDataset(name, x, y, x[:0], y[:0], num_classes, "image", client_ids, None, clients, classes)
 
 
-def _pixels(name: str, picture: Any) -> np.ndarray:
-    """[height, width, channels] uint8."""
+def _pixels(picture: Any) -> np.ndarray:
+    """[height, width, channels], uint8 or, of pictures with more bits, uint16, int32 or float32."""
     if picture is None:
-        raise DataError(f"{name}: every row must have an image, got none")
+        raise ValueError("must be there, got none")
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+        is_16_bits = picture.mode not in ("I", "F") or (picture.mode, picture.format) == ("I", "PNG")
+        return np.asarray(picture).astype(np.uint16 if is_16_bits else np.asarray(picture).dtype)[..., None]
+    has_alpha = picture.mode.lower().endswith("a") or "transparency" in picture.info
+    if has_alpha and picture.convert("RGBA").getextrema()[3][0] < 255:
+        raise ValueError('is partly transparent; put it on a background, or leave that out by .convert("RGB")')
     pixels = np.asarray(picture.convert("L" if picture.mode in GRAY_MODES else "RGB"))
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
 def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) -> RawDataset:
-    """`raw` with the numbers and names that the data set itself gives its classes, if it does."""
-    import datasets
-
-    kind = splits[TRAIN].features[label]
-    if not isinstance(kind, datasets.ClassLabel):
+    """`raw` with the classes in the order that the split train gives them, if it does, before those of test alone."""
+    declared = [getattr(rows.features[label], "names", ()) for rows in splits.values()]
+    if raw.label_names is None or not declared[0]:
         return raw
-    y = np.concatenate([_table(rows.select_columns([label])).column(label).to_numpy() for rows in splits.values()])
-    return replace(raw, y=y, y_test=y[:0], num_classes=kind.num_classes, label_names=np.asarray(kind.names))
+    names = list(dict.fromkeys([*itertools.chain(*declared), *raw.label_names]))
+    y = np.asarray([names.index(label) for label in raw.label_names], np.int32)[raw.y]
+    return replace(raw, y=y, y_test=y[:0], num_classes=len(names), label_names=np.asarray(names))
 
 
-def _documents(name: str, rows: Any, text: str, client: str) -> dict[str, str]:
+def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
-    table = _table(rows)
+    table = _table(name, {split: rows})
     columns.require_column(name, table, "text", text)
     texts = table.column(text).to_pylist()
-    if not all(isinstance(value, str) for value in texts):
-        raise DataError(f"{name}: text {text} must have a text in every row, got type {table.column(text).type}")
+    if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
+        got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]} of the split {split}"
+        raise DataError(f"{name}: text {text} must have a text in every row, got {got}")
     if not client:
         return {"": "\n".join(texts)}
     columns.require_column(name, table, "client", client)

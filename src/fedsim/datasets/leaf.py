@@ -10,6 +10,7 @@ import gzip
 import math
 import mmap
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -25,6 +26,8 @@ from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
 from fedsim.errors import ConfigError, DataError, reason
+
+FILE_NAME = re.compile(r"\.(bmp|gif|jpe?g|npy|png|tiff?|webp)$", re.IGNORECASE)  # as in LEAF's CelebA
 
 
 def leaf(seed: int, *, path: Annotated[str, "a folder in LEAF's format, with train/ and test/"] = "") -> RawDataset:
@@ -94,7 +97,11 @@ def _read_file(path: Path) -> Iterator[ClientExamples]:
             if len(x) != len(y) or not (len(y) == num_samples or (is_text and len(y) < num_samples)):
                 raise ValueError(f"user {user} has {len(x)} inputs and {len(y)} labels, but num_samples {num_samples}")
             if y:
-                yield user, _convert_inputs(x), np.asarray(list(map(_convert_label, y)), np.int32)
+                try:
+                    inputs, labels = _convert_inputs(x), [_convert_label(label, is_text) for label in y]
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"user {user}: {error}") from None
+                yield user, inputs, np.asarray(labels, np.int32)
     except msgspec.ValidationError as error:
         raise DataError(f"{path}: not in LEAF's format: {error}") from None
     except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
@@ -118,6 +125,10 @@ def _map(path: Path) -> mmap.mmap | bytes:
 
 def _convert_inputs(values: list[Any]) -> np.ndarray:
     if isinstance(values[0], str):
+        if all(isinstance(text, str) and FILE_NAME.search(text) for text in values):
+            raise ValueError(
+                f"inputs must be numbers or texts, got file names, such as {values[0]!r}; store the pixels"
+            )
         return np.stack([encode(text) for text in values])
     x = np.asarray(values, np.float32)
     steps = np.round(255 * x)
@@ -127,11 +138,14 @@ def _convert_inputs(values: list[Any]) -> np.ndarray:
     return x.reshape(-1, side, side, 1) if side and side * side == x.shape[1] else x
 
 
-def _convert_label(value: Any) -> int:
-    if isinstance(value, str):
+def _convert_label(value: Any, is_text: bool) -> int:
+    if is_text:
+        if not isinstance(value, str):
+            raise ValueError(f"texts must have the next character as label, got {value!r}")
         if len(value) != 1:
             raise ValueError(f"labels must be single characters, got {value!r}")
         return int(encode(value)[0])
-    if value != int(value):
-        raise ValueError(f"labels must be integers or characters, got {value}")
+    is_digits = isinstance(value, str) and value.isdecimal()
+    if not (is_digits or (isinstance(value, int | float) and value == int(value))):
+        raise ValueError(f"labels must be integers, or characters that follow a text, got {value!r}")
     return int(value)

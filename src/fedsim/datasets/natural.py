@@ -6,8 +6,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsim.core.types import InputKind
+from fedsim.datasets.canonical import count_classes
 from fedsim.datasets.portions import empty, portions
 from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.scales import scale_pixels
 from fedsim.datasets.spool import Spool
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
@@ -35,7 +37,7 @@ def concatenate_clients(
     spool, labels, parts = Spool(), [], []
     for part, clients in ((TRAIN, train), (TEST, test)):
         for client, x, y in clients:
-            spool = _append(name, spool, x)
+            spool = append(name, spool, x, f"client {client}")
             labels.append(y.astype(np.int32))
             parts.append((part, client))
     if not any(part == TRAIN for part, _ in parts):
@@ -50,22 +52,32 @@ def concatenate_clients(
     client_ids = np.repeat(np.asarray([position[parts[i][1]] for i in order], np.int32), sizes[order])
     num_train = sum(len(y) for y, (part, _) in zip(labels, parts, strict=True) if part == TRAIN)
     if num_classes is None:
-        num_classes = len(ALPHABET) if inputs == "text" else 1 + max(0, int(y.max()))
+        num_classes = len(ALPHABET) if inputs == "text" else count_classes(name, y)
     (x, x_test), (y, y_test), (ids, test_ids) = ((a[:num_train], a[num_train:]) for a in (x, y, client_ids))
     return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, ids, test_ids, np.asarray(names))
 
 
-def _append(name: str, spool: Spool, x: np.ndarray) -> Spool:
-    """The spool with `x` appended; all inputs become floats if some pixels are not multiples of 1 / 255."""
-    if spool.shape is not None and x.shape[1:] != spool.shape:
-        raise DataError(f"{name}: inputs must have one shape, got {sorted(map(str, (spool.shape, x.shape[1:])))}")
-    if spool.dtype not in (None, x.dtype):
-        x = _to_float(x)
-    if spool.dtype not in (None, x.dtype):
-        pixels, spool = spool.array(), Spool()
-        for portion in portions(pixels):
-            spool.append(_to_float(pixels[portion]))
-    spool.append(x)
+def append(name: str, spool: Spool, x: np.ndarray, owner: str) -> Spool:
+    """The spool with the inputs `x` of `owner` appended, as floats if pixels have several types, as RGB if some do.
+
+    Raises `DataError` if shapes or types differ otherwise.
+    """
+    if spool.shape is None or (spool.shape, spool.dtype) == (x.shape[1:], x.dtype):
+        spool.append(x)
+        return spool
+    shapes, channels = (spool.shape, x.shape[1:]), {spool.shape[-1:], x.shape[-1:]}
+    if len({*shapes}) > 1 and not (x.ndim == 4 and spool.shape[:-1] == x.shape[1:-1] and channels == {(1,), (3,)}):
+        raise DataError(f"{name}: inputs must have one shape, got {spool.shape} and {x.shape[1:]} of {owner}")
+    scale = scale_pixels if spool.dtype != x.dtype else np.asarray
+    earlier = np.empty((0, *spool.shape), spool.dtype)
+    if scale(earlier).dtype != scale(x[:0]).dtype:
+        raise DataError(f"{name}: inputs must have one type, got {spool.dtype} and {x.dtype} of {owner}")
+    unify = lambda part: np.broadcast_to(scale(part), (len(part), *max(shapes)))
+    if (earlier.shape, earlier.dtype) != (unify(earlier).shape, unify(earlier).dtype):
+        earlier, spool = spool.array(), Spool()
+        for portion in portions(earlier):
+            spool.append(unify(earlier[portion]))
+    spool.append(unify(x))
     return spool
 
 
@@ -79,7 +91,3 @@ def _reorder(x: np.ndarray, sizes: np.ndarray, order: Sequence[int]) -> np.ndarr
         start, stop = stop, stop + sizes[i]
         result[start:stop] = x[starts[i] : starts[i] + sizes[i]]
     return result
-
-
-def _to_float(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32) / 255 if x.dtype == np.uint8 else x

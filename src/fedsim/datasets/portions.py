@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -82,11 +83,12 @@ def all_finite(array: np.ndarray) -> bool:
     return all(bool(np.isfinite(array[portion]).all()) for portion in portions(np.atleast_1d(array)))
 
 
-def value_range(array: np.ndarray) -> tuple[int, int]:
-    """The smallest and the largest of the integers in `array`; 0 and 0 if there are none."""
+def value_range(array: np.ndarray) -> tuple[Any, Any]:
+    """The smallest and the largest of the numbers in `array`; 0 and 0 if there are none."""
     array = np.atleast_1d(array)
     parts = [array[portion] for portion in portions(array)] if array.size else []
-    return min((int(part.min()) for part in parts), default=0), max((int(part.max()) for part in parts), default=0)
+    lows, highs = ([bound(part).item() for part in parts] for bound in (np.min, np.max))
+    return min(lows, default=0), max(highs, default=0)
 
 
 def index_type(length: int) -> type[np.signedinteger]:

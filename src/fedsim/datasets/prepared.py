@@ -19,7 +19,7 @@ from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.portions import take
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.spool import Spool
-from fedsim.errors import ConfigError, DataError, import_extra
+from fedsim.errors import ConfigError, DataError, import_extra, pip_install
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.+-]*)*")
 IMAGES_PER_READ = 100  # one at a time, reading takes longer than decoding
@@ -80,7 +80,7 @@ def resolve_name(name: str) -> str:
 def require_tfds() -> None:
     """Raises `DataError` if tensorflow-datasets, or what it needs to read its files, is not installed."""
     for module in TFDS_MODULES:
-        import_extra(module, DataError, "this needs tensorflow-datasets; pip install 'fedsim[data]' ({error})")
+        import_extra(module, DataError, f"this needs tensorflow-datasets; {pip_install('data')} ({{error}})")
 
 
 def load(name: str) -> RawDataset:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError, import_extra
+from fedsim.errors import DataError, import_extra, pip_install
 
 Encode = Callable[[str], np.ndarray]  # text -> [T] integers
 
@@ -34,6 +34,13 @@ def make(
         raise DataError(f"{name}: some client's texts must be longer than a window of {window}; choose a shorter one")
     examples = (_cut(part, window) for part in parts)
     raw = replace(concatenate_clients(name, *examples, inputs="text", num_classes=size), label_names=names)
+    counts = [(sum(len(ids) <= window for ids in part.values()), len(part)) for part in parts]
+    notes = [
+        f"{name}: {short} of {total} {what} clients are left out: their texts are not longer than a window of {window}"
+        for what, (short, total) in zip(("training", "test"), counts, strict=True)
+        if short
+    ]
+    raw = replace(raw, notes=tuple(notes))
     return raw if is_natural else replace(raw, client_ids=None, test_client_ids=None, client_names=None)
 
 
@@ -55,7 +62,7 @@ def _characters(texts: list[str]) -> tuple[Encode, int, np.ndarray]:
 
 def _tokens(file: str) -> tuple[Encode, int, None]:
     """An encoding by the tokenizer in `file`, and the size of its vocabulary."""
-    missing = "tokenizer: needs the package tokenizers; pip install 'fedsim[huggingface]' ({error})"
+    missing = f"tokenizer: needs the package tokenizers; {pip_install('huggingface')} ({{error}})"
     tokenizers = import_extra("tokenizers", DataError, missing)
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(Path(file).expanduser()))

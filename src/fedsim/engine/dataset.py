@@ -10,7 +10,6 @@ from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import (
-    large_label_notes,
     make_federated_dataset,
     to_raw,
     unseen_class_notes,
@@ -18,6 +17,7 @@ from fedsim.datasets.federated import (
 )
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import natural_test_clients, unused_client_notes
+from fedsim.datasets.scales import scale_notes
 from fedsim.engine import factories
 from fedsim.errors import ConfigError
 
@@ -45,5 +45,5 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw, validation = hold_out_validation(raw, data.validation_fraction, validation_rng, is_natural)
     partition = factories.build(config, "data.partition", data.partition, raw, data.num_clients, rng)
     dataset = make_federated_dataset(raw, partition, natural_test_clients(raw) if is_natural else None)
-    notes += [*raw.notes, *large_label_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
+    notes += [*raw.notes, *scale_notes(dataset), *unseen_class_notes(dataset), *unseen_client_notes(dataset)]
     return replace(dataset, root=root, validation=validation, notes=tuple(notes))

@@ -1,5 +1,6 @@
 """The devices that JAX runs on: a CPU's cores, and a description of them for the manifest."""
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, pip_install
 
 MAX_DEVICES = 8  # each device has a copy of the data
 DEVICE_OPTIONS = ("JAX_NUM_CPU_DEVICES", "xla_force_host_platform_device_count")
@@ -29,6 +30,7 @@ def use_one_per_core() -> None:
     device for each core, each trains other clients or runs. JAX_NUM_CPU_DEVICES sets another number.
     """
     _silence_libtpu()
+    logging.getLogger("jax._src.xla_bridge").addFilter(_shorten_traceback)
     if DEVICE_OPTIONS[0] in os.environ or DEVICE_OPTIONS[1] in os.environ.get("XLA_FLAGS", ""):
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -47,6 +49,14 @@ def _silence_libtpu() -> None:
         os.environ.setdefault(name, value)
 
 
+def _shorten_traceback(record: logging.LogRecord) -> bool:
+    """Makes one line of JAX's report on a plugin without its device, such as CUDA's on a login node."""
+    if record.exc_info and record.exc_info[1]:
+        record.msg = f"{record.getMessage()}: {' '.join(str(record.exc_info[1]).split())}"
+        record.args, record.exc_info = None, None
+    return True
+
+
 def backend() -> str:
     """The kind of the devices. Raises `ConfigError` if JAX finds none of the kind in JAX_PLATFORMS."""
     try:
@@ -55,8 +65,8 @@ def backend() -> str:
         reason = f": {error}" if str(error) else ""
         platforms = os.environ.get("JAX_PLATFORMS") or "accelerators"
         raise ConfigError(
-            f"JAX finds no {platforms} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs, such as "
-            "'fedsim[cuda]' for cuda"
+            f"JAX finds no {platforms} here{reason}; set JAX_PLATFORMS=cpu, or install what it needs: for "
+            f"cuda, {pip_install('cuda')}"
         ) from None
 
 

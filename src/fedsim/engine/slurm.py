@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsim.config.experiment import Experiment
 from fedsim.engine.program_key import group_runs
-from fedsim.errors import ConfigError, import_extra
+from fedsim.errors import ConfigError, import_extra, pip_install
 
 LOCAL_MINUTES = 24 * 60
 
@@ -22,7 +22,7 @@ def submit(
     machine). The first job that starts makes the plan, on its device. `options` are those of `run_job`. Raises
     `ConfigError` if a setting or a name in the experiment is unknown.
     """
-    submitit = import_extra("submitit", ConfigError, "--slurm: needs submitit; pip install 'fedsim[slurm]'")
+    submitit = import_extra("submitit", ConfigError, f"--slurm: needs submitit; {pip_install('slurm')}")
     values: dict[str, Any] = {name: int(text) if text.isdecimal() else text for name, text in settings.items()}
     runs = experiment.runs()  # raises where a name is unknown
     jobs, cluster = values.pop("jobs", len(group_runs(runs))), str(values.pop("cluster", "slurm"))

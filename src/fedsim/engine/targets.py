@@ -11,7 +11,7 @@ import jax
 
 from fedsim.engine import cache
 from fedsim.engine.devices import TPU_SETTINGS
-from fedsim.errors import ConfigError
+from fedsim.errors import ConfigError, pip_install
 
 GIGA, TERA, GIBIBYTE = 10**9, 10**12, 2**30
 GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
@@ -140,14 +140,14 @@ def devices(target: Target) -> list[jax.Device]:
 
     if target.chip.backend == "tpu":
         if importlib.util.find_spec("libtpu") is None:
-            raise ConfigError(f"--target {target}: needs the TPU's compiler; pip install 'fedsim[tpu-compile]'")
+            raise ConfigError(f"--target {target}: needs the TPU's compiler; {pip_install('tpu-compile')}")
         for name, value in TPU_SETTINGS.items():
             os.environ.setdefault(name, value)
         shape = f"{target.name}:{TPU_SHAPES[target.name][target.num_devices]}"
         return list(topologies.get_topology_desc(shape, "tpu").devices)
     plugins = ("jax_plugins", *(f"jax_plugins.xla_cuda{cuda}" for cuda in (12, 13)))
     if not (importlib.util.find_spec(plugins[0]) and any(map(importlib.util.find_spec, plugins[1:]))):
-        raise ConfigError(f"--target {target}: needs the GPU's compiler; pip install 'fedsim[cuda]'")
+        raise ConfigError(f"--target {target}: needs the GPU's compiler; {pip_install('cuda')}")
     memory = round(target.chip.memory / GPU_SHARE)
     config = GPU_CONFIG.format(**GPU_VALUES[target.name], bandwidth=int(target.chip.bandwidth), memory=memory)
     topology = topologies.get_topology_desc(platform="cuda", target_config=config, topology=f"1x1x{target.num_devices}")

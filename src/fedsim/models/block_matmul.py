@@ -1,7 +1,7 @@
 """Convolution as a few wide matrix products: for GPUs.
 
 Under `vmap` over kernels `lax.conv` is a grouped convolution, whose backward pass is slow in cuDNN; patches times a
-matrix is a batched product. What costs there is moving the patches through memory. A convolution under a 2x2 pool is
+matrix is a batched product. The cost there should be moving patches through memory. A convolution under a 2x2 pool is
 therefore computed in blocks of 2x2 pixels: a patch of (k + 1) x (k + 1) inputs gives all four elements of a pool window
 by one product with 4 F columns. That is 1.4 (k = 5) to 1.8 times (k = 3) the multiplications, but less than half the
 patches, products as wide as a tensor core wants them, and a pool without strides. Spatial axes come before the batch,

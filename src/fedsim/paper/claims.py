@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedsim.paper.seed_margin import MIN_SEEDS, Margin
+from fedsim.paper.seed_margin import Margin
+from fedsim.report.statistics import MIN_UNITS
 
 NOT_RUN = "not run"
 
@@ -90,7 +91,7 @@ def _format_seeds(decided: Sequence[Claim]) -> str:
     """For example "5 seeds", "1 to 5 seeds", or "2 seeds: preliminary"."""
     numbers = sorted({claim.margin.num_seeds for claim in decided if claim.margin is not None})
     text = " to ".join(f"{number}" for number in sorted({numbers[0], numbers[-1]}))
-    preliminary = ": preliminary" if numbers[-1] < MIN_SEEDS else ""
+    preliminary = ": preliminary" if numbers[-1] < MIN_UNITS else ""
     over = next(claim.margin.over for claim in decided if claim.margin is not None)
     return f"{text} {over}{'' if numbers[-1] == 1 else 's'}{preliminary}"
 

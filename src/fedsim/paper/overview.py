@@ -140,5 +140,5 @@ def _anchor(page: SavedPage) -> str:
 
 def _format_section(page: SavedPage) -> str:
     """A page as a section of the overview, followed by its notes; links are relative to the overview."""
-    text = "#" + page.text.replace("](", f"]({page.path.parent.name}/").rstrip()
-    return f"{text}\n\n{page.notes.read_text(encoding='utf-8').strip()}" if page.notes.exists() else text
+    notes = page.notes.read_text(encoding="utf-8") if page.notes.exists() else ""
+    return f"#{page.text.rstrip()}\n\n{notes}".rstrip().replace("](", f"]({page.path.parent.name}/")

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.report.statistics import half_width
-
-MIN_SEEDS = 3
-"""The interval of two seeds is about 13 times their standard deviation."""
+from fedsim.report.statistics import MIN_UNITS, half_width, no_test
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Margin:
     @property
     def is_preliminary(self) -> bool:
         """Whether there are too few seeds, or splits, for a useful interval."""
-        return self.num_seeds < MIN_SEEDS
+        return self.num_seeds < MIN_UNITS
 
     @property
     def is_boolean(self) -> bool:
@@ -92,6 +89,8 @@ class Margin:
             return f"{sum(self.known):g} of {self.num_seeds} {self.over}{'' if self.num_seeds == 1 else 's'}{partly}"
         digits = ".1e" if 0 < abs(self.mean) < 0.01 else ".2f"
         number, spread = f"{self.mean:+{digits}}", "" if self.half_width is None else f" ± {self.half_width:{digits}}"
+        if not self.is_preliminary and no_test(np.asarray(self.known)):
+            spread = f" (all {self.num_seeds} are equal)"
         if self.num_seeds == 2:
             spread = f" ({', '.join(f'{value:+{digits}}' for value in self.known)})"
         return f"{number}{spread} {self.unit}".rstrip()

@@ -49,8 +49,10 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
-    another rule were run; ranks.csv with three rules and three scenarios; choices.csv, if values were chosen.
+    another rule were run; ranks.csv with three rules and three scenarios; choices.csv, if values were chosen. Raises
+    `ConfigError` if `out` is a run folder and this is not its default report, which would be lost.
     """
+    results.check_destination(out, baseline)
     tables, worst, rule_ranks = accuracy_tables(results), worst_tables(results), ranks(results)
     pairs = differences(results, baseline) if find_rule(results, baseline) else []
     texts = {

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from fedsim.report.choose import selection_notes
 from fedsim.report.metric import BACKDOOR, LOSS, Metric, metrics_by_data, with_backdoor
 from fedsim.report.names import data_name, scenario_name, scenario_parts
@@ -109,7 +111,8 @@ def final_number(setting: Setting, metric: Metric) -> Number | None:
     center = mean(final)
     if center is None and not setting.num_diverged:
         return None
-    counts = len(setting.runs), setting.num_diverged, setting.num_skipped
+    num_diverged = (setting.has_diverged | ~np.isfinite(metric.final(setting))).sum()
+    counts = len(setting.runs), int(num_diverged), setting.num_skipped
     return Number(math.nan if center is None else center, std(final), False, *counts)
 
 

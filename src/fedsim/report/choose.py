@@ -7,18 +7,17 @@ F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, http
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fedsim.errors import ConfigError
 from fedsim.report.metric import Metric, metrics_by_data
-from fedsim.report.names import aggregator_name
+from fedsim.report.names import SweptValues, aggregator_name, format_values
 from fedsim.report.results import Choice, Results, Selection
 from fedsim.report.settings import Scenario, Setting
 from fedsim.report.statistics import split_means
-from fedsim.report.swept_values import CORRUPTION_SECTIONS, SETTING_KEYS, SweptValues, format_values, section
+from fedsim.report.swept_values import IGNORED, SETTING_KEYS
 from fedsim.runs.sweep import lam_key, varying_keys
 
 By = Literal["validation", "test"]
@@ -55,9 +54,10 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         run = results.runs[setting.runs[0]]
         values = tuple((key, run[key]) for key in keys if key in run)
         kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
+        of_group = kept if per == "scenario" else tuple(v for v in kept if setting.roles[v[0]] != "threat")
         lam = None if lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
-        group = ChoiceKey(setting.data, setting.aggregator, kept, lam, where)
+        group = ChoiceKey(setting.data, setting.aggregator, of_group, lam, where)
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
     explored: dict[Setting, Setting] = {}
@@ -71,12 +71,17 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
             scores = {values: _worst(of, metric, metric.final_validation) for values, of in basis.items()}
         values = max(candidates, key=lambda values: scores[values])
         test, best_test = on_test[values], max(on_test.values())
-        rename = partial(replace, swept_values=group.swept_values, chosen=values)
+
+        def rename(setting: Setting, values: SweptValues = values) -> Setting:
+            kept = tuple(value for value in setting.swept_values if value[0] not in keys)
+            return replace(setting, swept_values=kept, chosen=values)
+
         shown = [rename(setting) for setting in candidates[values]]
         explored |= {rename(setting): rename(results.basis(setting)) for setting in candidates[values]}
         settings += shown
         tests = metric.sign * test, metric.sign * best_test
-        choices.append(Choice(shown[0], group.where, values, len(candidates), *tests, best_test - test))
+        first = replace(shown[0], swept_values=group.swept_values)
+        choices.append(Choice(first, group.where, values, len(candidates), *tests, best_test - test, metric.scale))
     order = {setting.runs: position for position, setting in enumerate(results.settings)}
     settings.sort(key=lambda setting: order[setting.runs])
     selection = Selection(tuple(keys), by, per, tuple(choices))
@@ -108,17 +113,15 @@ def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequen
 
 
 def _check_swept(results: Results, keys: Sequence[str]) -> None:
-    """Raises `ConfigError` if a key does not vary."""
-
-    def without_scenario(config: dict[str, Any]) -> dict[str, Any]:
-        scenario_sections = (*CORRUPTION_SECTIONS, config["attack.kind"], config["corruption.kind"])
-        return {k: v for k, v in config.items() if k not in SETTING_KEYS and section(k) not in scenario_sections}
-
-    swept = varying_keys(without_scenario(results.runs[setting.runs[0]]) for setting in results.settings)
+    """Raises `ConfigError` if a key does not vary, or belongs to the scenario: each rule would choose its own data."""
+    roles = results.settings[0].roles
+    can_be_chosen = lambda key: roles[key] not in ("data", "threat") and key not in (*SETTING_KEYS, *IGNORED)
+    swept = list(filter(can_be_chosen, varying_keys(results.runs[setting.runs[0]] for setting in results.settings)))
     for key in keys:
         if key not in swept:
-            remedy = f"choose among {', '.join(swept)}" if swept else "no other key was, either"
-            raise ConfigError(f"--choose: must be keys that were swept in these runs, got {key}; {remedy}")
+            remedy = f"choose among {', '.join(swept)}" if swept else "none was swept"
+            what = "must be swept settings of a rule or of training, not of the scenario"
+            raise ConfigError(f"--choose: {what}, got {key}; {remedy}")
 
 
 def _check_validation(results: Results, metric_of: dict[str, Metric]) -> None:
@@ -156,7 +159,7 @@ def _chosen_text(by_values: dict[str, list[str]]) -> str:
 
 
 def choice_rows(selection: Selection) -> list[dict[str, Any]]:
-    """One row a choice, for choices.csv."""
+    """One row a choice, for choices.csv; accuracies from 0 to 1."""
     return [
         {
             "data": choice.setting.data,
@@ -167,9 +170,9 @@ def choice_rows(selection: Selection) -> list[dict[str, Any]]:
             "per": selection.per,
             "chosen": format_values(choice.values),
             "num_values": choice.num_values,
-            "test": choice.test,
-            "test_if_chosen_on_test": choice.best_test,
-            "optimism": choice.optimism,
+            "test": choice.test / choice.scale,
+            "test_if_chosen_on_test": choice.best_test / choice.scale,
+            "optimism": choice.optimism / choice.scale,
         }
         for choice in selection.choices
     ]

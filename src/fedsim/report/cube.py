@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsim.errors import FedsimError, import_extra
+from fedsim.errors import FedsimError, import_extra, pip_install
 from fedsim.report.metric import METRICS
 from fedsim.report.reading import read
 from fedsim.report.results import Results
@@ -36,7 +36,7 @@ def as_xarray(*folders: Path | str | RunFolder) -> "Dataset":
     key that does not apply to it, such as one of another rule's section. A plug-in is called by its function's name.
     Raises `FedsimError` if xarray is missing.
     """
-    xr = import_extra("xarray", FedsimError, "as_xarray needs xarray: pip install 'fedsim[notebook]'")
+    xr = import_extra("xarray", FedsimError, f"as_xarray needs xarray: {pip_install('notebook')}")
     results = read(*(folder if isinstance(folder, RunFolder) else RunFolder(Path(folder)) for folder in folders))
     keys = list(dict.fromkeys(key for setting in results.settings for key, _ in setting.swept_values))
     axes = _axes(results, keys)

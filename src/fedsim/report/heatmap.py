@@ -1,5 +1,6 @@
 """Heat maps with their numbers: of rules under attacks, and of a swept number over the share of corrupted clients."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,8 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
     """By name: each rule under each attack, a panel a share; and under the worst of them, over shares."""
     figures = {}
     for grid in threat_grids(results):
-        suffix = "" if len(data_sets(results.settings)) == 1 else f"_{grid.data}"
+        data = "" if len(data_sets(results.settings)) == 1 else f"_{grid.data}"
+        suffix = data + re.sub(r"[^\w.=-]+", "-", "".join(f"_{key}={value}" for key, value in grid.data_values))
         figures[f"{grid.metric.name}_by_attack{suffix}"] = _plot_by_attack(grid)
         figures[f"{grid.metric.name}_worst_attack{suffix}"] = _plot_worst(grid)
     return figures

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.report import style
 from fedsim.report.names import data_name, scenario_name
-from fedsim.report.rows import ordered_rows
+from fedsim.report.rows import families, ordered_rows
 from fedsim.report.settings import DataScenario, Setting, data_scenarios, data_sets
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ def panel_title(data_scenario: DataScenario, settings: Sequence[Setting]) -> str
     return f"{data_name(data_scenario.data)}: {scenario}" if len(data_sets(settings)) > 1 else scenario
 
 
-def by_panel_title(settings: Sequence[Setting], all_settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """The settings of each scenario by its title among `all_settings`."""
+def by_panel_title(
+    settings: Sequence[Setting], all_settings: Sequence[Setting], without: str = ""
+) -> dict[str, list[Setting]]:
+    """The settings of each scenario by its title among `all_settings`; the key `without` is no part of a scenario."""
+    panels = dict.fromkeys(data_scenario.without(without) for data_scenario in data_scenarios(settings))
     return {
-        panel_title(data_scenario, all_settings): [s for s in settings if s.data_scenario == data_scenario]
-        for data_scenario in data_scenarios(settings)
+        panel_title(panel, all_settings): [s for s in settings if s.data_scenario.without(without) == panel]
+        for panel in panels
     }
 
 
@@ -40,12 +43,14 @@ def line_figure(
     `draw` gets the settings of a row and all of the panel, and returns the legend's handle; `finish_x` labels the axis.
     """
     rows = ordered_rows(names.items())
+    first = {name: setting for setting, name in reversed(names.items())}
+    looks = style.looks(families([first[row] for row in rows[: style.MAX_LINES]]))
     figure, axes = style.panels(min(len(panels), style.MAX_PANELS))
     handles: dict[str, Any] = {}
     for panel, (title, settings) in zip(axes, islice(panels.items(), style.MAX_PANELS), strict=True):
         for position, row in enumerate(rows[: style.MAX_LINES]):
             if row_settings := [setting for setting in settings if names[setting] == row]:
-                handles[row] = draw(panel, row_settings, settings, style.line(position))
+                handles[row] = draw(panel, row_settings, settings, looks[position])
         panel.set_title(title)
         finish_x(panel, settings)
     handles = {row: handles[row] for row in rows if row in handles}

@@ -2,8 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from fedsim.config.kinds import KINDS
+
+if TYPE_CHECKING:
+    from fedsim.report.settings import Scenario
+
+SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
 
 BUILT_IN = {name for kind in KINDS.values() for name in kind.built_in}
 AGGREGATORS = {
@@ -83,21 +89,21 @@ def data_name(data: str) -> str:
     return DATA_SETS.get(data, short(data))
 
 
-def scenario_name(scenario: tuple[str, float, str, float | None]) -> str:
+def scenario_name(scenario: "Scenario") -> str:
     """For example "Clean", or "Shuffling 30 %"."""
     return " ".join(part for part in scenario_parts(scenario) if part)
 
 
-def scenario_parts(scenario: tuple[str, float, str, float | None]) -> tuple[str, str]:
-    """For example ("Clean", ""), ("Shuffling", "30 %"), ("ALIE", "20 %"), or ("Shuffling + ALIE by 10 %", "30 %")."""
-    kind, fraction, attack, attack_fraction = scenario
-    if kind == "none" and not fraction and attack_fraction is None:
-        return "Clean", ""
-    is_apart = attack_fraction is not None and not fraction
-    return threat_name(kind, attack, attack_fraction), "" if is_apart else percent(fraction)
+def scenario_parts(scenario: "Scenario") -> tuple[str, str]:
+    """For example ("Clean", ""), ("Shuffling", "30 %"), ("ALIE", "20 %, dirichlet.alpha=0.1")."""
+    if scenario.is_clean:
+        return "Clean", format_values((*scenario.threat_values, *scenario.data_values))
+    is_apart = scenario.attack_fraction is not None and not scenario.fraction
+    share = "" if is_apart else percent(scenario.fraction)
+    return threat_name(*scenario.threat), ", ".join(filter(None, (share, format_values(scenario.data_values))))
 
 
-def threat_name(kind: str, attack: str = "none", attack_fraction: float | None = None) -> str:
+def threat_name(kind: str, attack: str = "none", attack_fraction: float | None = None, values: SweptValues = ()) -> str:
     """Corruption and attack, for example "Shuffling", "Shuffling + Fake loss", or "Shuffling + ALIE by 10 %".
 
     The last has malicious clients that are a set of their own, with that share of the clients.
@@ -105,7 +111,7 @@ def threat_name(kind: str, attack: str = "none", attack_fraction: float | None =
     by = "" if attack_fraction is None else f" by {percent(attack_fraction)}"
     parts = [] if kind == "none" else [_capital(short(kind))]
     parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack))) + by]
-    return " + ".join(parts) or "Attack"
+    return ", ".join(filter(None, (" + ".join(parts) or "Attack", format_values(values))))
 
 
 def percent(fraction: float) -> str:
@@ -123,3 +129,15 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def format_values(values: SweptValues) -> str:
+    """For example "client.epochs=5, data.partition=iid"."""
+    return ", ".join(f"{key}={format_value(key, value)}" for key, value in values)
+
+
+def format_value(key: str, value: Any) -> str:
+    """How the value of a key is shown."""
+    if key in KINDS and not isinstance(value, str):
+        return " + ".join(value or ()) or "none"
+    return f"{value}"

@@ -14,15 +14,12 @@ import numpy as np
 from fedsim.errors import ConfigError
 from fedsim.report.accuracy import TableEntry, closing_notes, draws_text, final_text, tabulate
 from fedsim.report.metric import Metric, metrics_by_data
-from fedsim.report.names import aggregator_name, labels
-from fedsim.report.results import Results
+from fedsim.report.names import aggregator_name, format_values, labels, scenario_name
+from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
 from fedsim.report.settings import Setting, data_sets
-from fedsim.report.statistics import CONFIDENCE, half_width, holm, p_value, split_means
-from fedsim.report.swept_values import format_values
+from fedsim.report.statistics import CONFIDENCE, half_width, holm, no_test, p_value, split_means
 from fedsim.report.table import Number, Table
-
-BASELINE = "arfl"
 
 
 @dataclass(frozen=True)
@@ -33,13 +30,15 @@ class Difference:
     baseline: Setting
     metric: Metric
     draws: tuple[tuple[int, int], ...]
-    """[S] split and seed of each pair of runs."""
+    """[S] split and seed of each pair of runs with both numbers."""
     values: np.ndarray
     """[P] by split, or by seed with one split, in percentage points of the accuracy, or units of the loss."""
     num_diverged: int
-    """Pairs with a run that has diverged."""
+    """Pairs with a run that has diverged, whether there is a number or not."""
     num_skipped: int
     """Pairs with a run in which no client had a weight at the end."""
+    num_pairs: int
+    """All pairs."""
 
     @property
     def mean(self) -> float:
@@ -48,21 +47,18 @@ class Difference:
 
     @property
     def half_width(self) -> float | None:
-        """Half of the confidence interval of the mean; None with one value."""
+        """Half of the confidence interval of the mean; None if there is `statistics.no_test`."""
         return half_width(self.values)
 
     @property
     def is_significant(self) -> bool:
-        """Whether the confidence interval excludes 0."""
-        return self.half_width is not None and abs(self.mean) > self.half_width
+        """Whether the confidence interval excludes 0, and no run has failed."""
+        has_failed = self.num_diverged + self.num_skipped > 0
+        return not has_failed and self.half_width is not None and abs(self.mean) > self.half_width
 
     @property
-    def p_value(self) -> float:
-        """Of the t-test that the mean is 0; 1 with one value, which shows nothing."""
-        if len(self.values) < 2:
-            return 1.0
-        if np.ptp(self.values) == 0:
-            return float(self.mean == 0)
+    def p_value(self) -> float | None:
+        """Of the t-test that the mean is 0; None if there is `statistics.no_test`."""
         return p_value(self.values)
 
 
@@ -100,14 +96,13 @@ def difference(setting: Setting, baseline: Setting, metric: Metric) -> Differenc
     pairs = [(position, position_of[draw]) for position, draw in enumerate(setting.draws) if draw in position_of]
     left, right = np.asarray(pairs, int).reshape(-1, 2).T
     values = metric.scale * (metric.final_recorded(setting)[left] - metric.final_recorded(baseline)[right])
-    left, right, values = (array[np.isfinite(values)] for array in (left, right, values))
-    if not len(values):
+    if not np.isfinite(values).any():
         return None
-    common = tuple(setting.draws[position] for position in left)
-    by_split = split_means(values, [split for split, _ in common])
-    num_diverged = (setting.has_diverged[left] | baseline.has_diverged[right]).sum()
+    common = tuple(setting.draws[position] for position in left[np.isfinite(values)])
+    by_split = split_means(values[np.isfinite(values)], [split for split, _ in common])
+    num_diverged = (setting.has_diverged[left] | baseline.has_diverged[right] | ~np.isfinite(values)).sum()
     num_skipped = (setting.was_skipped[left] | baseline.was_skipped[right]).sum()
-    return Difference(setting, baseline, metric, common, by_split, int(num_diverged), int(num_skipped))
+    return Difference(setting, baseline, metric, common, by_split, int(num_diverged), int(num_skipped), len(pairs))
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
@@ -126,26 +121,39 @@ def _table(results: Results, differences: Sequence[Difference]) -> Table:
     row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
     shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
     title = f"Difference to {shown} in {metric.title.lower()}{unit} {final_text(d.setting for d in differences)}"
-    spread = "one split, one seed"
-    if max(len(d.values) for d in differences) > 1:
-        over = f"over {draws_text(d.draws for d in differences)}"
-        corrected = f" after Holm's correction for {len(differences)} comparisons" if len(differences) > 1 else ""
-        bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
-        spread = f"mean ± half of its {100 * CONFIDENCE:.0f} % t-interval {over}, {bold}"
+    spread = f"mean over {draws_text(d.draws for d in differences)}"
     corrected_p = holm([d.p_value for d in differences])
+    if num_tests := int(np.isfinite(corrected_p).sum()):
+        corrected = f" after Holm's correction for {num_tests} comparisons" if num_tests > 1 else ""
+        bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
+        spread = f"{spread.replace('mean', f'mean ± half of its {100 * CONFIDENCE:.0f} % t-interval')}, {bold}"
     entries = [TableEntry(row(d), d.setting, _number(d, p)) for d, p in zip(differences, corrected_p, strict=True)]
     table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
-    notes = (*table.notes, *closing_notes(results, differences[0].setting.data, metric))
+    untested = _untested([(f"{row(d)}, {scenario_name(d.setting.scenario)}", d) for d in differences])
+    notes = (*table.notes, *untested, *closing_notes(results, differences[0].setting.data, metric))
     return replace(table, signed=True, digits=metric.digits, notes=notes)
 
 
+def _untested(named: Sequence[tuple[str, Difference]]) -> list[str]:
+    """Which differences have neither an interval nor a test, and why."""
+    places: dict[str, list[str]] = {}
+    for place, d in named:
+        if reason := no_test(d.values, "seeds" if len({split for split, _ in d.draws}) == 1 else "splits"):
+            places.setdefault(reason, []).append(place)
+    which = lambda of: "; ".join(of) if len(of) < len(named) else "all numbers"
+    return [f"No interval and no test, {reason}: {which(of)}." for reason, of in places.items()]
+
+
 def _number(d: Difference, corrected_p: float) -> Number:
-    is_bold = corrected_p < 1 - CONFIDENCE
-    return Number(d.mean, d.half_width, is_bold, len(d.draws), d.num_diverged, d.num_skipped)
+    number = Number(d.mean, d.half_width, False, d.num_pairs, d.num_diverged, d.num_skipped)
+    return replace(number, bold=bool(corrected_p < 1 - CONFIDENCE) and not number.marks)
 
 
 def paired_rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:
-    """One row a difference, for paired.csv; None without an interval. p-values are corrected in each data set."""
+    """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval.
+
+    p-values are corrected in each data set.
+    """
     rows = []
     for data in data_sets(d.setting for d in differences):
         of_data = [d for d in differences if d.setting.data == data]
@@ -154,7 +162,7 @@ def paired_rows(differences: Sequence[Difference]) -> list[dict[str, Any]]:
 
 
 def _row(d: Difference, corrected_p: float) -> dict[str, Any]:
-    half = d.half_width
+    half, scale = d.half_width, d.metric.scale
     return {
         "data": d.setting.data,
         "aggregator": d.setting.aggregator,
@@ -169,9 +177,9 @@ def _row(d: Difference, corrected_p: float) -> dict[str, Any]:
         "reference_settings": format_values(d.baseline.swept_values),
         "num_splits": len({split for split, _ in d.draws}),
         "num_runs": len(d.draws),
-        "difference_mean": d.mean,
-        "difference_low": None if half is None else d.mean - half,
-        "difference_high": None if half is None else d.mean + half,
-        "p": None if half is None else d.p_value,
-        "p_holm": None if half is None else float(corrected_p),
+        "difference_mean": d.mean / scale,
+        "difference_low": None if half is None else (d.mean - half) / scale,
+        "difference_high": None if half is None else (d.mean + half) / scale,
+        "p": d.p_value,
+        "p_holm": None if np.isnan(corrected_p) else float(corrected_p),
     }

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from fedsim.report.metric import metrics_by_data
+from fedsim.report.names import SweptValues
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import DataScenario, Setting
 from fedsim.report.statistics import CONFIDENCE
-from fedsim.report.swept_values import WEIGHTING, SweptValues, section
-from fedsim.runs.sweep import section_name
 
 MIN_SIZE = 3  # rules, and scenarios
-PRE_AGGREGATORS = "server.pre_aggregators"
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Ranks:
 
 def ranks(results: Results) -> Ranks | None:
     """The ranks of all rules in the scenarios in which all were run; None with fewer than three of either."""
-    shared = {setting: _shared_values(setting, results) for setting in results.settings}
+    shared = {setting: setting.values_of("training") for setting in results.settings}
     names = row_names(results.settings, without={key for values in shared.values() for key, _ in values})
     table: dict[tuple[DataScenario, SweptValues], dict[str, Setting]] = {}
     for setting, name in names.items():
@@ -86,14 +84,6 @@ def ranks(results: Results) -> Ranks | None:
         common = [draw for draw in settings[0].draws if all(draw in rule_scores for rule_scores in by_draw)]
         scores_by_seed += [[rule_scores[draw] for rule_scores in by_draw] for draw in common]
     return Ranks(tuple(rows), _rank(scores), _rank(scores_by_seed), len(table) - len(complete))
-
-
-def _shared_values(setting: Setting, results: Results) -> SweptValues:
-    """The swept values that belong neither to the rule nor to its weighting and pre-aggregators."""
-    run = results.runs[setting.runs[0]]
-    sections = {section_name(name) for name in (run[WEIGHTING], *run[PRE_AGGREGATORS]) if name}
-    is_shared = lambda key: key != PRE_AGGREGATORS and section(key) not in sections
-    return tuple((key, value) for key, value in setting.shared_values if is_shared(key))
 
 
 def _rank(scores: Sequence[Sequence[float]]) -> np.ndarray:

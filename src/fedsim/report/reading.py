@@ -15,12 +15,14 @@ from fedsim.report.results import Results
 from fedsim.report.settings import Setting, SettingKey
 from fedsim.report.swept_values import (
     IGNORED,
+    Role,
     Run,
     configuration,
     data_set,
     identities,
     is_in_memory,
     malicious_share,
+    roles,
     section,
     swept_values,
     with_labels,
@@ -182,13 +184,16 @@ def _make_settings(runs: Sequence[Run], num_clients: Sequence[int], rows: Rows) 
         key = SettingKey(data, config["server.aggregator"], *threat, lam, values)
         members.setdefault(key, []).append(run)
     splits = [config["data.seed"] for config in runs]
+    of_keys = roles(runs)
     return [
-        _make_setting(key, setting_runs, tuple(splits[run] for run in setting_runs), rows, edges)
+        _make_setting(key, setting_runs, tuple(splits[run] for run in setting_runs), rows, edges, of_keys)
         for key, setting_runs in members.items()
     ]
 
 
-def _make_setting(key: SettingKey, runs: list[int], splits: tuple[int, ...], rows: Rows, edges: np.ndarray) -> Setting:
+def _make_setting(
+    key: SettingKey, runs: list[int], splits: tuple[int, ...], rows: Rows, edges: np.ndarray, roles: dict[str, Role]
+) -> Setting:
     first = edges[runs]
     number = (edges[np.asarray(runs) + 1] - first).min()  # the same for all if they are complete
     positions = first[:, None] + np.arange(number)
@@ -196,6 +201,7 @@ def _make_setting(key: SettingKey, runs: list[int], splits: tuple[int, ...], row
     return Setting(
         **vars(key),
         splits=splits,
+        roles=roles,
         seeds=tuple(rows["seed"][first].tolist()),
         runs=tuple(runs),
         rounds=rows["round"][positions[0]],

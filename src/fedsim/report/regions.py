@@ -9,13 +9,12 @@ import numpy as np
 from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.metric import Metric, with_metric
-from fedsim.report.names import percent, threat_name
+from fedsim.report.names import format_values, percent, threat_name
 from fedsim.report.paired import difference
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting
 from fedsim.report.sweep_plots import Plane, find_planes
-from fedsim.report.swept_values import format_values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,8 +79,9 @@ def _plot(plane: Plane, metric: Metric) -> "Figure | None":
 
 def _threat_title(setting: Setting, key: str) -> str:
     """The threat, with the swept values other than `key` that other rules have as well."""
-    values = tuple((name, value) for name, value in setting.shared_values if name != key)
-    return ", ".join(filter(None, (threat_name(*setting.scenario.threat), format_values(values))))
+    scenario = setting.data_scenario.without(key).scenario
+    values = format_values((*scenario.data_values, *setting.shared_values))
+    return ", ".join(filter(None, (threat_name(*scenario.threat), values)))
 
 
 def _find_best(settings: Sequence[Setting], metric: Metric) -> Best | None:
@@ -91,7 +91,7 @@ def _find_best(settings: Sequence[Setting], metric: Metric) -> Best | None:
         return None
     best = max(scores, key=lambda setting: scores[setting])
     pairs = [difference(best, other, metric) for other in scores if other is not best]
-    return Best(best, all(pair is not None and pair.is_significant for pair in pairs))
+    return Best(best, bool(pairs) and all(pair is not None and pair.is_significant for pair in pairs))
 
 
 def _draw(panel: "Axes", table: list[list[Best | None]], colors: dict[Setting, str], metric: Metric) -> None:

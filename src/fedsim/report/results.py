@@ -5,10 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedsim.report.names import percent, scenario_name
+from fedsim.errors import ConfigError
+from fedsim.report.final import LAST
+from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
-from fedsim.report.swept_values import Run, SweptValues
+from fedsim.report.swept_values import Run
 from fedsim.runs.folder import RunFolder
+
+BASELINE = "arfl"  # the rule that others are compared with by default
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Choice:
     """The same if the test set had been used to choose."""
     optimism: float
     """How much better `best_test` is."""
+    scale: float
+    """Of these numbers, from what is recorded."""
 
     @property
     def where_name(self) -> str:
@@ -77,6 +83,20 @@ class Results:
     """With `--confirm`: each setting with the runs that are not shown, on which is chosen."""
     confirmed: str = ""
     """With `--confirm`: the runs that are shown, for example "data.seed 5 to 9"."""
+
+    def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
+        """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""
+        is_plain = self.selection is None and not self.confirmed and baseline == BASELINE
+        is_last = all(setting.final == LAST for setting in self.settings)
+        return is_plain and is_last and [folder.path.resolve() for folder in self.folders] == [out.path.resolve()]
+
+    def check_destination(self, out: RunFolder, baseline: str = BASELINE) -> None:
+        """Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost."""
+        if (out.path / "manifest.json").exists() and not self.is_own(out, baseline):
+            raise ConfigError(
+                "--out: must not be a run folder, whose default report would be overwritten by another one, "
+                f"got {out.path}; choose a new folder"
+            )
 
     def basis(self, setting: Setting) -> Setting:
         """The setting with the runs on which is chosen: those that are shown, or the others."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fedsim.report.names import AGGREGATORS, aggregator_name
+from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values
 from fedsim.report.settings import DataScenario, Setting
-from fedsim.report.swept_values import WEIGHTING, SweptValues, format_values
+from fedsim.report.swept_values import WEIGHTING
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
@@ -14,7 +14,7 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
 
     A rule whose lambda only follows the scenario (10^4 for clean data, say) is one row, without lambda.
     """
-    kept = lambda setting: tuple((key, value) for key, value in setting.swept_values if key not in without)
+    kept = lambda setting: tuple((key, value) for key, value in setting.row_values if key not in without)
     rules = {setting: (setting.aggregator, kept(setting)) for setting in settings}
     lams: dict[tuple[tuple[str, SweptValues], DataScenario], set[float | None]] = {}
     for setting, rule in rules.items():
@@ -31,6 +31,32 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
         return ", ".join(filter(None, (shown, lam, format_values(tuple(values.items())))))
 
     return {setting: name(setting, rule) for setting, rule in rules.items()}
+
+
+def families(settings: Sequence[Setting]) -> list[list[float]]:
+    """Of settings, one a row: the different numbers of neighbors that differ in one key only; others are alone."""
+    found: list[list[float]] = []
+    members: list[list[Setting]] = []
+    for setting in settings:
+        numbers = _only_numbers([*members[-1], setting]) if members else None
+        if numbers:
+            members[-1].append(setting)
+            found[-1] = numbers
+        else:
+            members.append([setting])
+            found.append([0.0])
+    return found
+
+
+def _only_numbers(settings: Sequence[Setting]) -> list[float] | None:
+    """The numbers of the only key in which settings of a rule differ; None if it is no number, or there are several."""
+    if len({setting.aggregator for setting in settings}) > 1:
+        return None
+    values = [{LAM: setting.lam, **dict(setting.row_values)} for setting in settings]
+    differing = [key for key in dict.fromkeys(k for v in values for k in v) if len({v.get(key) for v in values}) > 1]
+    numbers = [v.get(differing[0]) for v in values] if len(differing) == 1 else []
+    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    return [float(number) for number in numbers if is_number(number)] if all(map(is_number, numbers)) else None
 
 
 def lam_text(setting: Setting) -> str:
@@ -51,10 +77,10 @@ def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
     pairs = list(named)
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    different = dict.fromkeys(setting.swept_values for setting, _ in pairs)
+    different = dict.fromkeys(setting.row_values for setting, _ in pairs)
     positions = {values: position for position, values in enumerate(different)}
     first: dict[str, tuple[int, int, float]] = {}
     for setting, name in pairs:
-        order = rank.get(setting.aggregator, len(known)), positions[setting.swept_values], setting.lam or 0.0
+        order = rank.get(setting.aggregator, len(known)), positions[setting.row_values], setting.lam or 0.0
         first.setdefault(name, order)
     return sorted(first, key=lambda name: first[name])

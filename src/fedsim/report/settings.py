@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsim.report.final import LAST, Final
+from fedsim.report.names import SweptValues
 from fedsim.report.statistics import means_by_split
-from fedsim.report.swept_values import WEIGHTING, SweptValues, section
-from fedsim.runs.sweep import section_name
+from fedsim.report.swept_values import Role
 
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
@@ -21,10 +21,11 @@ class Threat(NamedTuple):
     attack: str
     attack_fraction: float | None = None
     """As in `Scenario`."""
+    values: SweptValues = ()
 
 
 class Scenario(NamedTuple):
-    """Corruption and attack: a column of a table."""
+    """Corruption and attack, and what varies of the data: a column of a table."""
 
     corruption: str
     """Kind of the corruption; "none" with a fraction above 0: an attack with clean data."""
@@ -33,6 +34,10 @@ class Scenario(NamedTuple):
     attack: str = "none"
     attack_fraction: float | None = None
     """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
+    threat_values: SweptValues = ()
+    """Swept values of the corruption and the attack."""
+    data_values: SweptValues = ()
+    """Swept values of the data and their partition."""
 
     @property
     def is_clean(self) -> bool:
@@ -42,7 +47,7 @@ class Scenario(NamedTuple):
     @property
     def threat(self) -> Threat:
         """Corruption and attack without the share of corrupted clients."""
-        return Threat(self.corruption, self.attack, self.attack_fraction)
+        return Threat(self.corruption, self.attack, self.attack_fraction, self.threat_values)
 
     @property
     def share(self) -> float:
@@ -60,6 +65,12 @@ class DataScenario(NamedTuple):
 
     data: str
     scenario: Scenario
+
+    def without(self, key: str) -> "DataScenario":
+        """The scenario without the value of a swept key."""
+        drop = lambda values: tuple(value for value in values if value[0] != key)
+        threat, data = drop(self.scenario.threat_values), drop(self.scenario.data_values)
+        return self._replace(scenario=self.scenario._replace(threat_values=threat, data_values=data))
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,8 @@ class Setting(SettingKey):
     accuracy_p90: np.ndarray = field(compare=False)
     diverged: np.ndarray = field(compare=False)
     """[S, T] bool."""
+    roles: dict[str, Role] = field(compare=False)
+    """Of the swept keys, by `swept_values.roles`."""
     final: Final = field(default=LAST, compare=False)
     """Which evaluations tables and figures show."""
     chosen: SweptValues = field(default=(), compare=False)
@@ -122,21 +135,28 @@ class Setting(SettingKey):
 
     @property
     def scenario(self) -> Scenario:
-        """Corruption and attack."""
-        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction)
+        """Corruption, attack, and what varies of the data."""
+        values = self.values_of("threat"), self.values_of("data")
+        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction, *values)
 
     @property
     def data_scenario(self) -> DataScenario:
         """The scenario and its data set."""
         return DataScenario(self.data, self.scenario)
 
+    def values_of(self, *roles: Role) -> SweptValues:
+        """The swept values of these roles."""
+        return tuple(value for value in self.swept_values if self.roles[value[0]] in roles)
+
+    @property
+    def row_values(self) -> SweptValues:
+        """The swept values that name a rule in tables: all but those of the scenario."""
+        return self.values_of("rule", "pre-aggregator", "training")
+
     @property
     def shared_values(self) -> SweptValues:
-        """The swept values outside the sections of the rule and its weighting, which other rules have as well."""
-        names = self.aggregator, dict(self.swept_values).get(WEIGHTING)
-        sections = {section_name(name) for name in names if name}
-        is_shared = lambda key: key != WEIGHTING and section(key) not in sections
-        return tuple((key, value) for key, value in self.swept_values if is_shared(key))
+        """The swept values of the training, which other rules have as well."""
+        return self.values_of("pre-aggregator", "training")
 
     @property
     def draws(self) -> tuple[tuple[int, int], ...]:
@@ -145,13 +165,14 @@ class Setting(SettingKey):
 
     @property
     def has_diverged(self) -> np.ndarray:
-        """Whether each run's test loss is not finite at the end, [S]."""
-        return self.diverged[:, -1] & ~np.isfinite(self.loss[:, -1])
+        """Whether each run's test loss is not finite at the end or where its number is taken, [S]."""
+        is_infinite = self.diverged & ~np.isfinite(self.loss)
+        return is_infinite[:, -1] | np.take_along_axis(is_infinite, self.final_evaluations, axis=1).any(axis=1)
 
     @property
     def was_skipped(self) -> np.ndarray:
         """Whether in each other run no client had a weight since the evaluation before the last, [S]."""
-        return self.diverged[:, -1] & np.isfinite(self.loss[:, -1])
+        return self.diverged[:, -1] & ~self.has_diverged
 
     @property
     def num_diverged(self) -> int:
@@ -213,9 +234,14 @@ def data_sets(settings: Iterable[Setting]) -> list[str]:
 
 
 def scenarios(settings: Sequence[Setting]) -> list[Scenario]:
-    """The scenarios of the settings: clean first, then by first appearance of the threat, then by fraction."""
+    """Clean ones first, then by first appearance of the threat, then by fraction, then by that of the data's values."""
     threats = list(dict.fromkeys(setting.scenario.threat for setting in settings))
-    order = lambda scenario: (not scenario.is_clean, threats.index(scenario.threat), scenario.fraction)
+    data = list(dict.fromkeys(setting.scenario.data_values for setting in settings))
+
+    def order(scenario: Scenario) -> tuple[bool, int, float, int]:
+        place = threats.index(scenario.threat), scenario.fraction, data.index(scenario.data_values)
+        return (not scenario.is_clean, *place)
+
     return sorted({setting.scenario for setting in settings}, key=order)
 
 

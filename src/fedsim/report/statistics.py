@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 CONFIDENCE = 0.95
+MIN_UNITS = 3  # the interval of two is about 13 times their deviation
+ROUNDING = 1e-9  # spread that rounding leaves between equal numbers
 
 
 def split_means(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
@@ -46,29 +48,42 @@ def std(values: np.ndarray) -> float | None:
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
 
 
-def holm(p_values: Sequence[float]) -> np.ndarray:
-    """The p-values [C], corrected for their number by Holm's step-down method.
+def holm(p_values: Sequence[float | None]) -> np.ndarray:
+    """The p-values [C], corrected for the number of tests by Holm's step-down method; NaN for None, where is no test.
 
     S. Holm: "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979.
     """
-    p = np.asarray(p_values, float)
-    order = np.argsort(p)
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    p = np.asarray(p_values, float)  # NaN for None
+    corrected = np.full_like(p, np.nan)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN are last
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1.0)
     return corrected
 
 
+def no_test(values: np.ndarray, unit: str = "values") -> str:
+    """Why `values` [P] show neither an interval nor significance; empty if they do.
+
+    Accuracies are multiples of one test example, so that a few differences are often equal. Their deviation of 0 is no
+    certainty.
+    """
+    if len(values) < MIN_UNITS:
+        return f"fewer than {MIN_UNITS} {unit}"
+    return "all differences are equal" if np.ptp(values) <= ROUNDING * max(1.0, np.abs(values).max()) else ""
+
+
 def half_width(values: np.ndarray) -> float | None:
-    """Half the width of Student's t-interval of the mean of `values` [P]; None of fewer than two."""
-    if len(values) < 2:
+    """Half the width of Student's t-interval of the mean of `values` [P]; None if there is `no_test`."""
+    if no_test(values):
         return None
     from scipy.special import stdtrit  # type: ignore[import-untyped]  # scipy.stats takes 0.4 s to import
 
     return float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * _standard_error(values))
 
 
-def p_value(values: np.ndarray) -> float:
-    """Of Student's t-test that the mean of `values` [P], two or more and not all equal, is 0."""
+def p_value(values: np.ndarray) -> float | None:
+    """Of Student's t-test that the mean of `values` [P] is 0; None if there is `no_test`."""
+    if no_test(values):
+        return None
     from scipy.special import stdtr
 
     return float(2 * stdtr(len(values) - 1, -abs(values.mean() / _standard_error(values))))

@@ -1,6 +1,6 @@
 """One style for all figures: fonts, sizes, colors, lines, panels, legends. Draw and save inside `context()`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#00
 LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colors: 35 lines before two are alike
 MAX_LINES = len(COLORS) * len(LINES)
 MAX_PANELS = 12
+MAX_BRIGHT = 0.9  # of a color scale: above, lines are pale on white
 BAND: dict[str, Any] = {"alpha": 0.12, "linewidth": 0}
 STYLE = {
     "font.family": "sans-serif",
@@ -52,6 +53,26 @@ def context() -> AbstractContextManager[None]:
 def line(position: int) -> dict[str, Any]:
     """Color and line style of the row at `position`."""
     return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
+
+
+def looks(families: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """Color and line style of each row; `families` have the values of rows that differ in one number only, or one row.
+
+    More values than colors get the colors of a scale, dark for small ones, so that their order can be seen.
+    """
+    from matplotlib import colormaps
+
+    shown, position, num_scales = [], 0, 0
+    for values in families:
+        if len(values) <= len(COLORS):
+            shown += [line(position + i) for i in range(len(values))]
+            position += len(values)
+            continue
+        for rank in np.argsort(np.argsort(values)):
+            color = colormaps["viridis"](MAX_BRIGHT * rank / (len(values) - 1))
+            shown.append({"color": color, "linestyle": LINES[num_scales % len(LINES)]})
+        num_scales += 1
+    return shown
 
 
 def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from fedsim.report.auc import by_run, weight_auc
 from fedsim.report.metric import BACKDOOR, Metric, metrics_by_data, with_backdoor
+from fedsim.report.names import format_values
 from fedsim.report.results import Results
 from fedsim.report.settings import PERCENTILES, Setting
 from fedsim.report.statistics import mean, split_means, std
-from fedsim.report.swept_values import format_values
 
 NUM_LAST = 5  # evaluations
 REACHED = 0.9  # of the final accuracy

@@ -1,8 +1,8 @@
 """The final test accuracy (or loss) over a swept number: a line a rule, with bands over splits or seeds."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,9 @@ from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.line_plots import by_panel_title, line_figure
 from fedsim.report.metric import Metric
-from fedsim.report.names import data_name, threat_name
+from fedsim.report.names import data_name, format_values, threat_name
 from fedsim.report.rows import LAM, lam_label, row_names
 from fedsim.report.settings import Setting, Threat, data_sets
-from fedsim.report.swept_values import section
-from fedsim.runs.sweep import section_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +30,7 @@ def plot_over_swept_numbers(settings: Sequence[Setting], metric: Metric) -> dict
     """A figure for each number that takes three or more values, by name, such as "accuracy_over_lam"."""
     figures = {}
     for key in dict.fromkeys([*FILE_NAMES, *_swept_keys(settings)]):
-        by_title = _by_threat(settings) if key == FRACTION else by_panel_title(settings, settings)
+        by_title = _by_threat(settings) if key == FRACTION else by_panel_title(settings, settings, key)
         panels = {title: group for title, group in by_title.items() if len(numbers(group, key)) >= MIN_VALUES}
         if panels:
             names, label = row_names(settings, without=(key,)), f"{metric.label}\n{final_text(settings)}"
@@ -62,12 +60,14 @@ def _by_threat(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
     panels = {}
     names = row_names(settings, without=(FRACTION,))
     for data in data_sets(settings):
-        data_settings = [setting for setting in settings if setting.data == data]
-        for threat in dict.fromkeys(setting.scenario.threat for setting in data_settings if setting.fraction > 0):
-            rows = {names[s] for s in data_settings if s.scenario.threat == threat and s.fraction > 0}
-            name = threat_name(*threat)
+        of_data = [setting for setting in settings if setting.data == data]
+        places = dict.fromkeys((s.scenario.threat, s.scenario.data_values) for s in of_data if s.fraction > 0)
+        for threat, values in places:
+            with_values = [setting for setting in of_data if setting.scenario.data_values == values]
+            rows = {names[s] for s in with_values if s.scenario.threat == threat and s.fraction > 0}
+            name = ", ".join(filter(None, (threat_name(*threat), format_values(values))))
             title = f"{data_name(data)}: {name}" if len(data_sets(settings)) > 1 else name
-            panels[title] = [s for s in data_settings if names[s] in rows and _is_under(threat, s)]
+            panels[title] = [s for s in with_values if names[s] in rows and _is_under(threat, s)]
     return panels
 
 
@@ -76,7 +76,8 @@ def _is_under(threat: Threat, setting: Setting) -> bool:
     if setting.fraction > 0:
         return setting.scenario.threat == threat
     is_same_attack = threat.attack_fraction is None or setting.attack == threat.attack
-    return setting.attack_fraction == threat.attack_fraction and is_same_attack
+    is_same_threat = setting.scenario.threat_values in ((), threat.values)
+    return setting.attack_fraction == threat.attack_fraction and is_same_attack and is_same_threat
 
 
 def _draw_line(
@@ -124,15 +125,18 @@ class Plane(NamedTuple):
 
 
 def find_planes(settings: Sequence[Setting]) -> list[Plane]:
-    """One for each data set and such number, if it and the share each take three values or more."""
-    rule_sections = {section_name(setting.aggregator) for setting in settings} | {"client", "server"}
-    data = data_sets(settings)
+    """One for each such number, data set and values of other data keys, if it and the share take three values each."""
     planes = []
-    for name, key in product(data, _swept_keys(settings)):
-        with_key = [s for s in settings if s.data == name and number_of(s, key) is not None]
-        fractions = sorted({setting.fraction for setting in with_key})
-        suffix = f"_{name}" if len(data) > 1 else ""
-        plane = Plane(key.replace(".", "-") + suffix, key, with_key, numbers(with_key, key), fractions)
-        if section(key) not in rule_sections and min(len(plane.values), len(plane.fractions)) >= MIN_VALUES:
-            planes.append(plane)
+    for key in dict.fromkeys(key for setting in settings for key, _ in setting.values_of("data", "threat")):
+        groups: dict[str, list[Setting]] = {}
+        for setting in settings:
+            if number_of(setting, key) is not None:
+                others = format_values(setting.data_scenario.without(key).scenario.data_values)
+                data = setting.data if len(data_sets(settings)) > 1 else ""
+                groups.setdefault("_".join(filter(None, (key.replace(".", "-"), data, others))), []).append(setting)
+        for name, group in groups.items():
+            fractions = sorted({setting.fraction for setting in group})
+            plane = Plane(re.sub(r"[^\w.=-]+", "-", name), key, group, numbers(group, key), fractions)
+            if min(len(plane.values), len(plane.fractions)) >= MIN_VALUES:
+                planes.append(plane)
     return planes

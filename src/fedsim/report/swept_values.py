@@ -1,17 +1,18 @@
 """Configurations of runs, and the keys that vary among them, except those with fields of their own in `Setting`."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
-from fedsim.report.names import labels
-from fedsim.runs.sweep import lam_key, split_common, varying_keys
+from fedsim.report.names import SweptValues, labels
+from fedsim.runs.sweep import lam_key, section_name, split_common, varying_keys
 
 Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
-SweptValues = tuple[tuple[str, Any], ...]  # (key, value)
+Role = Literal["rule", "pre-aggregator", "training", "data", "threat"]
 
 # Keys with fields of their own in `Setting`, as has `lam_key`.
 SETTING_KEYS = (
@@ -25,6 +26,13 @@ SETTING_KEYS = (
 )
 # Keys that change nothing that a table or figure shows.
 IGNORED = ("name", "data.placement", "record.clients", "record.models", "record.final_states", "record.data")
+# Sections and components whose keys have a role; all other keys are of the training.
+ROLES: dict[Role, tuple[str, ...]] = {
+    "rule": ("server.aggregator", "server.weighting"),
+    "pre-aggregator": ("server.pre_aggregators",),
+    "data": ("data", "data.name", "data.partition"),
+    "threat": ("corruption", "attack", "corruption.kind", "attack.kind"),
+}
 WEIGHTING = "server.weighting"
 SHARED_F = "server.num_byzantine"  # applies to everything that has an f
 CORRUPTION_SECTIONS = ("corruption", "attack")  # apply to runs with corrupted or malicious clients only
@@ -93,6 +101,20 @@ def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
     ]
 
 
+def roles(runs: Sequence[Run]) -> dict[str, Role]:
+    """What each key of the runs is part of. Data and threat are the scenario, in which rules are compared.
+
+    Splits and seeds (`SETTING_KEYS`) are draws of a setting, whatever their role here.
+    """
+    sections: dict[str, Role] = {}
+    for role, keys in ROLES.items():
+        names = {name for run in runs for key, name in component_names({k: run[k] for k in keys if k in KINDS})}
+        sections |= dict.fromkeys([*(key for key in keys if key not in KINDS), *map(section_name, names)], role)
+    by_key = dict.fromkeys(chain.from_iterable(runs))
+    own = {key: role for role, keys in ROLES.items() for key in keys}
+    return {key: own.get(key) or sections.get(section(key), "training") for key in by_key}
+
+
 def is_shared_f(key: str, run: Run) -> bool:
     """Whether `key` is an f that takes its value from `server.num_byzantine`."""
     return _is_f(key) and run[SHARED_F] is not None
@@ -122,15 +144,3 @@ def malicious_share(run: Run, num_clients: int) -> float | None:
 def section(key: str) -> str:
     """The section of a dotted key."""
     return key.rpartition(".")[0]
-
-
-def format_values(values: SweptValues) -> str:
-    """For example "client.epochs=5, data.partition=iid"."""
-    return ", ".join(f"{key}={format_value(key, value)}" for key, value in values)
-
-
-def format_value(key: str, value: Any) -> str:
-    """How the value of a key is shown."""
-    if key in KINDS and not isinstance(value, str):
-        return " + ".join(value or ()) or "none"
-    return f"{value}"

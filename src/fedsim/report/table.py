@@ -38,13 +38,13 @@ class Number:
     bold: bool = False
     num_runs: int = 1
     num_diverged: int = 0
-    """Runs that have diverged at the end; if there are any, the number is marked with a dagger, and never the best."""
+    """Runs that have diverged; if there are any, the number is marked with a dagger."""
     num_skipped: int = 0
     """Runs in which no client had a weight at the end; if there are any, the number is marked with a double dagger."""
 
     @property
     def marks(self) -> str:
-        """Those of the notes below the table."""
+        """Those of the notes below the table; a number with any is never bold."""
         return (DIVERGED if self.num_diverged else "") + (SKIPPED if self.num_skipped else "")
 
 
@@ -110,22 +110,22 @@ def mark_notes(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:
-    """The best mean of each column in bold, and all that are rounded to the same number."""
-    columns = zip(*(row.entries for row in table.rows), strict=True)
-    best = [metric.best(_shown_means(table, column)) for column in columns]
+    """The best mean of each column in bold, and all that are rounded to the same number; none if no other is worse."""
+    shown = lambda number: round(number.mean, table.digits)
+
+    def best(entries: Sequence[Entry]) -> float:
+        numbers = [entry for entry in entries if isinstance(entry, Number)]
+        whole = [shown(number) for number in numbers if not number.marks and math.isfinite(number.mean)]
+        return metric.best(whole) if len(set(whole)) > 1 or len(whole) < len(numbers) else math.nan
 
     def mark(entry: Entry, value: float) -> Entry:
         if not isinstance(entry, Number):
             return entry
-        return replace(entry, bold=not entry.num_diverged and round(entry.mean, table.digits) == value)
+        return replace(entry, bold=not entry.marks and shown(entry) == value)
 
-    rows = (replace(row, entries=tuple(map(mark, row.entries, best))) for row in table.rows)
+    of_columns = [best(column) for column in zip(*(row.entries for row in table.rows), strict=True)]
+    rows = (replace(row, entries=tuple(map(mark, row.entries, of_columns))) for row in table.rows)
     return replace(table, rows=tuple(rows))
-
-
-def _shown_means(table: Table, entries: Sequence[Entry]) -> list[float]:
-    numbers = [entry for entry in entries if isinstance(entry, Number) and not entry.num_diverged]
-    return [round(number.mean, table.digits) for number in numbers if math.isfinite(number.mean)]
 
 
 def text_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], num_text: int = 1) -> Table:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
 from fedsim.report.metric import Metric, metrics_by_data
-from fedsim.report.names import data_name, percent, threat_name
+from fedsim.report.names import SweptValues, data_name, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
-from fedsim.report.settings import Setting, Threat, data_sets
+from fedsim.report.settings import Setting, Threat
 from fedsim.report.table import Column, Row, Table, mark_notes, with_best_in_bold
 
 MIN_THREATS = 3  # that make a comparison
@@ -24,10 +24,14 @@ def find_worst(settings: Sequence[Setting], results: Results, metric: Metric) ->
 
 
 class ThreatGrid(NamedTuple):
-    """The settings of a data set by row, by threat and by the share of corrupted or malicious clients."""
+    """The settings of a data set by row, by threat and by the share of corrupted or malicious clients.
+
+    If keys of the data were swept, those with one value of each.
+    """
 
     results: Results
     data: str
+    data_values: SweptValues
     metric: Metric
     rules: dict[str, str]
     """The rule of each row, in their order."""
@@ -63,12 +67,12 @@ class ThreatGrid(NamedTuple):
 
 
 def threat_grids(results: Results) -> list[ThreatGrid]:
-    """A grid for each data set with at least three threats."""
+    """A grid for each data set, and each combination of swept values of the data, with at least three threats."""
     metric_of = metrics_by_data(results.settings)
     names = row_names(results.settings)
     grids = []
-    for data in data_sets(results.settings):
-        data_settings = [setting for setting in results.settings if setting.data == data]
+    for data, values in dict.fromkeys((s.data, s.scenario.data_values) for s in results.settings):
+        data_settings = [s for s in results.settings if (s.data, s.scenario.data_values) == (data, values)]
         corrupted = [setting for setting in data_settings if not setting.scenario.is_clean]
         threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in corrupted))
         if len(threats) >= MIN_THREATS:
@@ -79,7 +83,7 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
             shares = sorted({setting.scenario.share for setting in corrupted})
             rule_of = {names[setting]: setting.aggregator for setting in data_settings}
             rules = {row: rule_of[row] for row in ordered_rows((s, names[s]) for s in data_settings)}
-            grids.append(ThreatGrid(results, data, metric_of[data], rules, threats, shares, settings, clean))
+            grids.append(ThreatGrid(results, data, values, metric_of[data], rules, threats, shares, settings, clean))
     return grids
 
 
@@ -97,8 +101,9 @@ def _table(grid: ThreatGrid) -> Table:
         entries = tuple(None if setting is None else final_number(setting, grid.metric) for setting in shown)
         rows.append(Row(row, entries, rule))
     kinds = ", ".join(threat_name(*threat) for threat in grid.threats)
+    where = f", {format_values(grid.data_values)}" if grid.data_values else ""
     table = Table(
-        f"{grid.metric.label} {final_text(grid.all_settings)}, worst of {len(grid.threats)}",
+        f"{grid.metric.label} {final_text(grid.all_settings)}, worst of {len(grid.threats)}{where}",
         tuple(columns),
         tuple(rows),
         data=data_name(grid.data),
@@ -121,13 +126,14 @@ def narrow(
 
     A note says where all columns are: in the files of the report if it `is_written`.
     """
-    worst = {table.data: table for table in worst_tables(results)}
+    worst = worst_tables(results)
     shown = []
     for table in tables:
-        narrower = worst.get(table.data)
-        if narrower and len(table.columns) > max_columns and narrower.title.startswith(f"{table.title}, worst"):
-            where = "table.md and the figures have" if is_written else "--format markdown shows"
-            note = f"{where} all {len(table.columns)} columns."
-            table = replace(narrower, notes=(*narrower.notes, note))
-        shown.append(table)
+        is_narrower = lambda other, table=table: (
+            other.data == table.data and other.title.startswith(f"{table.title}, worst")
+        )
+        narrower = list(filter(is_narrower, worst)) if len(table.columns) > max_columns else []
+        where = "table.md and the figures have" if is_written else "--format markdown shows"
+        note = f"{where} all {len(table.columns)} columns."
+        shown += [replace(other, notes=(*other.notes, note)) for other in narrower] or [table]
     return shown

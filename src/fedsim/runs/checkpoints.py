@@ -1,8 +1,10 @@
 """Checkpoints of a group's runs, by Orbax: only the latest is kept, and it is written while the next rounds run."""
 
+import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +14,7 @@ import numpy as np
 
 from fedsim.core.types import SimulationState
 from fedsim.errors import RunFolderError
-from fedsim.runs.files import has_checkpoint
+from fedsim.runs.files import has_checkpoint, write_error
 
 
 class Checkpoints:
@@ -34,11 +36,14 @@ class Checkpoints:
     def _manager(self) -> Any:
         import orbax.checkpoint as ocp
 
+        logging.getLogger("absl").addFilter(_is_not_of_orbax)
+        if getattr(sys.unraisablehook, "func", None) is not _silence_closed_loops:
+            sys.unraisablehook = partial(_silence_closed_loops, sys.unraisablehook)
         options = ocp.CheckpointManagerOptions(max_to_keep=1, create=True, cleanup_tmp_directories=True)
         try:
             return ocp.CheckpointManager(self._path.absolute(), options=options)
         except (OSError, ValueError) as error:
-            raise self._write_error(error) from None
+            raise write_error(self._path, error) from None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -52,7 +57,7 @@ class Checkpoints:
             self._manager.close()
         except (OSError, ValueError) as failure:
             if error is None:
-                raise self._write_error(failure) from None
+                raise write_error(self._path, failure) from None
 
     def latest_round(self) -> int | None:
         """The round of the checkpoint; None if there is none."""
@@ -99,8 +104,16 @@ class Checkpoints:
         try:
             self._manager.save(round_, args=ocp.args.StandardSave(plain))
         except (OSError, ValueError) as error:
-            raise self._write_error(error) from None
+            raise write_error(self._path, error) from None
         self._last = time.monotonic()
 
-    def _write_error(self, error: Exception) -> RunFolderError:
-        return RunFolderError(f"{self._path}: cannot be written: {error}")
+
+def _is_not_of_orbax(record: logging.LogRecord) -> bool:
+    """Orbax logs the errors of its threads with tracebacks; its calls raise them as well."""
+    return "orbax" not in record.pathname
+
+
+def _silence_closed_loops(show: Callable[[Any], Any], unraisable: Any) -> None:
+    """Drops what writes that end after a failed checkpoint find: that its event loop is closed."""
+    if not (isinstance(unraisable.exc_value, RuntimeError) and "loop is closed" in str(unraisable.exc_value)):
+        show(unraisable)

@@ -1,6 +1,7 @@
 """Atomic writes: a file is written under another name and then moved into place."""
 
 import contextlib
+import errno
 import os
 import platform
 import zlib
@@ -28,10 +29,18 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         write(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written: {reason(error)}") from None
+        raise write_error(path, error) from None
     finally:
         with contextlib.suppress(OSError):  # its folder may be a file
             temporary.unlink()
+
+
+def write_error(path: Path, error: Exception) -> RunFolderError:
+    """Says why `path` cannot be written. Libraries hide a full disk in long messages."""
+    for full in map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
+        if full in str(error):
+            return RunFolderError(f"{path}: cannot be written: {full}; free some space and repeat the command")
+    return RunFolderError(f"{path}: cannot be written: {reason(error)}")
 
 
 def write_table(path: Path, table: pa.Table) -> None:

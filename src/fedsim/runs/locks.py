@@ -17,7 +17,7 @@ from threading import Event, Thread
 from filelock import BaseFileLock, FileLock, Timeout
 
 from fedsim.errors import RunFolderError
-from fedsim.runs.files import write_atomically
+from fedsim.runs.files import write_atomically, write_error
 
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 HEARTBEAT_SECONDS = 30.0
@@ -69,7 +69,7 @@ def _acquire(path: Path, seconds: float) -> BaseFileLock | None:
                 f"{path}: this file system has no file locks ({error.strerror}); mount it with them (Lustre: -o flock, "
                 "NFS: without nolock), or choose another --out"
             ) from None
-        raise RunFolderError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise write_error(path, error) from None
     return file_lock
 
 

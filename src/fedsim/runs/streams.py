@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedsim.errors import RunFolderError
 from fedsim.runs import sweep
 from fedsim.runs.events import Evaluated, Event, GroupStarted
+from fedsim.runs.files import write_error
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import Columns
 from fedsim.runs.sweep import Run
@@ -58,7 +58,7 @@ class JsonLines:
                 for row in json_rows({**columns, **swept}):
                     file.write(json.dumps(row) + "\n")
         except OSError as error:
-            raise RunFolderError(f"{path}: cannot be written: {error.strerror}") from None
+            raise write_error(path, error) from None
 
     def _path(self, group: int) -> Path:
         return self._folder.path / "log" / f"{group:05}.jsonl"

@@ -8,14 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedsim.errors import ConfigError, import_extra
+from fedsim.errors import ConfigError, import_extra, pip_install
 from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
 MLFLOW_PARAMS = 100  # the most of a batch
-DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow, but not of mlflow-skinny
+DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow and the extra, but not of mlflow-skinny
 
 
 class TrackerRun(NamedTuple):
@@ -61,7 +61,7 @@ class Tracker:
 
 def tensorboard(folder: Path) -> Tracker:
     """TensorBoard's files, in the folder tensorboard/. Raises `ConfigError` if tensorboardX is not installed."""
-    missing = "--tensorboard: needs tensorboardX; pip install 'fedsim[tensorboard]'"
+    missing = f"--tensorboard: needs tensorboardX; {pip_install('tensorboard')}"
     package = import_extra("tensorboardX", ConfigError, missing)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
@@ -85,7 +85,7 @@ def wandb(folder: Path) -> Tracker:
 
     Raises `ConfigError` if wandb is not installed.
     """
-    client = import_extra("wandb", ConfigError, "--log wandb: needs wandb; pip install 'fedsim[wandb]'")
+    client = import_extra("wandb", ConfigError, f"--log wandb: needs wandb; {pip_install('wandb')}")
     manifest = _manifest(folder)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
@@ -110,7 +110,7 @@ def mlflow(folder: Path) -> Tracker:
     MLflow's default store is a database, which mlflow-skinny cannot open; then the default is the folder mlruns.
     Raises `ConfigError` if mlflow is not installed, or its tracking store cannot be reached.
     """
-    missing = "--log mlflow: needs mlflow; pip install 'fedsim[mlflow]'"
+    missing = f"--log mlflow: needs mlflow; {pip_install('mlflow')}"
     package, entities = (import_extra(name, ConfigError, missing) for name in ("mlflow", "mlflow.entities"))
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
     try:

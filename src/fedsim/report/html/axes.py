@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsim.report.names import aggregator_name, data_name, percent, threat_name
+from fedsim.report.names import aggregator_name, data_name, format_value, percent, threat_name
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
 from fedsim.report.settings import Setting
-from fedsim.report.swept_values import format_value
 
 NO_POSITION = -1
 ABSENT = object()  # the value of a key that does not apply
@@ -36,10 +35,12 @@ def axes(settings: Sequence[Setting]) -> list[Axis]:
     threats = ["Clean" if s.scenario.is_clean else threat_name(*s.scenario.threat) for s in settings]
     malicious = [ABSENT if s.attack_fraction is None else s.attack_fraction for s in settings]
     clean_first = list(dict.fromkeys(sorted(threats, key="Clean".__ne__)))
-    row_axes = ["aggregator", "lam", *keys]
+    keys_of = lambda *roles: [key for key in keys if settings[0].roles[key] in roles]
+    row_axes = ["aggregator", "lam", *keys_of("rule", "pre-aggregator", "training")]
+    threat_axes = ["corruption", "attack", MALICIOUS, *keys_of("threat")]
     every = [
         _axis("row", "Rule with its settings", list(names.values()), ordered_rows(names.items()), determines=row_axes),
-        _axis("threat", "Corruption or attack", threats, clean_first, determines=["corruption", "attack", MALICIOUS]),
+        _axis("threat", "Corruption or attack", threats, clean_first, determines=threat_axes),
         _axis("data", "Data set", [data_name(setting.data) for setting in settings]),
         _axis("aggregator", "Rule", list(rules.values()), ordered_rows(rules.items())),
         _axis("corruption", "Corruption", [s.corruption for s in settings], show=lambda kind: _kind(kind, "none")),

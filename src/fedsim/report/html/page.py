@@ -5,7 +5,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from fedsim.errors import FedsimError, import_extra
+from fedsim.errors import FedsimError, import_extra, pip_install
 from fedsim.report.html.contents import contents
 from fedsim.report.html.packing import compress, pack
 from fedsim.report.results import Results
@@ -17,7 +17,11 @@ MODULES = "unpack format theme save cube heatmap picture plots detail table cont
 
 
 def write_page(results: Results, out: RunFolder) -> Path:
-    """Writes report.html into the folder `out`, and returns its path. Raises `FedsimError` if Plotly is missing."""
+    """Writes report.html into the folder `out`, and returns its path.
+
+    Raises `FedsimError` if Plotly is missing, `ConfigError` if `out` is a run folder and this is not its own report.
+    """
+    results.check_destination(out)
     out.write_text(FILE, page(results))
     return out.path / FILE
 
@@ -38,7 +42,7 @@ def page(results: Results) -> str:
 
 def _plotly() -> str:
     """The plotting library (MIT license) from its Python package."""
-    missing = "--format html needs Plotly: pip install 'fedsim[html]'"
+    missing = f"--format html needs Plotly: {pip_install('html')}"
     return str(import_extra("plotly.offline", FedsimError, missing).get_plotlyjs())
 
 

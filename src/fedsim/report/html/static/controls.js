@@ -4,6 +4,7 @@ import { filters, defaultValue, WORST } from "./cube.js";
 import { element } from "./format.js";
 
 const NONE = ""; // no axis
+const SCENARIO = ["threat", "data", "corruption", "attack", "fraction", "attack_fraction"]; // axes that are no keys
 export const TIMES = {
   final: "last round",
   last: "mean of the last evaluations",
@@ -12,15 +13,18 @@ export const TIMES = {
 };
 const FINAL = { last: "final", mean: "last", best: "validation" }; // as --final calls them
 
-// The first view: rules by corruption or attack, or by the share of corrupted clients if there is only one.
+// The first view: rules, or the swept key with the most values, by corruption or attack, or by the share of corrupted
+// clients if there is only one.
 export function firstState(results) {
   const has = (key) => results.axisOf.has(key);
   const keys = results.axes.map((axis) => axis.key);
-  const rows = ["row", "aggregator", ...keys].find(has) ?? NONE;
+  const size = (key) => results.axisOf.get(key).values.length;
+  const bySize = keys.filter((key) => !SCENARIO.includes(key)).sort((a, b) => size(b) - size(a));
+  const rows = ["row", "aggregator", ...bySize, ...keys].find(has) ?? NONE;
   const determined = results.axisOf.get(rows)?.determines ?? [];
-  const isMany = (key) => has(key) && results.axisOf.get(key).values.length > 2;
+  const isMany = (key) => has(key) && size(key) > 2;
   const threats = ["threat", "attack", "corruption"];
-  const free = keys.filter((key) => key !== rows && !determined.includes(key) && key !== "aggregator");
+  const free = [...bySize, ...keys].filter((key) => key !== rows && !determined.includes(key) && key !== "aggregator");
   const columns = threats.find(isMany) ?? ["fraction", ...threats, ...free].find((key) => has(key) && key !== rows) ?? NONE;
   const { final } = results.about;
   const state = { rows, columns, metric: results.metrics[0]?.key, at: FINAL[final.kind], n: final.kind === "mean" ? final.number : 5, order: "listed", held: {}, selected: [], active: null };
@@ -32,7 +36,7 @@ export function holdAxes(results, state) {
   const held = {};
   for (const axis of filters(results, state)) {
     const value = state.held[axis.key];
-    held[axis.key] = value === WORST || axis.values[value] !== undefined ? value : defaultValue(axis);
+    held[axis.key] = value === WORST || axis.values[value] !== undefined ? value : defaultValue(results, state, axis);
   }
   return { ...state, held: { ...state.held, ...held } };
 }
@@ -55,7 +59,9 @@ export function drawControls(box, results, state, change) {
     choice("order", "Order of rows", [["listed", "as listed"], ["best", "best first"]], state.order, set("order")),
     ...filters(results, state).map((axis) => held(axis, state, change)),
   ];
-  box.replaceChildren(...parts.filter(Boolean));
+  const note = "Other axes are first held at the value with the best mean, of those that most settings have; corruptions and attacks at their worst.";
+  const isHeld = filters(results, state).length > 0;
+  box.replaceChildren(...parts.filter(Boolean), isHeld ? element("p", { class: "note", id: "held-note" }, note) : "");
   if (focused) document.getElementById(focused)?.focus();
 }
 

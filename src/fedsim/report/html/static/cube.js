@@ -89,11 +89,19 @@ export function filters(results, state) {
   return results.axes.filter(isFilter);
 }
 
-// The initial value of an axis: the worst of corruptions and attacks, otherwise the value of most settings.
-export function defaultValue(axis) {
+// The initial value of an axis: the worst of corruptions and attacks, otherwise of the values with most settings the one
+// with the best mean.
+export function defaultValue(results, state, axis) {
   if (THREAT_AXES.includes(axis.key) && axis.key !== "fraction") return WORST;
-  const counts = axis.values.map((_, value) => axis.codes.reduce((n, code) => n + (code === value), 0));
-  return counts.indexOf(Math.max(...counts));
+  const sign = results.metricOf.get(state.metric)?.higher_is_better === false ? -1 : 1;
+  const all = numbers(results, state);
+  const places = axis.values.map((_, value) => {
+    const settings = results.settings.filter((setting) => axis.codes[setting.number] === value);
+    const whole = settings.filter((setting) => !setting.num_diverged).map((setting) => all[setting.number].mean);
+    const finite = whole.filter(Number.isFinite);
+    return { value, count: settings.length, score: finite.length ? sign * mean(finite) : -Infinity };
+  });
+  return places.reduce((a, b) => (b.count > a.count || (b.count === a.count && b.score > a.score) ? b : a)).value;
 }
 
 // The heat map: labels of rows and columns, and for each cell its setting (null: none) and among how many it is worst.

@@ -2,7 +2,7 @@
 
 import { series, share } from "./cube.js";
 import { save } from "./save.js";
-import { isDark, line, plotColors } from "./theme.js";
+import { isDark, line, onScale, plotColors } from "./theme.js";
 import { unpackText } from "./unpack.js";
 
 const BENIGN = { color: "#0072B2", dash: "solid" };
@@ -38,13 +38,24 @@ export async function savePicture(name, figure) {
 export function curves(results, metric, settings) {
   return (dark) => {
     const isOne = (key) => new Set(settings.map((setting) => setting[key])).size === 1;
+    const ranks = ranksOf(results, settings);
     const data = settings.flatMap((setting, position) => {
-      const look = line(results.colors, position, dark);
+      const look = ranks ? onScale(ranks[position] / (settings.length - 1), dark) : line(results.colors, position, dark);
       const name = isOne("scenario") ? setting.row : isOne("row") ? setting.scenario : `${setting.row}, ${setting.scenario}`;
       return settingTraces(setting, series(metric, setting), { ...look, name });
     });
     return { data, layout: layout(dark, `${metric.title}${metric.unit}`, settings.length > 1) };
   };
+}
+
+// The rank of each of more settings than colors that differ in one number only; null for others.
+function ranksOf(results, settings) {
+  if (settings.length <= results.colors.length) return null;
+  const differ = results.axes.filter((axis) => axis.key !== "row" && new Set(settings.map((s) => axis.codes[s.number])).size > 1);
+  const isNumber = (axis) => axis.values.every((value) => Number.isFinite(Number(value.replace(" %", ""))));
+  if (differ.length !== 1 || !isNumber(differ[0])) return null;
+  const codes = settings.map((setting) => differ[0].codes[setting.number]);
+  return codes.map((code) => codes.filter((other) => other < code).length);
 }
 
 function settingTraces(setting, runs, { color, dash, name }) {

@@ -39,6 +39,11 @@ export function line(colors, position, dark) {
   return { color: color === BLACK && dark ? INK.dark : color, dash: DASHES[position % DASHES.length] };
 }
 
+// The color of an ordered value at 0 to 1, without those that cannot be seen on the page.
+export function onScale(position, dark) {
+  return { color: heat(dark ? 0.3 + 0.7 * position : 0.85 * position).fill, dash: "solid" };
+}
+
 export function plotColors(dark) {
   const kind = dark ? "dark" : "light";
   return { ink: INK[kind], pale: PALE[kind] };

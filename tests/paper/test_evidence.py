@@ -1,0 +1,51 @@
+"""The background runner of Table 2: which runs its groups are, and what it keeps and skips."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedsim
+from fedsim.cli.overrides import split_overrides
+from fedsim.config import toml
+
+PATH = Path(__file__).parents[2] / "configs" / "paper" / "evidence.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("evidence", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_groups_are_the_runs_of_the_budgets(script):
+    runs = {name: [] for name, _ in script.ORDER}
+    for _, options in script.groups():
+        (_, config, *_), overrides = split_overrides(options)
+        runs[Path(config).stem] += toml.read(Path(config), overrides, "medium").runs()
+    for name, of_groups in runs.items():
+        expected = fedsim.load(PATH.with_name(f"{name}.toml"), budget="medium", record__clients="evaluated").runs()
+        comparable = lambda run: repr(dataclasses.replace(run, name=""))
+        assert sorted(map(comparable, of_groups)) == sorted(map(comparable, expected))
+        assert len(expected) == 90
+
+
+def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, capsys):
+    tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
+    group = ("digits/fedavg", ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny])
+    monkeypatch.setattr(script, "groups", lambda: iter([group]))
+    folders = ["--work", str(tmp_path / "work"), "--rows", str(tmp_path / "rows")]
+    monkeypatch.setattr(sys, "argv", ["evidence.py", *folders])
+    script.main()
+    kept = fedsim.Result(tmp_path / "rows" / "digits" / "fedavg").rounds
+    assert kept.equals(fedsim.Result(tmp_path / "work" / "digits" / "fedavg").rounds)
+    monkeypatch.setattr(script, "run", lambda *arguments: pytest.fail("ran a complete group"))
+    script.main()
+    monkeypatch.setattr(sys, "argv", ["evidence.py", "--list", *folders])
+    capsys.readouterr()
+    script.main()
+    assert capsys.readouterr().out == "complete digits/fedavg\n"
