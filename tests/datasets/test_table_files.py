@@ -40,7 +40,6 @@ def csv_file(tmp_path):
 @pytest.mark.parametrize(
     "names",
     [
-        ["9007199254740992", "9007199254740993"],
         ["12345678901234567890123", "12345678901234567890124"],
         ["1e5", "100000", "1E5"],
         ["007", "7", "07", "0007"],
@@ -53,8 +52,6 @@ def csv_file(tmp_path):
         ["12:00", "12:00:00"],
         ["inf", "Infinity"],
         ["a,b", 'a"b', "é\nb"],
-        ["10", "9", "-3"],
-        ["10.0", "9.0"],
     ],
 )
 def test_names_are_texts(names, csv_file):
@@ -127,6 +124,7 @@ def test_forms_of_csv(name, options, csv_file):
         ("a,y,ü\n1,2,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
         (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
         ("a,y,c\n1,2,s\n".encode("utf-16-le"), "it is not text"),
+        (b"# by x\na,y,c\n1,2,s\n", "the header has 1 columns, but a row has 3: a,y,c"),
         (gzip.compress(mtime=0, data=b"a,y,c\n1,2,s\n" * 99)[:-9], "Truncated compressed stream"),
     ],
 )
@@ -145,6 +143,9 @@ def test_folders_of_parts(tmp_path):
     pq.write_metadata(pq.read_schema(next((tmp_path / "hive").rglob("*.parquet"))), tmp_path / "hive" / "_metadata")
     raw = read(tmp_path / "hive")
     assert sorted(zip(*names_of(raw), strict=True)) == sorted(zip(frame.y, frame.c, strict=True))
+    (tmp_path / "hive" / "_delta_log").mkdir()  # older versions of rows may be there, too
+    with pytest.raises(DataError, match=r"hive: must have no log of versions \(Delta, Hudi\)"):
+        read(tmp_path / "hive")
     (tmp_path / "csv").mkdir()
     for part in range(3):  # the first of them has whole numbers only
         rows = frame.assign(a=[*range(8), *frame.a[8:]])[8 * part : 8 * part + 8]
@@ -217,7 +218,8 @@ def test_which_data_have_clients():
     small = {"server": {"cohort_size": 2}}
     for name in ("leaf", "femnist", "shakespeare"):
         assert partition(small, data__name=name) == {"natural"}
-        assert partition(small, data__name=name, data__partition="iid") == {"iid"}
+        swept = fedsim.sweep(["iid", "default"])
+        assert partition(small, data__name=name, data__partition=swept) == {"iid", "natural"}
     for client, expected in (("", "iid"), ("c", "natural")):
         experiment = fedsim.load(small, data__name="huggingface", huggingface__client=client)
         assert partition(small, data__name="huggingface", huggingface__client=client) == {expected}

@@ -1,6 +1,7 @@
 """Tables of users: .csv and .parquet files, data frames, and `fedsim init` for them."""
 
 import datetime
+import decimal
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,40 @@ def test_from_pandas():
         fedsim.from_pandas(FRAME.assign(age=10**30), label="diagnosis")
     with pytest.raises(DataError, match=r"df: must be a pandas\.DataFrame, got dict"):
         fedsim.from_pandas(COLUMNS, label="diagnosis")
+    with pytest.raises(DataError, match=r"got the Table of pyarrow; use df\.to_pandas\(\)"):
+        fedsim.from_pandas(pa.table(COLUMNS), label="diagnosis")
+    with pytest.raises(DataError, match=r"pandas: column 'dose' cannot be used: .*; change it, or add it to drop"):
+        fedsim.from_pandas(FRAME.assign(dose=1j), label="diagnosis")
+
+
+@pytest.mark.parametrize(
+    ("special", "plain"),
+    [
+        (pd.cut(FRAME.age, [0, 40, 60, 99]), lambda column: column.astype(str)),
+        (pd.PeriodIndex(["2024-01", "2024-02"] * 60, freq="M"), lambda column: column.astype(str)),
+        (FRAME.dose.round().astype(">f8"), lambda column: column.astype("f8")),
+        (pd.arrays.SparseArray([0.0, 2.5] * 60), np.asarray),
+        ([decimal.Decimal("1.5"), decimal.Decimal("2.25")] * 60, lambda column: column.astype(float)),
+    ],
+)
+def test_special_columns_of_frames(special, plain):
+    """As features, labels and clients: equal to the same values as texts or floats."""
+    frame = FRAME.assign(special=special)
+    usual = frame.assign(special=plain(frame.special))
+    for label, client in (("diagnosis", "site"), ("special", "site"), ("diagnosis", "special")):
+        dataset, expected = (fedsim.from_pandas(rows, label=label, client=client) for rows in (frame, usual))
+        np.testing.assert_array_equal(dataset.train.x, expected.train.x)
+        np.testing.assert_array_equal(dataset.train.y, expected.train.y)
+        np.testing.assert_array_equal(dataset.train.num_examples, expected.train.num_examples)
+
+
+def test_integers_beyond_float64_are_different_names():
+    """Also decimals and unsigned integers, and the levels of an index."""
+    decimals = [decimal.Decimal(10**30 + i) for i in range(2)]
+    for names in (2**60 + np.arange(2), np.uint64(2**63) + np.arange(2, dtype=np.uint64), decimals):
+        rows = FRAME.assign(site=list(names) * 60, diagnosis=list(names) * 60)
+        dataset = fedsim.from_pandas(rows.set_index("site"), label="diagnosis", client="site")
+        assert (dataset.num_clients, dataset.num_classes) == (2, 2)
 
 
 def test_from_pandas_without_pandas(monkeypatch):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim.config.schema import Config
+from fedsim.config.values import DEFAULT
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,8 +27,14 @@ def with_natural_clients(experiment: "Experiment") -> "Experiment":
     has_clients = {_has_clients(values) for values in points if "data.partition" not in values}
     if len(has_clients) > 1:
         raise ConfigError('data.partition: must be set, since only some of the data sets have clients ("natural")')
-    default = {"data.partition": "natural"} if has_clients == {True} else {}
-    return replace(experiment, values=experiment.values | default)
+    if has_clients != {True}:
+        return experiment
+    key, natural = "data.partition", "natural"
+    sweep = tuple(
+        block | {key: [natural if value == DEFAULT else value for value in block[key]]} if key in block else block
+        for block in experiment.sweep
+    )
+    return replace(experiment, values=experiment.values | {key: natural}, sweep=sweep)
 
 
 def _has_clients(values: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 MAX_CATEGORIES = 20  # of a text column
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MAX_SAFE = 2**22  # of whole numbers that differ as float32, also after they are standardized
 FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe with separators or a unit
 
 
@@ -22,7 +23,11 @@ def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
 
 def index_columns(table: "pa.Table") -> set[str]:
     """The columns that are the index of a pandas frame, by their names or by what a Parquet file says of them."""
-    named = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    try:
+        described = table.schema.pandas_metadata["index_columns"]  # names, or ranges that are no columns
+    except (KeyError, TypeError, ValueError):  # written by other programs
+        described = None
+    named = described if isinstance(described, list) else []
     return {column for column in table.column_names if INDEX.fullmatch(column) or column in named}
 
 
@@ -68,13 +73,14 @@ def remark(column: "pa.ChunkedArray", x: np.ndarray) -> str:
         return f"is text, since it has {example_of(column)!r}: one feature for each of its {len(values)} values"
     if kinds.is_boolean(column.type) or not np.all(np.mod(numbers := numbers_of(column), 1) == 0):
         return ""
-    distinct = pc.count_distinct(column).as_py()
+    largest, span, steps = np.abs(numbers).max(), np.ptp(numbers), np.diff(numbers)
+    distinct = pc.count_distinct(column).as_py() if largest > MAX_SAFE or span == len(steps) else 0
     if distinct > len(np.unique(x)):
-        largest = f"up to {numbers.max():.0f}"
-        return f"has whole numbers that float32 cannot tell apart, {largest}; add it to drop if they are names"
-    steps = np.diff(numbers)
-    in_order = len(steps) > 1 and (np.all(steps > 0) or np.all(steps < 0))
-    if in_order or (len(steps) > 1 and distinct == len(numbers) == np.ptp(numbers) + 1):
+        return (
+            f"has whole numbers that float32 cannot tell apart, up to {largest:.0f}; add it to drop if they are names"
+        )
+    in_order = np.all(steps > 0) or np.all(steps < 0) or (span == len(steps) and distinct == len(numbers))
+    if len(steps) > 1 and in_order:
         return "has a different whole number in each row, in order; add it to drop if these number the rows"
     return ""
 

@@ -28,12 +28,15 @@ SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 HEXADECIMAL = r"^[+-]?0[xX]"
+WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): (.*)")
+LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 def is_table(path: Path) -> bool:
-    """Whether `path` has the name of a table, or is a folder with files of one."""
-    return bool(_parts(path)) if path.is_dir() else _suffix(path) in SUFFIXES
+    """Whether `path` has the name of a table, or is a folder of its parts, neither of arrays nor in LEAF's format."""
+    is_other = any(path.glob("*.npy")) or any(path.glob("train/*.json*"))
+    return (bool(_parts(path)) and not is_other) if path.is_dir() else _suffix(path) in SUFFIXES
 
 
 def read(path: Path, label: str, client: str = "") -> "pa.Table":
@@ -45,6 +48,8 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or a folder of them")
     if not path.exists():
         raise DataError(f"{path}: no such file")
+    if any((path / log).exists() for log in LOGS):
+        raise DataError(f"{path}: must have no log of versions (Delta, Hudi); save the current rows as .parquet")
     parts = _parts(path) if path.is_dir() else [path]
     if not parts:
         raise DataError(f"{path}: must have {', '.join(SUFFIXES)} files, got none")
@@ -66,6 +71,7 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
             if re.search("utf-?8", reason, re.IGNORECASE):
                 reason = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
+            reason = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason)
             raise DataError(f"{part}: not a {_suffix(part)} table: {reason}") from None
     for i, name in enumerate(rows.column_names):
         if name in texts:
