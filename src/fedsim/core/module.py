@@ -133,7 +133,8 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
     except (InvalidRngError, ModifyScopeVariableError) as error:
         if train:
             raise ValueError(
-                f"module: {_first_sentence(error)}; use the random numbers of make_rng('dropout')"
+                f"module: {_name(module)} gets no such random numbers ({_first_sentence(error)}); use those of "
+                'make_rng("dropout")'
             ) from None
         raise ValueError(
             f"module: {_name(module)} is in training mode in evaluation, too ({_first_sentence(error)}); {REMEDY}"
@@ -150,6 +151,6 @@ def _check_parameters(module: Any) -> None:
         may_be_mode = parameter.kind is parameter.VAR_KEYWORD or isinstance(parameter.default, bool | str | None)
         if name not in {*IN_TRAINING, "mask"} and may_be_mode:
             raise ValueError(
-                f"module: dropout and batch normalization of {_name(module)} are off in training, and fedsim does not "
+                f"module: dropout and normalization layers of {_name(module)} are off in training, and fedsim does not "
                 f"know its argument {name}; {REMEDY}"
             )

@@ -37,23 +37,22 @@ def check_rows(config: Config, dataset: FederatedDataset) -> None:
     def metrics(frozen: PyTree, variables: Variables, x: Any, y: Any) -> PyTree:
         return jax.lax.map(lambda mask: bind(frozen).metrics(variables, x, y, mask), jnp.asarray(masks))
 
+    compute_loss, compute_metrics = (jax.jit(f, compiler_options=FAST_COMPILING) for f in (loss, metrics))
     with model_errors(config):
-        jax.eval_shape(loss, task.frozen, shapes, *batch)
+        jax.eval_shape(compute_loss, task.frozen, shapes, *batch)
         if tree_bytes(shapes) > MAX_BYTES:
             return
         inputs, size = (task.frozen, _draw(shapes)), min(config.client.batch_size, dataset.max_num_examples)
         if np.any(np.asarray(dataset.train.num_examples) % size):
-            compute = jax.jit(loss, compiler_options=FAST_COMPILING)
             padded = [np.concatenate([a[:-1], b[-1:]]) for a, b in zip(batch, others, strict=True)]
-            if not _is_close(compute(*inputs, *batch), compute(*inputs, *padded)):
+            if not _is_close(compute_loss(*inputs, *batch), compute_loss(*inputs, *padded)):
                 raise ConfigError(
                     f"model.name: {name} reads padding in training: client.batch_size = {size} does not divide the "
                     "clients' examples, and its loss or statistics change with what fills a batch; leave out examples "
                     "where the argument `mask` [B] is False"
                 )
-        compute = jax.jit(metrics, compiler_options=FAST_COMPILING)
         moved = [np.concatenate([b[:1], a[:1], b[2:]]) for a, b in zip(batch, others, strict=True)]
-        values, moved_values = compute(*inputs, *batch), compute(*inputs, *moved)
+        values, moved_values = compute_metrics(*inputs, *batch), compute_metrics(*inputs, *moved)
     if not np.array_equal(values.num_examples, masks.sum(axis=1)):
         raise ConfigError(f"model.name: {name}: metrics must count the examples where mask is True, and no others")
     sums, moved_sums = ((np.asarray(v.loss_sum), np.asarray(v.num_correct)) for v in (values, moved_values))
