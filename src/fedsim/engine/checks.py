@@ -88,6 +88,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
     """Raises `ConfigError` if the model does not fit the inputs, the labels, the classes or the memory."""
     needed = 2 * memory.tree_bytes(model_shapes(config, dataset).params)
+    if not needed:
+        raise ConfigError(f"model.name: {config.model.name} has no parameters, so nothing is trained")
     check_targets(config, dataset)
     outputs = num_outputs(config, dataset)
     if dataset.num_classes and outputs is not None and outputs < dataset.num_classes:
