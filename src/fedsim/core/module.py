@@ -130,6 +130,11 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
     try:
         with nn.intercept_methods(call_layer):
             yield are_active
+    except jax.errors.TracerBoolConversionError:
+        raise ValueError(
+            f"module: {_name(module)} branches on a traced value, such as its mode inside nn.remat or nn.jit; use "
+            "static_argnums there"
+        ) from None
     except (InvalidRngError, ModifyScopeVariableError) as error:
         if train:
             raise ValueError(

@@ -14,7 +14,7 @@ from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # larger models are not tried out
 NUM_ROWS = 5  # of a batch
-FAST_COMPILING: dict[str, Any] = {"xla_backend_optimization_level": 0}
+FAST_COMPILING: dict[str, Any] = {"xla_backend_optimization_level": 0}  # an option of the CPU
 
 
 @cached_by_model(lambda config: config.client.batch_size)
@@ -37,7 +37,8 @@ def check_rows(config: Config, dataset: FederatedDataset) -> None:
     def metrics(frozen: PyTree, variables: Variables, x: Any, y: Any) -> PyTree:
         return jax.lax.map(lambda mask: bind(frozen).metrics(variables, x, y, mask), jnp.asarray(masks))
 
-    compute_loss, compute_metrics = (jax.jit(f, compiler_options=FAST_COMPILING) for f in (loss, metrics))
+    options = FAST_COMPILING if jax.default_backend() == "cpu" else None
+    compute_loss, compute_metrics = (jax.jit(f, compiler_options=options) for f in (loss, metrics))
     with model_errors(config):
         jax.eval_shape(compute_loss, task.frozen, shapes, *batch)
         if tree_bytes(shapes) > MAX_BYTES:
