@@ -88,7 +88,10 @@ REFUSED = {
         module("x, **options", "options.get('train')"),
         "dropout and normalization layers of Net are off in training, .* options",
     ),
-    "traced": (nn.remat(module("x, train=False", "train")), "CheckpointNet branches on a traced value, .*static_argnums"),
+    "traced": (
+        nn.remat(module("x, train=False", "train")),
+        "CheckpointNet branches on a traced value, .*static_argnums",
+    ),
     "a key": (module("x, key"), "Net needs key, which fedsim does not pass; give it a default"),
     "always training": (module(train="True"), "Net is in training mode in evaluation, too .*; let it take `train`"),
     "two outputs": (lambda: Returning(lambda net, y: (y, y)), r"must return an array \[6, \.\.\.\] .*, got tuple"),

@@ -30,7 +30,10 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_model(configs[0], dataset, available)
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
-    return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
+        notes.append(f"model.name: {configs[0].model.name} takes characters as numbers; char_lstm embeds them")
+    return notes
 
 
 def check_corruption(config: Config, dataset: FederatedDataset) -> None:
