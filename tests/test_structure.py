@@ -19,7 +19,7 @@ LEAVES = {"errors", "version", "interrupts", "host_memory"}  # modules that impo
 INSIDE = {  # the same for the modules of a package
     "core": (
         "types settings backend draws contracts options delay flops trees server method branches sorting_networks "
-        "sorting keys corrupt task client local waves root reports evaluate simulation"
+        "sorting keys corrupt nnx_mode module task client local waves root reports evaluate simulation"
     ),
     "config": (
         "bundled kinds synonyms values registry schema clients fields components byzantine_count resolve reader "
@@ -30,9 +30,9 @@ INSIDE = {  # the same for the modules of a package
     ),
     "engine": (
         "devices cache hlo collectives targets processes ending transfer memory slots layout factories dataset "
-        "model build inputs backdoors program_key estimate placement plugin_checks checks family families programs "
-        "client_states streaming device_inputs shared_programs compiling background plan forecast group manifest "
-        "matching resume shared_plan experiment slurm"
+        "model build inputs backdoors program_key estimate placement model_check plugin_checks checks family families "
+        "programs client_states streaming device_inputs shared_programs compiling background plan forecast group "
+        "manifest matching resume shared_plan experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

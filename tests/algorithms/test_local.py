@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fedsim import HParams
+from fedsim import Algorithm, HParams, LocalResult, LocalTraining, Variables
 from fedsim.algorithms import fednova, fedprox, scaffold, worker_momentum
 from fedsim.algorithms.fednova import effective_steps
 from fedsim.core.method import plain_sgd
@@ -86,6 +86,51 @@ def test_fedprox_follows_algorithm_2(mu, dataset, kind):
     if mu == 0:
         _, plain, _ = simulate(dataset, kind, HParams(RATE), algorithm=lambda hparams: plain_sgd(), cohort_size=4)
         np.testing.assert_allclose(to_vector(state.variables.params), to_vector(plain.variables.params), rtol=1e-5)
+
+
+START = {
+    "argument": lambda local, correct, start: local.sgd(correct, start),
+    "field": lambda local, correct, start: local._replace(start=start).sgd(correct),
+    "new tuple": lambda local, correct, start: LocalTraining(start, *local[1:]).sgd(correct),
+}
+
+
+def ditto(train_from, lam):
+    """Li et al., ICML 2021, https://arxiv.org/abs/2012.04221: a client keeps a personal model near the global one."""
+
+    def train(local, personal, server_state):
+        pull = lambda g, v, w: g + lam * (v - w)
+        correct = lambda gradient, params: jax.tree.map(pull, gradient, params, local.start.params)
+        personal = train_from(local, correct, local.start._replace(params=personal)).params
+        return LocalResult(local.sgd(), personal, ())
+
+    return Algorithm(
+        lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: server_state
+    )
+
+
+@pytest.mark.parametrize("train_from", START.values(), ids=START)
+def test_personal_models_start_where_they_are(train_from, ragged):
+    algorithm, n = {"algorithm": lambda hparams: ditto(train_from, 0.4)}, len(NUM_EXAMPLES)
+    p, state, records = simulate(ragged, RAGGED, HParams(RATE), cohort_size=3, **algorithm)
+    reference, personal = Reference(ragged, RAGGED), np.tile(p, (n, 1))
+    for clients, weights in cohort_weights(records):
+        start = p
+        for i, weight in zip(clients, weights, strict=True):
+            personal[i] = reference.train(i, personal[i], lambda g, v, w=start: g + 0.4 * (v - w))
+            p = p + weight * (reference.train(i, start) - start)
+    np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
+    np.testing.assert_allclose(to_vector(state.client_states, batched=True), personal, **TOLERANCE)
+
+
+def test_what_a_client_cannot_change_is_refused():
+    local = LocalTraining(Variables({"w": 1.0}), 3, 0.1, lambda start, correct: start)
+    assert local._replace(start=Variables({"w": 2.0})).sgd() == Variables({"w": 2.0})
+    for field in ("num_steps", "learning_rate", "momentum", "train"):
+        with pytest.raises(TypeError, match=f"^LocalTraining: only start can be replaced, got {field}$"):
+            local._replace(**{field: 5})
+    with pytest.raises(TypeError, match=r"^start: must be Variables, got dict; use local\.start\._replace"):
+        local.sgd(start={"w": 2.0})
 
 
 @pytest.fixture(scope="module")

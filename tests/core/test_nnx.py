@@ -1,5 +1,6 @@
-"""Models of flax.nnx: refused with the way to make them linen, which works."""
+"""Models of flax.nnx: refused with the way to make them linen, which train as told."""
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from fedsim.config.toml import parse
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError
 from tests.conftest import build_simulation
+from tests.core.test_module import MASK, X, Y, trace
 
 
 class Net(nnx.Module):
@@ -43,6 +45,76 @@ def test_an_nnx_class_as_linen_trains(dataset):
 
     metrics = train(jax.random.key(0))
     assert np.asarray(metrics.num_correct) / dataset.y_test.size > 0.8
+
+
+class Normed(nnx.Module):
+    """Batch normalization and dropout in nnx's usual style: `train()` and `eval()`."""
+
+    def __init__(self, *, rngs, rate=0.0, own_streams=False):
+        self.norm = nnx.BatchNorm(5, momentum=0.5, rngs=rngs)
+        self.drop = nnx.Dropout(rate, rngs=nnx.Rngs(0) if own_streams else rngs)
+        self.layer = nnx.Linear(5, 3, rngs=rngs)
+
+    def __call__(self, x):
+        with jax.numpy_rank_promotion("allow"):
+            return self.layer(self.drop(self.norm(x)))
+
+
+class NormedByFlag(Normed):
+    def __call__(self, x, *, is_training=False):
+        with jax.numpy_rank_promotion("allow"):
+            normed = self.norm(x, use_running_average=not is_training)
+            return self.layer(self.drop(normed, deterministic=not is_training))
+
+
+def build(kind, **options):
+    """As a module, or inside of one."""
+    module = nnx.bridge.to_linen(NormedByFlag if kind == "flag" else Normed, **options)
+    return nn.Sequential([module, nn.relu]) if kind == "nested" else module
+
+
+KINDS = ["mode", "flag", "nested"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_nnx_class_learns_the_statistics_of_unmasked_examples(kind):
+    task = fedsim.classification(build(kind), X[0])
+    variables = task.init(jax.random.key(0))
+    _, statistics = jax.jit(task.loss)(variables, X, Y, MASK, jax.random.key(1))
+    mean, variance = sorted(jax.tree.leaves(statistics), key=np.sum)
+    np.testing.assert_allclose(mean, X[:4].mean(axis=0) / 2, rtol=1e-4)
+    np.testing.assert_allclose(variance, 0.5 + X[:4].var(axis=0) / 2, rtol=1e-4)
+    evaluate = jax.jit(lambda x, mask: task.metrics(variables, x, Y[: len(x)], mask).loss_sum)
+    together = evaluate(X, np.ones(6, bool))
+    alone = sum(evaluate(X, np.arange(6) == i) for i in range(6))
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_nnx_class_drops_out_in_training_only(kind):
+    tasks = {rate: fedsim.classification(build(kind, rate=rate), X[0]) for rate in (0.5, 0.95)}
+    variables = tasks[0.5].init(jax.random.key(0))
+    loss = lambda rate, seed: float(tasks[rate].loss(variables, X, Y, MASK, jax.random.key(seed))[0])
+    assert len({loss(0.5, 0), loss(0.5, 1), loss(0.95, 0)}) == 3
+    assert len({float(task.metrics(variables, X, Y, MASK).loss_sum) for task in tasks.values()}) == 1
+
+
+class Adapted(Net):
+    def __init__(self, *, rngs):
+        super().__init__(5, 3, rngs=rngs)
+        self.adapter = nnx.LoRA(5, 2, 3, rngs=rngs)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (build("mode", rate=0.5, own_streams=True), "Normed draws the same random numbers in each step; .*rngs"),
+        (nnx.bridge.to_linen(Adapted), r"LoRAParam would not be trained; use nnx\.Param"),
+    ],
+)
+def test_an_nnx_class_that_would_train_wrongly_is_refused(module, message):
+    with pytest.raises(ValueError, match=f"^module: {message}"):
+        trace(fedsim.classification(module, X[0]))
 
 
 PLUGIN = """

@@ -28,19 +28,20 @@ def test_nan_client_ids_raise():
 def test_characters_that_are_no_class_of_a_text_model_raise():
     """It predicts the next character, so its one-hot rows of others would be zero."""
     texts = np.asarray([[0, 1, 1], [1, 0, 1]] * 3, np.int32)
-    plan = lambda x, x_test: make_plan(
+    plan = lambda x, x_test, model="char_lstm": make_plan(
         fedsim.load(
             {
-                "model": {"name": "char_lstm"},
-                "char_lstm": {"hidden_size": 4},
+                "model": {"name": model},
+                **({"char_lstm": {"hidden_size": 4}} if model == "char_lstm" else {}),
                 "server": {"cohort_size": 1},
                 "data": {"num_clients": 1},
             },
             data=fedsim.from_arrays(x, Y % 2, x_test=x_test, y_test=Y % 2, inputs="text"),
         )
     )
-    assert plan(texts, texts).groups
     assert plan(texts.astype(np.uint8), texts.astype(np.uint8)).groups
+    assert not [note for note in plan(texts, texts).notes if "as numbers" in note]
+    assert "model.name: mlp takes characters as numbers; char_lstm embeds them" in plan(texts, texts, "mlp").notes
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)

@@ -75,12 +75,11 @@ def mean_metrics(metrics, mask):
 
 
 class Normed(nn.Module):
-    """Batch normalization that ignores the mask."""
+    """Centers each batch, and ignores the mask."""
 
     @nn.compact
-    def __call__(self, x, train=False):
-        with jax.numpy_rank_promotion("allow"):
-            return nn.Dense(3)(nn.BatchNorm(use_running_average=not train)(x))
+    def __call__(self, x):
+        return nn.Dense(3)(x - x.mean(axis=0, keepdims=True))
 
 
 def scale_loss(frozen):
@@ -90,6 +89,7 @@ def scale_loss(frozen):
 FAULTY = [
     ("init", init(lambda variables: variables.params), "init must return Variables, got dict"),
     ("init", init(lambda variables: jax.tree.map(lambda a: a / 0, variables)), "the initial model must be finite"),
+    ("init", init(lambda variables: Variables({})), "the initial model must have parameters, got none"),
     ("init", init(lambda v: jax.tree.map(lambda a: a + random_number(), v)), "the same key must give the same model"),
     (
         "loss",
@@ -154,6 +154,13 @@ FAULTY = [
         "frozen",
         scale_loss(1.0)._replace(frozen=jnp.float32(2), bind=scale_loss),
         "bound to its frozen arrays the task must give the same metrics",
+    ),
+    (
+        "frozen",
+        fedsim.with_frozen(scale_loss, jnp.float32(1))._replace(
+            loss=loss(lambda value, stats, *_: (2 * value, stats)).loss
+        ),
+        "bound to its frozen arrays the task must give the same loss",
     ),
 ]
 

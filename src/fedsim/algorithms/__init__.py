@@ -4,7 +4,8 @@ An algorithm is a few pure functions (`fedsim.core.contracts.Algorithm`), all ca
 
 - `init(params) -> (client_state, server_state)`: the state of a client before its first round, and the shared one.
 - `train(local, client_state, server_state) -> LocalResult`: one client's round. `local.sgd(correct)` is mini-batch SGD
-  from the broadcast model; `correct(gradient, params)` returns the gradient to use at each step.
+  from the broadcast model, `local.sgd(correct, start)` from another one; `correct(gradient, params)` returns the
+  gradient to use at each step.
 - `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort.
 - `scale(messages, weights) -> factor`, optional: multiplies the aggregated parameters.
 

@@ -20,8 +20,8 @@ def fedprox(
 
     >>> import fedsim
     >>> start = fedsim.Variables({"w": 1.0})
-    >>> corrected_gradient = lambda correct: correct({"w": 0.0}, {"w": 3.0})  # instead of SGD: at w = 3, gradient 0
-    >>> local = fedsim.LocalTraining(start, num_steps=1, learning_rate=0.1, sgd=corrected_gradient)
+    >>> corrected_gradient = lambda start, correct: correct({"w": 0.0}, {"w": 3.0})  # at w = 3, gradient 0
+    >>> local = fedsim.LocalTraining(start, num_steps=1, learning_rate=0.1, train=corrected_gradient)
     >>> fedsim.algorithms.fedprox(mu=0.5).train(local, (), ()).variables  # mu (3 - 1)
     {'w': 1.0}
     """

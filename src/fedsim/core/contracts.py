@@ -4,7 +4,7 @@ Build them inside a trace or close over them; never pass them to a jitted functi
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import optax
 
@@ -84,19 +84,37 @@ Correction: TypeAlias = Callable[[PyTree, PyTree], PyTree]
 """`(gradient, params) -> gradient` to use instead."""
 
 
-class LocalTraining(NamedTuple):
-    """One client's local training, as an algorithm sees it."""
-
+class _LocalTraining(NamedTuple):
     start: Variables
-    """The broadcast model."""
+    """The model that `sgd` starts from: the broadcast one."""
     num_steps: Array
     """[] steps that `sgd` takes."""
     learning_rate: Scalar
     """[] of the client optimizer in this round."""
-    sgd: Callable[[Correction | None], Variables]
-    """Trains from `start`, with every gradient corrected if a correction is given; returns the trained model."""
+    train: Callable[[Variables, Correction | None], Variables]
+    """`(start, correct) -> trained model`; `sgd` calls it."""
     momentum: Scalar | None = None
     """[] of the client optimizer."""
+
+
+class LocalTraining(_LocalTraining):
+    """One client's local training, as an algorithm sees it."""
+
+    __slots__ = ()
+
+    def sgd(self, correct: Correction | None = None, start: Variables | None = None) -> Variables:
+        """Trains from `start`, by default `self.start`, with gradients corrected if `correct` is given."""
+        start = self.start if start is None else start
+        if not isinstance(start, Variables):
+            kind = type(start).__name__
+            raise TypeError(f"start: must be Variables, got {kind}; use local.start._replace(params=...)")
+        return self.train(start, correct)
+
+    def _replace(self, **fields: Any) -> "LocalTraining":
+        """With another `start`; the other fields describe what `sgd` does, and cannot change it."""
+        if fixed := sorted(fields.keys() - {"start"}):
+            raise TypeError(f"LocalTraining: only start can be replaced, got {', '.join(fixed)}")
+        return super()._replace(**fields)
 
 
 class LocalResult(NamedTuple):

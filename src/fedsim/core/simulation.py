@@ -261,7 +261,7 @@ class Simulation:
                 state.variables,
                 sgd.num_steps(client),
                 method.client_optimizer.learning_rate,
-                partial(sgd.train, state.variables, data, client, client_key),
+                lambda start, correct: sgd.train(start, data, client, client_key, correct),
                 method.client_optimizer.momentum,
             )
             result = method.algorithm.train(local, client_state, state.server_state)

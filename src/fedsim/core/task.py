@@ -1,8 +1,7 @@
 """Builds tasks from flax modules (classification, regression) or from three functions."""
 
-import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +13,7 @@ from jax.typing import DTypeLike
 
 from fedsim.core.backend import tracing_for
 from fedsim.core.contracts import Task
+from fedsim.core.module import apply_module, init_module
 from fedsim.core.types import Array, Metrics, PyTree, Variables
 
 Augmentation = Callable[[Array, Array], Array]  # key, x [B, *feature] -> x
@@ -78,11 +78,12 @@ def classification(
 
     `example` [*feature] is any input; only its shape and type matter. uint8 inputs reach the module as float32 in
     [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with a key
-    "dropout") and False elsewhere; if it takes `mask` [B], that marks the real examples. Batch statistics are averaged
-    over clients like parameters. `augmentation` changes the inputs of the training loss. The module computes in
-    `dtype`: parameters and inputs are cast to it, outputs and gradients back to float32. fedsim's layers take the form
-    for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own). An example with several targets (a text) counts as
-    correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module; the loss raises
+    "dropout") and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
+    too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like
+    parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters
+    and inputs are cast to it, outputs and gradients back to float32. fedsim's layers take the form for `backend`
+    ("cpu", "gpu" or "tpu"; by default JAX's own). An example with several targets (a text) counts as correct by the
+    fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module; the loss raises
     `ValueError` if the labels are not integers of the shape of the logits without their last axis ([B, 1] is [B]).
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
@@ -115,11 +116,9 @@ def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
 def _num_outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
     """Length of the last axis of the model's output."""
 
-    def apply(key: Array) -> Any:
-        variables, x = task.init(key), jnp.zeros((1, *example.shape), _input_dtype(example))
-        return module.apply(
-            {"params": variables.params, **(variables.statistics or {})}, x, **_options(module, mask=jnp.ones(1, bool))
-        )
+    def apply(key: Array) -> Array:
+        x = jnp.zeros((1, *example.shape), _input_dtype(example))
+        return apply_module(module, task.init(key), x, jnp.ones(1, bool))[0]
 
     shape: tuple[int, ...] = jax.eval_shape(apply, jax.random.key(0)).shape
     return shape[-1]
@@ -128,12 +127,6 @@ def _num_outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> 
 def _input_dtype(example: Array | np.ndarray) -> DTypeLike:
     """Type of the inputs that the module sees."""
     return jnp.float32 if example.dtype == np.uint8 else example.dtype
-
-
-def _options(module: nn.Module, train: bool = False, mask: Array | None = None) -> dict[str, Any]:
-    """The arguments `train` and `mask`, as far as the module's `__call__` takes them."""
-    parameters = inspect.signature(type(module).__call__).parameters
-    return {name: value for name, value in {"train": train, "mask": mask}.items() if name in parameters}
 
 
 def regression(
@@ -171,12 +164,9 @@ def _from_module(
             f"module: must be a flax.linen module, got {type(module).__name__}; convert an nnx module with "
             "flax.nnx.bridge.to_linen(Class, arguments)"
         )
-    options = partial(_options, module)
 
     def init(key: Array) -> Variables:
-        x = jnp.zeros((1, *example.shape), _input_dtype(example))
-        variables = dict(module.init(key, x, **options(train=False, mask=jnp.ones(1, bool))))
-        return Variables(variables.pop("params", {}), variables or ())
+        return init_module(module, key, jnp.zeros((1, *example.shape), _input_dtype(example)))
 
     def cast(x: Array, params: PyTree) -> tuple[Array, PyTree]:
         x = x.astype(dtype) / 255 if x.dtype == jnp.uint8 else x
@@ -189,20 +179,14 @@ def _from_module(
             augmentation_key, key = jax.random.split(key)
             x = augmentation(augmentation_key, x)
         x, params = cast(x, variables.params)
-        collections = {"params": params, **(variables.statistics or {})}
-        names: Any = list(variables.statistics or ()) or False
-        outputs: Any = module.apply(
-            collections, x, rngs={"dropout": key}, mutable=names, **options(train=True, mask=mask)
-        )
-        outputs, new_statistics = outputs if names else (outputs, ())
+        outputs, new_statistics = apply_module(module, Variables(params, variables.statistics), x, mask, key)
         statistics = jax.tree.map(lambda new, old: new.astype(old.dtype), new_statistics, variables.statistics)
         losses, _ = score(outputs.astype(jnp.float32), y)
         return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1), statistics
 
     def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
         x, params = cast(x, variables.params)
-        collections = {"params": params, **(variables.statistics or {})}
-        outputs: Any = module.apply(collections, x, **options(train=False, mask=mask))
+        outputs, _ = apply_module(module, Variables(params, variables.statistics), x, mask)
         losses, correct = score(outputs.astype(jnp.float32), y)
         return Metrics(
             loss_sum=jnp.sum(jnp.where(mask, losses, 0.0)),

@@ -30,7 +30,10 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_model(configs[0], dataset, available)
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
-    return [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
+        notes.append(f"model.name: {configs[0].model.name} takes characters as numbers; char_lstm embeds them")
+    return notes
 
 
 def check_corruption(config: Config, dataset: FederatedDataset) -> None:
@@ -88,6 +91,8 @@ def check_inputs(config: Config, dataset: FederatedDataset) -> None:
 def check_model(config: Config, dataset: FederatedDataset, available: int) -> None:
     """Raises `ConfigError` if the model does not fit the inputs, the labels, the classes or the memory."""
     needed = 2 * memory.tree_bytes(model_shapes(config, dataset).params)
+    if not needed:
+        raise ConfigError(f"model.name: {config.model.name} has no parameters, so nothing is trained")
     check_targets(config, dataset)
     outputs = num_outputs(config, dataset)
     if dataset.num_classes and outputs is not None and outputs < dataset.num_classes:

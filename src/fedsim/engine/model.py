@@ -1,6 +1,7 @@
 """The model of a configuration as a task: its shapes and outputs for a data set, cached as long as it exists."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -41,6 +42,17 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
     return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
 
 
+@contextmanager
+def model_errors(config: Config) -> Iterator[None]:
+    """A context in which errors of the run's flax module become `ConfigError`s with its name."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("module: "):
+            raise
+        raise ConfigError(f"model.name: {config.model.name}{str(error).removeprefix('module')}") from None
+
+
 def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Remembers `function(config, dataset, ...)` for each model, data set and value of `others`, functions of `config`.
 
@@ -70,7 +82,8 @@ def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable
 def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     """Shapes and dtypes of the run's model. Raises `ConfigError` if the model does not take the data's inputs."""
     try:
-        shapes: Variables = jax.eval_shape(make_task(config, dataset).init, jax.random.key(0))
+        with model_errors(config):
+            shapes: Variables = jax.eval_shape(make_task(config, dataset).init, jax.random.key(0))
     except (TypeError, ValueError, ZeroDivisionError) as error:
         shape, dtype = dataset.train.x.shape[1:], dataset.train.x.dtype
         is_for_users = ":" in config.model.name or str(error).startswith("x: ")  # others are of JAX or flax
@@ -87,7 +100,8 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
     model, model_task = model_shapes(config, dataset), make_task(config, dataset)
     x, y = (jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in (dataset.train.x, dataset.train.y))
     try:
-        jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
+        with model_errors(config):
+            jax.eval_shape(model_task.metrics, model, x, y, jax.ShapeDtypeStruct((1,), bool))
     except ValueError as error:
         if ":" in config.model.name:
             raise

@@ -17,6 +17,7 @@ from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
 from fedsim.engine import build, factories, memory
 from fedsim.engine.model import cached_by_model, model_shapes
+from fedsim.engine.model_check import check_rows
 from fedsim.engine.program_key import server_component
 from fedsim.errors import ConfigError
 
@@ -27,7 +28,9 @@ MAX_CLIENTS, MAX_EXAMPLES = 8, 16  # on which a corruption is tried out, and at 
 
 
 def check_plugins(configs: Sequence[Config], dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if a plug-in rule, pre-aggregator or corruption of a group's runs breaks its contract."""
+    """Raises `ConfigError` if a plug-in model, rule, pre-aggregator or corruption of a group breaks its contract."""
+    if ":" in configs[0].model.name:
+        check_rows(configs[0], dataset)
     for config in {config.corruption.kind: config for config in configs}.values():
         if ":" in config.corruption.kind:
             _check_changed_fields(config, dataset)

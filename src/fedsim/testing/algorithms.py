@@ -1,7 +1,7 @@
 """The contract of a local training algorithm, as `fedsim.algorithms` states it."""
 
 from collections.abc import Callable, Collection
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ class _Case(StatefulFunctionCase):
     ) -> tuple[LocalResult, tuple[()]]:
         """One client's training from the initial model."""
         sgd = LocalSGD(tiny.make_task(), optax.sgd(learning_rate), tiny.TRAINING)
-        run = partial(sgd.train, self.start, self.data, client, jax.random.fold_in(KEY, client.client_id))
+        key = jax.random.fold_in(KEY, client.client_id)
+        run = lambda start, correct: sgd.train(start, self.data, client, key, correct)
         local = LocalTraining(self.start, sgd.num_steps(client), learning_rate, run)
         return self.algorithm.train(local, client_state, server_state), state
 

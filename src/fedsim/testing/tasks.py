@@ -58,6 +58,7 @@ def _init(case: _Case) -> None:
     is_variables = isinstance(case.variables, Variables)
     require.true(is_variables, f"init must return Variables, got {type(case.variables).__name__}")
     require.finite(case.variables, "the initial model")
+    require.true(bool(jax.tree.leaves(case.variables.params)), "the initial model must have parameters, got none")
     message = "the same key must give the same model, but a second one differs"
     require.close(case.task.init(KEY), case.variables, message)
 
@@ -157,6 +158,9 @@ def _frozen(case: _Case) -> None:
         inputs = case.variables, case.x, case.y, case.mask
         message = "bound to its frozen arrays the task must give the same metrics, but they differ"
         require.close(bound(case.task.frozen, *inputs), case.metrics(*inputs), message)
+        bound_loss, _ = case.task.bind(case.task.frozen).loss(*inputs, KEY)
+        (loss, _), _ = case.gradient_step
+        require.close(bound_loss, loss, message.replace("metrics, but they differ", "loss, but it differs"))
 
 
 CLAUSES = by_name(
@@ -172,7 +176,7 @@ def check_task(
     `data` is a data set, or examples x [M, *feature] and y [M] or [M, T]; integers are classes. The task gets a
     batch of 8 examples, 3 of them masked, at its initial model. The clauses:
 
-    - init: `Variables`, finite, the same for the same key;
+    - init: `Variables` with parameters, finite, the same for the same key;
     - loss: a finite float32, whose gradient is finite and like the parameters;
     - statistics: those that the loss returns are finite and like the initial ones;
     - metrics: scalars that count the unmasked examples;
@@ -182,6 +186,6 @@ def check_task(
     - gradient: equals a finite difference of the loss along a random direction;
     - outputs: the loss of the largest class is positive; it is 0 if the model has too few outputs;
     - vmap: the metrics are the same inside;
-    - frozen: arrays that are not trained come with `bind`, and bound to them the task gives the same metrics.
+    - frozen: arrays that are not trained come with `bind`, and bound to them the task gives the same loss and metrics.
     """
     check(CLAUSES, lambda: _Case(task, data, seed), skip)

@@ -1,0 +1,161 @@
+"""Calls of flax modules in training or evaluation mode, whatever their arguments are called."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.errors import InvalidRngError, ModifyScopeVariableError
+
+from fedsim.core.trees import expand_like
+from fedsim.core.types import Array, PyTree, Variables
+
+IN_TRAINING = dict.fromkeys(("train", "training", "is_train", "is_training"), True) | dict.fromkeys(
+    ("deterministic", "use_running_average", "eval", "is_eval", "inference"), False
+)  # values of the arguments or fields that are a module's mode; in evaluation the opposite ones
+MODE_WORDS = {"train", "training", "eval", "evaluate", "evaluation", "deterministic", "inference", "test", "testing"}
+HAS_NO_VALUE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+REMEDY = "let it take `train`, True in training, and pass that on to its layers"
+
+
+def init_module(module: nn.Module, key: Array, x: Array) -> Variables:
+    """The variables of `module` for inputs like `x` [B, ...]."""
+    rngs = {"params": key, "dropout": key, "default": jax.random.fold_in(key, 1)}  # classes of nnx may take all
+    mask = jnp.ones(len(x), bool)
+    module, args, options = _with_mode(module, x, mask, train=False)
+    with _layers_in_mode(module, mask, train=False):
+        variables = dict(module.init(rngs, *args, **options))
+    return Variables(variables.pop("params", {}), variables or ())
+
+
+def apply_module(
+    module: nn.Module, variables: Variables, x: Array, mask: Array, key: Array | None = None
+) -> tuple[Array, PyTree]:
+    """Outputs [B, ...] for `x` [B, ...] and new statistics; in training mode with a `key`, else in evaluation mode.
+
+    flax.linen's batch normalization leaves out examples where `mask` [B] is False. Raises `ValueError` if the module
+    cannot be told its mode, or returns something else.
+    """
+    train, rngs = key is not None, None if key is None else {"dropout": key}
+    old: dict[str, Any] = variables.statistics or {}
+    mutable: Any = (train and list(old)) or False
+    module, args, options = _with_mode(module, x, mask, train)
+    with _layers_in_mode(module, mask, train) as are_active:
+        outputs: Any = module.apply({"params": variables.params, **old}, *args, rngs=rngs, mutable=mutable, **options)
+    outputs, statistics = outputs if mutable else (outputs, variables.statistics)
+    if not isinstance(outputs, jax.Array) or outputs.shape[:1] != x.shape[:1]:
+        actual = outputs.shape if isinstance(outputs, jax.Array) else type(outputs).__name__
+        raise ValueError(f"module: must return an array [{len(x)}, ...] for {len(x)} examples, got {actual}")
+    if mutable:
+        for name, values in old.items():
+            if _shapes(values) != _shapes(statistics[name]):
+                raise ValueError(f'module: the variables "{name}" must keep structure and shapes in training')
+        is_new = jax.tree.map(lambda new, old: new is not old, statistics, dict(old))
+        are_active += [] if "batch_stats" not in old else [any(jax.tree.leaves(is_new["batch_stats"]))]
+    if train and are_active and not any(are_active):
+        _check_parameters(module)
+    return outputs, statistics
+
+
+def _shapes(tree: PyTree) -> PyTree:
+    leaves, structure = jax.tree.flatten(tree)
+    return [jnp.shape(leaf) for leaf in leaves], structure
+
+
+def _is_nnx(module: nn.Module) -> bool:
+    """Whether it is a class of flax.nnx as a module (flax.nnx.bridge.ToLinen)."""
+    return "nnx_class" in type(module).__dataclass_fields__
+
+
+def _name(module: Any) -> str:
+    return getattr(module.nnx_class, "__name__", "the module") if _is_nnx(module) else type(module).__name__
+
+
+def _signature(module: Any) -> inspect.Signature:
+    """That of `__call__`, of the wrapped class if it is one of nnx: the module, its inputs, and more."""
+    if _is_nnx(module):
+        from fedsim.core.nnx_mode import wrapped_class
+
+        return inspect.signature(wrapped_class(module).__call__)
+    return inspect.signature(type(module).__call__)
+
+
+def _with_mode(module: Any, x: Array, mask: Array, train: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The module and its arguments; its mode is among them, or else in fields of the module."""
+    signature = _signature(module)
+    (itself, _), (inputs, kind), *others = signature.parameters.items()
+    values: dict[str, Any] = {name: value == train for name, value in IN_TRAINING.items()} | {"mask": mask}
+    passed = {name: values[name] for name, _ in others if name in values}
+    for name, parameter in others:
+        is_needed = parameter.default is parameter.empty and parameter.kind not in HAS_NO_VALUE
+        if name not in values and MODE_WORDS & set(name.split("_")):
+            raise ValueError(f"module: {_name(module)} takes {name}, which fedsim does not know; {REMEDY}")
+        if name not in values and is_needed:
+            raise ValueError(f"module: {_name(module)} needs {name}, which fedsim does not pass; give it a default")
+    if not passed.keys() - {"mask"}:
+        fields = type(module).__dataclass_fields__.keys() & IN_TRAINING.keys()
+        fields = {name: values[name] for name in fields if isinstance(getattr(module, name), bool)}
+        module = module.clone(**fields) if fields else module
+    first = (x,) if kind.kind is kind.VAR_POSITIONAL else x
+    bound = inspect.BoundArguments(signature, {itself: None, inputs: first, **passed})
+    return module, bound.args[1:], bound.kwargs
+
+
+@contextmanager
+def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool]]:
+    """A context in which layers get what the module does not give them; yields which dropout layers were active."""
+    are_active: list[bool] = []
+
+    def call_layer(call: Callable[..., Any], args: Any, options: Any, context: Any) -> Any:
+        layer = context.module
+        if context.method_name != "__call__":
+            return call(*args, **options)
+        if _is_nnx(layer):
+            from fedsim.core.nnx_mode import call_in_mode
+
+            return call_in_mode(layer, lambda: call(*args, **options), mask, train, are_active)
+        if type(layer).__call__ is nn.BatchNorm.__call__ and args and args[0].shape[:1] == mask.shape:
+            options = {"mask": expand_like(mask, args[0])} | options
+        rate: dict[Any, str] = {nn.Dropout: "rate", nn.MultiHeadDotProductAttention: "dropout_rate"}
+        for kind, rate_name in rate.items():
+            if isinstance(layer, kind) and getattr(layer, rate_name):
+                bound = inspect.signature(kind.__call__).bind_partial(layer, *args, **options)
+                is_off = bound.arguments.get("deterministic")
+                are_active.append(not (layer.deterministic if is_off is None else is_off))
+        return call(*args, **options)
+
+    try:
+        with nn.intercept_methods(call_layer):
+            yield are_active
+    except jax.errors.TracerBoolConversionError:
+        raise ValueError(
+            f"module: {_name(module)} branches on a traced value, such as its mode inside nn.remat or nn.jit; use "
+            "static_argnums there"
+        ) from None
+    except (InvalidRngError, ModifyScopeVariableError) as error:
+        if train:
+            raise ValueError(
+                f"module: {_name(module)} gets no such random numbers ({_first_sentence(error)}); use those of "
+                'make_rng("dropout")'
+            ) from None
+        raise ValueError(
+            f"module: {_name(module)} is in training mode in evaluation, too ({_first_sentence(error)}); {REMEDY}"
+        ) from None
+
+
+def _first_sentence(error: Exception) -> str:
+    return " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
+
+
+def _check_parameters(module: Any) -> None:
+    """Raises `ValueError` if one of them may be the mode of `module`, whose layers are not active in training."""
+    for name, parameter in list(_signature(module).parameters.items())[2:]:
+        may_be_mode = parameter.kind is parameter.VAR_KEYWORD or isinstance(parameter.default, bool | str | None)
+        if name not in {*IN_TRAINING, "mask"} and may_be_mode:
+            raise ValueError(
+                f"module: dropout and normalization layers of {_name(module)} are off in training, and fedsim does not "
+                f"know its argument {name}; {REMEDY}"
+            )

@@ -1,0 +1,114 @@
+"""The mode of flax.linen modules, whatever they call it, and padding that batch normalization must not see."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedsim
+
+Y, MASK = np.arange(6) % 3, np.arange(6) < 4
+X = np.random.default_rng(0).normal(1, 2, (6, 5)).astype(np.float32)
+
+
+def trace(task):
+    """Builds programs for initialization, training and evaluation, and runs none of them."""
+    variables = jax.eval_shape(task.init, jax.random.key(0))
+    jax.eval_shape(task.loss, variables, X, Y, MASK, jax.random.key(0))
+    jax.eval_shape(task.metrics, variables, X, Y, MASK)
+
+
+def layers(x, train):
+    with jax.numpy_rank_promotion("allow"):
+        x = nn.BatchNorm(use_running_average=not train, momentum=0.5)(x)
+        return nn.Dense(3)(nn.Dropout(0.5, deterministic=not train)(x))
+
+
+def module(signature="x", train="False", fields=()):
+    """A module with this signature, in training mode where the expression `train` is true."""
+    body = "".join(f"    {field}\n" for field in fields)
+    code = f"class Net(nn.Module):\n{body}    @nn.compact\n    def __call__(self, {signature}):\n"
+    names = {"nn": nn, "layers": layers, "__name__": "nets"}
+    exec(f"{code}        return layers(x, {train})\n", names)
+    return names["Net"]
+
+
+TRAINED = {
+    "train=False": module("x, train=False", "train"),
+    "train": module("x, train", "train"),
+    "train, /": module("x, train, /", "train"),
+    "*, training=True": module("x, *, training=True", "training"),
+    "is_training": module("x, width=1, is_training=False", "is_training"),
+    "deterministic": module("x, deterministic=True", "not deterministic"),
+    "use_running_average": module("x, use_running_average=None", "use_running_average is False"),
+    "field": module(train="self.train", fields=["train: bool = False"]),
+    "other field": module(train="not self.deterministic", fields=["deterministic: bool = True"]),
+    "static": nn.remat(module("x, train=False", "train"), static_argnums=(2,)),
+    "wrapped": nn.jit(module("x, train=False", "train"), static_argnums=(2,)),
+}
+
+
+@pytest.mark.parametrize("net", TRAINED.values(), ids=TRAINED)
+def test_a_module_trains_in_training_only_and_never_sees_padding(net):
+    task = fedsim.classification(net(), X[0])
+    variables = task.init(jax.random.key(0))
+    losses, statistics = jax.jit(jax.vmap(lambda key: task.loss(variables, X, Y, MASK, key)))(
+        jax.random.split(jax.random.key(1))
+    )
+    assert losses[0] != losses[1]
+    norm = statistics["batch_stats"]["BatchNorm_0"]
+    np.testing.assert_allclose(norm["mean"][0], X[:4].mean(axis=0) / 2, rtol=1e-4)
+    np.testing.assert_allclose(norm["var"][0], 0.5 + X[:4].var(axis=0) / 2, rtol=1e-4)
+    metrics = task.metrics(variables, X, Y, MASK)  # the initial statistics: mean 0 and variance 1
+    layer = variables.params["Dense_0"]
+    kernel, bias = (np.asarray(layer[name], float) for name in ("kernel", "bias"))
+    logits = X[:4] / np.sqrt(1 + 1e-5) @ kernel + bias
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), Y[:4]]
+    np.testing.assert_allclose(metrics.loss_sum, losses.sum(), rtol=1e-5)
+
+
+class Returning(nn.Module):
+    """Returns what `f` makes of the outputs."""
+
+    f: object
+
+    @nn.compact
+    def __call__(self, x):
+        return self.f(self, nn.Dense(3)(x))
+
+
+REFUSED = {
+    "an unknown mode": (module("x, is_test=True", "not is_test"), "Net takes is_test, which fedsim does not know"),
+    "an unknown flag": (
+        module("x, active=False", "active"),
+        "dropout and normalization layers of Net are off in training, .* argument active",
+    ),
+    "hidden": (
+        module("x, **options", "options.get('train')"),
+        "dropout and normalization layers of Net are off in training, .* options",
+    ),
+    "traced": (
+        nn.remat(module("x, train=False", "train")),
+        "CheckpointNet branches on a traced value, .*static_argnums",
+    ),
+    "a key": (module("x, key"), "Net needs key, which fedsim does not pass; give it a default"),
+    "always training": (module(train="True"), "Net is in training mode in evaluation, too .*; let it take `train`"),
+    "two outputs": (lambda: Returning(lambda net, y: (y, y)), r"must return an array \[6, \.\.\.\] .*, got tuple"),
+    "one output": (lambda: Returning(lambda net, y: y.mean(axis=0)), r"must return an array .*, got \(3,\)"),
+    "sown": (
+        lambda: Returning(lambda net, y: (net.sow("losses", "l2", jnp.sum(y)), y)[1]),
+        'the variables "losses" must keep structure and shapes in training',
+    ),
+    "noise": (
+        lambda: Returning(lambda net, y: y + (0 if net.is_initializing() else net.make_rng("noise")[0])),
+        r'Returning gets no such random numbers .*"noise".*; use those of make_rng\("dropout"\)',
+    ),
+}
+
+
+@pytest.mark.parametrize(("net", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_module_that_cannot_be_told_its_mode_is_refused(net, message):
+    with pytest.raises(ValueError, match=f"^module: {message}") as caught:
+        trace(fedsim.classification(net(), X[0]))
+    assert "\n" not in str(caught.value)
