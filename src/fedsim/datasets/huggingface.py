@@ -130,10 +130,10 @@ def _read_images(
     y, classes, client_ids, clients = columns.targets(name, table, label, client)
     spool, types, kind = Spool(), set(), datasets.Image(mode=splits[TRAIN].features[image].mode)
     for split, rows in splits.items():
-        pictures = rows.select_columns([image]).cast_column(image, kind)  # decodes
+        pictures = iter(rows.select_columns([image]).cast_column(image, kind))  # decodes
         for i in range(len(rows)):
             try:
-                pixels = _pixels(pictures[i][image])
+                pixels = _pixels(next(pictures)[image])
             except Exception as error:  # Pillow raises many types
                 problem = reason(error).partition(" <")[0][:200]
                 raise DataError(f"{name}: image of row {i} of the split {split}: {problem}") from None
