@@ -54,7 +54,7 @@ def load(
     elif not isinstance(source, str | Path):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
-        experiment = toml.read(Path(source), changes, budget)
+        experiment = toml.read(Path(source), changes, budget, lambda key: key.replace(".", "__"))
     return replace(experiment, data=data)
 
 
