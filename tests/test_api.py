@@ -145,6 +145,10 @@ def test_results_are_those_of_the_command_line(config, result, tmp_path, capsys)
     summary = pd.read_csv(tmp_path / "out" / "summary.csv")
     mean = result.summary.to_pandas()["final_accuracy_mean"]
     assert mean.tolist() == pytest.approx(summary["final_accuracy_mean"].tolist(), abs=1e-4)
+    written = [path for path in (tmp_path / "out").iterdir() if path.suffix in (".csv", ".md", ".tex")]
+    tables = {path.name: path.read_text() for path in written}
+    assert {"summary.csv", "table.md", "table.tex"} <= set(tables)
+    assert {name: (result.path / name).read_text() for name in tables} == tables
     plotted = {path.stem for path in (tmp_path / "out" / "figures").glob("*.png")}
     assert set(result.figures()) == plotted
     assert "Shuffling 50 %" in printed

@@ -54,7 +54,7 @@ def load(
     elif not isinstance(source, str | Path):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
-        experiment = toml.read(Path(source), changes, budget)
+        experiment = toml.read(Path(source), changes, budget, lambda key: key.replace(".", "__"))
     return replace(experiment, data=data)
 
 
@@ -84,7 +84,9 @@ def run(
 ) -> "Result":
     """Runs the experiment, or what `load` accepts, into the run folder `out` and returns its results.
 
-    `out` is runs/<name>-<hash> by default. Complete runs in it are not repeated, and an interrupted run is resumed.
+    `out` is runs/<name>-<hash> by default; it gets the tables that the command writes (summary.csv, table.md, ...), but
+    no figures, which take a second: `Result.figures`. Complete runs in it are not repeated, and an interrupted run is
+    resumed.
     `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
     contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
     have. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an
@@ -97,6 +99,7 @@ def run(
     >>> result.rounds.column("round").to_pylist()
     [0, 1, 2]
     """
+    from fedsim import report
     from fedsim.config.experiment import Experiment
     from fedsim.config.unused import unused_keys
     from fedsim.engine import cache, devices, make_plan, processes, run_plan
@@ -119,7 +122,10 @@ def run(
         is_shown = progress is True and processes.is_primary()
         with show_progress(path) if is_shown else nullcontext(progress) as observer:
             observers = [observer] if callable(observer) else []
-            return Result(run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend))
+            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
+        if processes.is_primary():
+            report.write(report.read(folder), folder, has_figures=False)
+        return Result(folder)
 
 
 def default_folder(experiment: "Experiment") -> Path:

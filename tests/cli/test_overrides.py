@@ -1,16 +1,18 @@
 """Keys of a configuration among options."""
 
 import argparse
+import re
 
 import pytest
 
 import fedsim
 from fedsim.cli import run
-from fedsim.cli.overrides import FLAGS, no_option, split_overrides
+from fedsim.cli.overrides import FLAGS, no_option, option_of, split_overrides
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
 from fedsim.config.synonyms import KEYS, NAMES
+from fedsim.config.toml import read
 from fedsim.errors import ConfigError
 
 
@@ -99,11 +101,62 @@ def test_components_are_suggested_under_other_names(key, name, suggestion):
         ("--tau", "--tau; did you mean --"),
         ("--resume", "--resume: no such option; an unfinished run resumes"),
         ("--zzzz", "--zzzz; see `fedsim run --help`"),
+        ("--foo", "--foo; see `fedsim run --help`"),
+        ("--colour", "--colour; see `fedsim run --help`"),
+        ("--forse", "--forse; did you mean --force?"),
         ("other.toml", "CONFIG: must be one configuration, got other.toml"),
     ],
 )
 def test_unknown_options(argument, message):
-    assert message in str(no_option(argument, ["--dry-run"]))
+    assert message in str(no_option(argument, ["--dry-run", "--force"]))
+
+
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        ("client.foo", None),
+        ("data.abc", None),
+        ("xyz.quux", None),
+        ("client.batch_sise", "client.batch_size"),
+        ("clients.batch_size", "client.batch_size"),
+        ("arfl.lamb", "arfl.lam"),
+        ("dirichlet.alpa", "dirichlet.alpha"),
+        ("batch_sizes", "client.batch_size"),
+    ],
+)
+def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
+    assert schema().nearest(key) == suggestion
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "budget", "message"),
+    [
+        ("server.cohort_size = 50", {}, None, "{}: server.cohort_size: must be at most .*20.*"),
+        (
+            "server.cohort_size = 10",
+            {"data.num_clients": 5},
+            None,
+            "{} with --data.num-clients: server.coh.*",
+        ),
+        ("data.num_clients = 5", {"server.cohort_size": 10}, None, "server.cohort_size: .*5.*got 10.*"),
+        ("client.epochs = -1", {"data.num_clients": 5}, None, "{}: client.epochs: .*"),
+        ("", {"client.epochs": -1}, None, "client.epochs: .*"),
+        (
+            "server.cohort_size = 10\nbudget.small.data.num_clients = 5",
+            {},
+            "small",
+            "{} with --budget: server.*",
+        ),
+        ("server.aggregator = 'krumm'", {"seed": 3}, None, "{}: server.aggregator: .*"),
+        ("server.cohort_size = 10", {"seed": 1, "data.num_clients": 5}, None, "{} with --data.num-clients: server.*"),
+    ],
+)
+def test_errors_name_the_source_of_the_value(file, changes, budget, message, tmp_path):
+    path = tmp_path / "q.toml"
+    path.write_text(file)
+    with pytest.raises(ConfigError) as error:
+        read(path, changes, budget, option_of)
+    assert re.fullmatch(message.format(re.escape(str(path))), str(error.value))
 
 
 def test_flags_are_the_options_without_a_value():

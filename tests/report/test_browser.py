@@ -188,6 +188,37 @@ def test_rows_and_columns_may_be_any_swept_key(driver, page, results):
     assert len(rows) == 3
 
 
+def test_a_sweep_opens_at_its_keys_and_at_the_best_values(driver, tmp_path):
+    """Rows are lambda, with the share in columns; the learning rate is held at the one with the best mean."""
+    lams, rates = (0.01, 0.1, 1.0, 10.0), (0.1, 0.3)
+    keys = [{"arfl.lam": lam, "client.learning_rate": rate} for lam in lams for rate in rates]
+    runs = [run("arfl", share, seed, **key) for share in (0.1, 0.5) for key in keys for seed in (0, 1)]
+    value = lambda run, t: 0.5 + run["client.learning_rate"] + 0.01 * lams.index(run["arfl.lam"])
+    results = report.read(make_folder(tmp_path / "a", runs, value))
+    show(driver, write_page(results, results.folders[0]))
+    options = driver.execute_script("return [...document.querySelectorAll('#rows option')].map(o => o.value)")
+    assert {"arfl.lam", "lam"} & set(options)
+    (head, *rows) = heat_map(driver)
+    assert len(rows) in (4, 8)  # lambda, or each combination
+    assert head[1:] == ["10 %", "50 %"]
+    select(driver, "rows", "lam")
+    assert driver.find_element(By.ID, "held-client.learning_rate").get_attribute("value") == "1"
+    assert [row[1] for row in heat_map(driver)[1:]] == ["80.0", "81.0", "82.0", "83.0"]
+    assert "best mean" in driver.find_element(By.ID, "held-note").text
+
+
+def test_a_sweep_of_one_key_over_scenarios_has_it_as_rows(driver, tmp_path):
+    lams = (0.01, 0.1, 1.0, 10.0)
+    kinds = (("none", 0.0), ("shuffling", 0.3), ("shuffling", 0.5))
+    runs = [run("arfl", share, 0, kind, **{"arfl.lam": lam}) for lam in lams for kind, share in kinds]
+    results = report.read(make_folder(tmp_path / "a", runs))
+    show(driver, write_page(results, results.folders[0]))
+    (head, *rows) = heat_map(driver)
+    assert [row[0] for row in rows] == ["0.01", "0.1", "1", "10"]
+    assert all(text for row in rows for text in row)
+    assert head[1:] == ["0 %", "30 %", "50 %"]
+
+
 def test_a_click_shows_curves_clients_command_and_configuration(driver, page, results):
     setting = find_setting(results, "ARFL, λ = 1 M", attack="alie", fraction=0.2)
     cell(driver, 3, 2).click()

@@ -1,9 +1,15 @@
 """Figures over swept numbers and of client weights, omitted elements, and files."""
 
+import re
+
 import numpy as np
+import pytest
+from matplotlib.colors import to_hex, to_rgb
 
 from fedsim import report
 from fedsim.report import style, weights
+from fedsim.report.curves import plot_over_rounds
+from fedsim.report.metric import ACCURACY
 from fedsim.runs.folder import RunFolder
 from tests.report.synthetic import GRID, LAMS, RULES, SEEDS, SWEPT, final, make_folder, run
 
@@ -98,6 +104,26 @@ def test_figures_are_written_as_png_and_pdf_in_one_style(tmp_path):
     folder.create(folder.read_manifest())
     assert not list((folder.path / "figures").iterdir())
     assert not {"table.md", "table.tex", "paired.csv", "summary.csv"} & {path.name for path in folder.path.iterdir()}
+
+
+@pytest.mark.parametrize(("rule", "key"), [("arfl", "arfl.lam"), ("rfa", "client.learning_rate")])
+@pytest.mark.parametrize("number", [5, 7, 8, 12])
+def test_many_values_of_an_ordered_key_have_a_scale_and_no_two_lines_are_alike(rule, key, number, tmp_path):
+    """FedAvg is a line of its own; from eight values on, colors become brighter with the value."""
+    values = [float(10 ** (x / 3)) for x in range(number)]
+    runs = [run(rule, 0.5, **{key: value}) for value in reversed(values)] + [run("fedavg", 0.5)]
+    results = report.read(make_folder(tmp_path / "a", runs))
+    with style.context():
+        figure = plot_over_rounds(results.settings, ACCURACY, results.settings)
+    drawn = figure.axes[0].lines
+    assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in drawn}) == number + 1
+    legend = figure.legends[0]
+    names = [text.get_text().replace("\n", "") for text in legend.get_texts()]
+    lines = {name: line for name, line in zip(names, legend.get_lines(), strict=True) if "FedAvg" not in name}
+    value_of = lambda name: float(re.search(r"= ?([\d.e+]+)", name)[1])
+    brightness = [sum(to_rgb(lines[name].get_color())) for name in sorted(lines, key=value_of)]
+    assert len(brightness) == number
+    assert (number <= 7) or brightness == sorted(brightness)
 
 
 def test_figures_of_an_earlier_report_are_removed(tmp_path):

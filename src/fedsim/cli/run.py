@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim import interrupts
 from fedsim.cli import paper as cli_paper
 from fedsim.cli import processes as cli_processes
-from fedsim.cli.overrides import SLURM
+from fedsim.cli.overrides import SLURM, option_of
 from fedsim.errors import ConfigError, OverrideError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     from fedsim.config import toml
 
     try:
-        return toml.read(options.config, overrides, options.budget)
+        return toml.read(options.config, overrides, options.budget, option_of)
     except OverrideError as error:
         raise ConfigError(f"on the command line: {error}") from None
 

@@ -19,6 +19,8 @@ from fedsim.errors import ConfigError, FedsimError
 
 _imported: dict[Path, str] = {}  # digests of plug-in modules that were imported by their dotted names
 
+SIMILAR = 0.65  # share of equal characters of a suggestion: one or two typing errors
+
 
 @dataclass(frozen=True)
 class Factory:
@@ -118,9 +120,10 @@ def _import_plugin(key: str, location: str) -> ModuleType:
         raise ConfigError(f"{key}: {location} cannot be imported: {type(error).__name__}: {error}") from None
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of `names`; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
+def nearest(name: str, names: Iterable[str], similarity: float = SIMILAR) -> str | None:
+    """The most similar of `names`; None if none is similar. The dashes in front of options do not count."""
+    bare = {other.lstrip("-"): other for other in names}
+    return next((bare[match] for match in difflib.get_close_matches(name.lstrip("-"), bare, 1, similarity)), None)
 
 
 def did_you_mean(name: str | None) -> str:

@@ -44,14 +44,11 @@ class Schema:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
 
     def nearest(self, name: str) -> str | None:
-        """The key of which this is a synonym, or the most similar one, by its whole name or else by its last part."""
-        if (synonym := KEYS.get(name.rpartition(".")[2])) is not None:
+        """The key of which this is a synonym, or the most similar one whose last part is similar."""
+        last = lambda key: key.rpartition(".")[2]
+        if (synonym := KEYS.get(last(name))) is not None:
             return synonym
-        last_parts = {key.rpartition(".")[2]: key for key in reversed(list(self.fields))}  # the first of several
-        match = nearest(name, self.fields)
-        if match is None and (part := nearest(name.rpartition(".")[2], last_parts)):
-            match = last_parts[part]
-        return match
+        return nearest(name, [key for key in self.fields if nearest(last(name), [last(key)])], 0.0)
 
     def resolve(self, values: Mapping[str, Any]) -> Config:
         """The run with `values` by dotted key and defaults for all other keys.

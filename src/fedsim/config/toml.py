@@ -3,7 +3,7 @@
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,19 @@ from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
 from fedsim.errors import ConfigError, OverrideError
 
 MAX_RUNS = 100_000
+BUDGET = "budget"
 
 
-def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | None = None) -> Experiment:
+def read(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    budget: str | None = None,
+    option: Callable[[str], str] = str,
+) -> Experiment:
     """The experiment in the file `path`, or in the bundled file of that name; the rest as in `from_tables`.
 
-    A `ConfigError` names the file. For the value of an override it is an `OverrideError`, which does not.
+    A `ConfigError` names the file, and the `option` of each override, or of the budget, without which there is no such
+    error. For the value of an override it is an `OverrideError`, which does not name the file.
     """
     path = bundled.located(path)
     try:
@@ -40,9 +47,21 @@ def read(path: Path, overrides: Mapping[str, Any] | None = None, budget: str | N
     try:
         return parse(text, overrides, default_name(path), budget, path.parent)
     except ConfigError as error:
-        subject = re.split("[:;] ", str(error).removeprefix("unknown key "))[0]
-        is_override = subject in (overrides or {})
-        raise (OverrideError(str(error)) if is_override else ConfigError(f"{path}: {error}")) from None
+        message, changes = str(error), dict(overrides or {})
+        if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
+            raise OverrideError(message) from None
+
+        def fails(without: str) -> bool:
+            kept = {key: value for key, value in changes.items() if key != without}
+            try:
+                parse(text, kept, default_name(path), None if without == BUDGET else budget, path.parent)
+            except ConfigError as other:
+                return str(other) == message
+            return False
+
+        causes = [key for key in (*changes, *([BUDGET] if budget else [])) if not fails(key)]
+        named = f" with {' and '.join(map(option, causes))}" if causes else ""
+        raise ConfigError(f"{path}{named}: {message}") from None
 
 
 def default_name(path: Path) -> str:

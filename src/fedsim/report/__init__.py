@@ -45,7 +45,7 @@ def make(folder: RunFolder) -> Results:
     return results
 
 
-def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
+def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> None:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
@@ -70,6 +70,8 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE) -> None:
             (out.path / name).unlink(missing_ok=True)
         else:
             out.write_text(name, text)
+    if not has_figures:
+        return
     all_figures = figures(results)
     for path in (out.path / "figures").glob("*.*"):
         is_written = path.stem in all_figures or path.stem.startswith("paper-")

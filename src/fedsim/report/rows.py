@@ -54,9 +54,9 @@ def _only_numbers(settings: Sequence[Setting]) -> list[float] | None:
         return None
     values = [{LAM: setting.lam, **dict(setting.row_values)} for setting in settings]
     differing = [key for key in dict.fromkeys(k for v in values for k in v) if len({v.get(key) for v in values}) > 1]
-    numbers = [v.get(differing[0]) for v in values] if len(differing) == 1 else []
-    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
-    return [float(number) for number in numbers if is_number(number)] if all(map(is_number, numbers)) else None
+    every = [v.get(differing[0]) for v in values] if len(differing) == 1 else []
+    numbers = [float(value) for value in every if isinstance(value, int | float) and not isinstance(value, bool)]
+    return numbers if numbers and len(numbers) == len(every) else None
 
 
 def lam_text(setting: Setting) -> str:

@@ -59,9 +59,7 @@ export function drawControls(box, results, state, change) {
     choice("order", "Order of rows", [["listed", "as listed"], ["best", "best first"]], state.order, set("order")),
     ...filters(results, state).map((axis) => held(axis, state, change)),
   ];
-  const note = "Other axes are first held at the value with the best mean, of those that most settings have; corruptions and attacks at their worst.";
-  const isHeld = filters(results, state).length > 0;
-  box.replaceChildren(...parts.filter(Boolean), isHeld ? element("p", { class: "note", id: "held-note" }, note) : "");
+  box.replaceChildren(...parts.filter(Boolean));
   if (focused) document.getElementById(focused)?.focus();
 }
 

@@ -89,8 +89,8 @@ export function filters(results, state) {
   return results.axes.filter(isFilter);
 }
 
-// The initial value of an axis: the worst of corruptions and attacks, otherwise of the values with most settings the one
-// with the best mean.
+// The initial value of an axis: the worst of corruptions and attacks; the share and others that most settings have, of
+// several the one with the best mean (of shares the first).
 export function defaultValue(results, state, axis) {
   if (THREAT_AXES.includes(axis.key) && axis.key !== "fraction") return WORST;
   const sign = results.metricOf.get(state.metric)?.higher_is_better === false ? -1 : 1;
@@ -99,7 +99,8 @@ export function defaultValue(results, state, axis) {
     const settings = results.settings.filter((setting) => axis.codes[setting.number] === value);
     const whole = settings.filter((setting) => !setting.num_diverged).map((setting) => all[setting.number].mean);
     const finite = whole.filter(Number.isFinite);
-    return { value, count: settings.length, score: finite.length ? sign * mean(finite) : -Infinity };
+    const score = axis.key === "fraction" ? 0 : finite.length ? sign * mean(finite) : -Infinity;
+    return { value, count: settings.length, score };
   });
   return places.reduce((a, b) => (b.count > a.count || (b.count === a.count && b.score > a.score) ? b : a)).value;
 }

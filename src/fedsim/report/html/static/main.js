@@ -1,7 +1,7 @@
 // The page: one state, from which everything is drawn.
 
 import { drawControls, firstState, holdAxes, TIMES } from "./controls.js";
-import { grid, prepare } from "./cube.js";
+import { filters, grid, prepare } from "./cube.js";
 import { drawDetail } from "./detail.js";
 import { csv, fileName, significant } from "./format.js";
 import { drawHeatMap, drawLegend } from "./heatmap.js";
@@ -60,6 +60,7 @@ function redraw() {
   drawControls(at("controls"), results, state, change);
   drawHeatMap(at("map"), map, metric(), state.selected, select, (text) => (at("status").textContent = text));
   drawLegend(at("legend"), map, metric());
+  at("held-note").hidden = filters(results, state).length === 0;
   drawDetail(at("detail"), results, state, setActive);
   showTable(state.selected, new Set(map.cells.flat().filter((cell) => cell.setting).map((cell) => cell.setting.number)));
   history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(Object.fromEntries(URL_KEYS.map((key) => [key, state[key]]))))}`);
