@@ -99,9 +99,12 @@ def test_what_cannot_be_used_is_refused_by_column(changes, message):
 def test_views_of_texts_are_texts():
     rows = {name: pa.array(COLUMNS[name]) for name in ("sex", "site", "diagnosis")}
     views = {name: column.cast(pa.string_view()) for name, column in rows.items()}
-    expected, raw = (columns.encode("rows", pa.table(table), "diagnosis", "site") for table in (rows, views))
-    for name in ("x", "y", "client_ids", "client_names", "label_names"):
-        np.testing.assert_array_equal(getattr(raw, name), getattr(expected, name))
+    encode = lambda column: column.dictionary_encode().cast(pa.dictionary(pa.int32(), pa.string_view()))
+    categories = {name: encode(column) for name, column in rows.items()}
+    expected, *others = (columns.encode("rows", pa.table(t), "diagnosis", "site") for t in (rows, views, categories))
+    for raw in others:
+        for name in ("x", "y", "client_ids", "client_names", "label_names"):
+            np.testing.assert_array_equal(getattr(raw, name), getattr(expected, name))
 
 
 @pytest.mark.filterwarnings("error")

@@ -137,6 +137,7 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
         ),
         ({"x": np.zeros((60, 4), np.uint8)}, "training inputs are uint8, but test inputs are float32"),
         ({"x": np.zeros((60, 4), complex)}, "training inputs must be numbers, got complex128"),
+        ({"x": np.full((60, 4), 8e299)}, r"inputs must be finite, got NaN or infinity as float32 \(the largest is 3"),
         ({"x": np.asarray(3)}, r"inputs must be \[M, \.\.\.\]"),
         ({"inputs": ["vector"]}, r"mine\.npz: inputs must be a text, got <U6 \(1,\)"),
         ({"num_classes": [3]}, r"mine\.npz: num_classes must be an integer, got int64 \(1,\)"),

@@ -139,4 +139,4 @@ def _check_part(raw: RawDataset, part: str, x: np.ndarray, y: np.ndarray, ids: n
 def _check_numbers(raw: RawDataset, what: str, values: np.ndarray) -> None:
     is_number, remedy = values.dtype.kind in "biuf", "convert them, such as by .astype(float)"
     _require(raw, is_number, f"{what} must be numbers, got {values.dtype}; {remedy}")
-    _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity")
+    _require(raw, all_finite(values), f"{what} must be finite, got NaN or infinity as float32 (the largest is 3.4e38)")

@@ -104,7 +104,8 @@ def plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     import pyarrow.types as kinds
 
     if kinds.is_dictionary(column.type):
-        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], column.type.value_type)
+        kind = pa.large_string() if is_text(column) else column.type.value_type
+        column = pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
     if kinds.is_float16(column.type):  # for which Arrow has few functions
         return column.cast(pa.float32())
     return column.cast(pa.large_string()) if kinds.is_string_view(column.type) else column
