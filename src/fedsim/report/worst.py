@@ -100,7 +100,8 @@ def _table(grid: ThreatGrid) -> Table:
         shown = grid.worst_by_share(row)
         entries = tuple(None if setting is None else final_number(setting, grid.metric) for setting in shown)
         rows.append(Row(row, entries, rule))
-    kinds = ", ".join(threat_name(*threat) for threat in grid.threats)
+    has_values = any(threat.values for threat in grid.threats)
+    kinds = ("; " if has_values else ", ").join(threat_name(*threat) for threat in grid.threats)
     where = f", {format_values(grid.data_values)}" if grid.data_values else ""
     table = Table(
         f"{grid.metric.label} {final_text(grid.all_settings)}, worst of {len(grid.threats)}{where}",
