@@ -265,3 +265,50 @@ def test_64_bit_mode_of_jax_changes_nothing(name):
         jax.config.update("jax_enable_x64", False)
     assert actual.dtype == np.float32
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+FORMS = {  # what becomes of updates u [K, d]: as they are given, and the rows that count; None if they are refused
+    "float32": lambda u: (u, u),
+    "float64": lambda u: (u.astype(np.float64), u),
+    "big endian": lambda u: (u.astype(">f8"), u),
+    "nested lists": lambda u: (u.tolist(), u),
+    "list of arrays": lambda u: (list(u), u),
+    "tuple of arrays": lambda u: (tuple(map(jnp.asarray, u)), u),
+    "integers": lambda u: ((99 * u).astype(np.int64), (99 * u).astype(np.int64)),
+    "NaN": lambda u: (np.concatenate([[[np.nan] * u.shape[1]], u[1:]]), np.concatenate([0 * u[:1], u[1:]])),
+    "complex": lambda u: (u + 1j, None),
+    "masked": lambda u: (np.ma.array(u, mask=u == u[0, 0]), None),
+    "ragged": lambda u: ([[1.0, *u[0]], *u, *u], None),
+    "text": lambda u: (u.astype(str), None),
+}
+COUNTS = {
+    "default": lambda n: (None, np.ones(n.size)),
+    "integers": lambda n: (n, n),
+    "whole floats": lambda n: (n.astype(float), n),
+    "a list": lambda n: (n.tolist(), n),
+    "zero": lambda n: (0 * n, 0 * n),
+    "negative": lambda n: (-n, None),
+    "fractions": lambda n: (n + 0.5, None),
+    "NaN": lambda n: (n * np.nan, None),
+    "beyond int32": lambda n: (n + 2**31, None),
+    "one too many": lambda n: ([1, *n], None),
+    "text": lambda n: (n.astype(str), None),
+}
+
+
+@pytest.mark.fuzz
+def test_2000_calls_are_right_or_refused_in_one_line():
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        shape = rng.choice([1, 3, 5]), rng.choice([1, 4])
+        form, count = rng.choice(list(FORMS)), rng.choice(list(COUNTS))
+        updates, rows = FORMS[form](rng.normal(size=shape).astype(np.float32))
+        num_examples, weights = COUNTS[count](rng.integers(1, 9, shape[0]))
+        if rows is None or weights is None:
+            with pytest.raises(ValueError, match=r"^(updates|num_examples): must [^\n]*$"):
+                aggregators.apply(aggregators.fedavg(), updates, num_examples=num_examples)
+            continue
+        weights = weights * (np.arange(shape[0]) > 0) if form == "NaN" else weights
+        expected = weights @ rows / max(weights.sum(), 1)
+        actual = aggregators.apply(aggregators.fedavg(), updates, num_examples=num_examples).update
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5, err_msg=f"{form} {count} {shape}")

@@ -71,10 +71,10 @@ def stack_clients(updates: PyTree) -> PyTree:
     if not any(shapes) and isinstance(updates[0], float | int | list | tuple | np.generic):  # nested lists of numbers
         return to_array("updates", updates)
     first, *others = ((jax.tree.structure(u), [np.shape(leaf) for leaf in jax.tree.leaves(u)]) for u in updates)
-    if not others or any(other != first for other in others):
+    if any(other != first for other in others):
         return updates
     are_layers = len({shape[:1] for shape in shapes}) == 1 and any(len(shape) > 1 for shape in shapes)
-    if are_layers and isinstance(updates, tuple):
+    if are_layers and (isinstance(updates, tuple) or not others):
         return updates
     if are_layers:
         raise ValueError(
