@@ -59,8 +59,10 @@ def read(
                 return str(other) == message
             return False
 
-        causes = [key for key in (*changes, *([BUDGET] if budget else [])) if not fails(key)]
-        named = f" with {' and '.join(map(option, causes))}" if causes else ""
+        causes = [option(key) for key in changes if not fails(key)]
+        is_of_budget = budget and not message.startswith("--budget") and not fails(BUDGET)
+        causes += [f"{option(BUDGET)} {budget}"] if is_of_budget else []
+        named = f" with {' and '.join(causes)}" if causes else ""
         raise ConfigError(f"{path}{named}: {message}") from None
 
 
