@@ -9,6 +9,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_CATEGORIES = 20  # of a text column
+MAX_EXACT = 2**53  # of whole numbers in float64
+MISSING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAX_SAFE = 2**22  # of whole numbers that differ as float32, also after they are standardized
