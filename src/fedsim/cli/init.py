@@ -185,22 +185,19 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
     """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
-    from fedsim.datasets import column_checks, columns, table_files
+    from fedsim.datasets import columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
     rows = table_files.read(path, label, client)
-    used = {label, client}
-    indices = dict.fromkeys(sorted(column_checks.index_columns(rows) - used), columns.INDEX_PROBLEM)
-    problems = indices | column_checks.unusable_columns(rows, used | set(indices))
+    problems = columns.unusable_columns(rows, {label, client})
     raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for column in rows.column_names:
-        if column not in used:
-            is_text = column_checks.is_text(rows.column(column))
+        if column not in (label, client):
+            is_text = columns.is_text(rows.column(column))
             use = "one feature for each value (one-hot)" if is_text else "a number"
-            print(
-                f"{column or repr(column)}: {f'left out, since it {problems[column]}' if column in problems else use}"
-            )
+            use = f"left out, since it {problems[column]}" if column in problems else use
+            print(f"{column or repr(column)}: {use}")
     for note in raw.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     settings = {"path": data, "label": label, "client": client, "drop": list(problems)}

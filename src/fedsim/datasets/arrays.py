@@ -17,10 +17,10 @@ from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import number_clients
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
+from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
-MAX_REASON_LENGTH = 200
 NEEDED = "x and y"
 REQUIRED = ("x", "y")
 OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
@@ -144,7 +144,7 @@ def _map_folder(folder: Path) -> dict[str, np.ndarray]:
         try:
             values[path.stem] = np.load(path, mmap_mode="r")
         except LOAD_ERRORS as error:
-            raise DataError(f"{path}: not an .npy file: {reason(error)[:MAX_REASON_LENGTH]}") from None
+            raise DataError(f"{path}: not an .npy file: {reason(error)}") from None
     return values
 
 
@@ -161,7 +161,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with loaded as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise DataError(f"{path}: not an .npz file with arrays: {reason(error)[:MAX_REASON_LENGTH]}") from None
+        raise DataError(f"{path}: not an .npz file with arrays: {reason(error)}") from None
 
 
 def _make_raw(
@@ -217,7 +217,7 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             f"and {y_test.dtype}"
         )
     if is_float == {True}:
-        if all(map(_is_whole, parts)):
+        if all(is_whole(labels) and labels.min() >= 0 for labels in parts):
             raise DataError(
                 f"{name}: labels must be integers for classes, or numbers for a regression, got {y.dtype} numbers that "
                 "are all whole; use y.astype(int) for classes, or num_classes = 0 for a regression"
@@ -231,8 +231,3 @@ def _is_one_hot(labels: np.ndarray) -> bool:
     """Whether each row of `labels` [M, C] is the indicator of a class."""
     is_matrix = labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype.kind in "biuf"
     return is_matrix and bool(np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1))
-
-
-def _is_whole(labels: np.ndarray) -> bool:
-    """Whether all `labels` are whole numbers >= 0, as classes are."""
-    return bool(np.all((labels >= 0) & (labels == np.floor(labels))))

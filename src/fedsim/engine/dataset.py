@@ -9,12 +9,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import (
-    make_federated_dataset,
-    to_raw,
-    unseen_class_notes,
-    unseen_client_notes,
-)
+from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import natural_test_clients, unused_client_notes
 from fedsim.datasets.scales import scale_notes
