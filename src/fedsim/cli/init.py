@@ -169,9 +169,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         return "table", *table
     for flag in ("label", "client"):
         if getattr(options, flag) is not None:
-            raise ConfigError(
-                f"--{flag}: must be left out unless --data is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file"
-            )
+            raise ConfigError(f"--{flag}: must be left out unless --data is a table ({', '.join(SUFFIXES)})")
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists() or path.suffix:

@@ -32,7 +32,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         x, x_test = scale_images(raw.name, x, x_test)
     x, x_test = (_to_32_bits(raw, a) for a in (x, x_test))
     y, y_test = (as_array(raw.name, "labels", a) for a in (raw.y, raw.y_test))
-    y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
+    y, y_test = (squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
     ids, test_ids = (
         None if a is None else as_array(raw.name, "client ids", a) for a in (raw.client_ids, raw.test_client_ids)
     )
@@ -99,9 +99,9 @@ def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
     return convert(inputs, np.int32)
 
 
-def _squeeze(labels: np.ndarray) -> np.ndarray:
-    """`labels` [M, 1] as [M]; others as they are."""
-    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+def squeeze(column: np.ndarray) -> np.ndarray:
+    """A `column` [M, 1], as of a data frame, as [M]; others as they are."""
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
 
 
 def _require(raw: RawDataset, condition: object, message: str) -> None:
