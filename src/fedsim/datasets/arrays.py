@@ -4,7 +4,6 @@ The files of a folder are memory-mapped; an .npz file is read into memory.
 """
 
 import numbers
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,17 +123,6 @@ def read(path: Path) -> RawDataset:
 def is_folder_of_arrays(path: Path) -> bool:
     """Whether `path` is a folder that `read` takes, rather than one in LEAF's format."""
     return any(path.glob("*.npy"))
-
-
-def has_client_ids(path: Path) -> bool:
-    """Whether the file or folder at `path` names the clients of its examples; False if it cannot be read."""
-    if path.is_dir():
-        return (path / "client_ids.npy").exists()
-    try:
-        with zipfile.ZipFile(path) as file:
-            return "client_ids.npy" in file.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
 
 
 def _map_folder(folder: Path) -> dict[str, np.ndarray]:

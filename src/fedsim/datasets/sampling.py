@@ -84,6 +84,13 @@ def default_split_notes(raw: RawDataset, config: DataConfig) -> list[str]:
     ]
 
 
+def unused_client_notes(raw: RawDataset, config: DataConfig) -> list[str]:
+    """A remark if the examples belong to clients, but are divided in another way."""
+    if config.partition == "natural" or raw.client_ids is None or np.all(raw.client_ids == raw.client_ids[0]):
+        return []
+    return [f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"']
+
+
 def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with the natural clients and examples that `config` selects; clients and examples keep their order.
 
