@@ -1,7 +1,7 @@
 """Columns of a table as they are: their kinds, missing values, and what makes one questionable or unusable."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,23 +25,17 @@ FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe
 
 def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
     """What is wrong with each column that cannot be a feature, among those not in `skip`; first the frame's index."""
-    columns = [
-        (name, column) for name, column in zip(table.column_names, table.columns, strict=True) if name not in skip
-    ]
-    indices = [name for name, _ in columns if INDEX.fullmatch(name) or name in _index_names(table)]
-    problems = dict.fromkeys(indices, INDEX_PROBLEM)
-    for name, column in columns:
-        if name not in problems and (problem := _problem(plain(column))):
-            problems[name] = problem
-    return problems
-
-
-def _index_names(table: "pa.Table") -> list[Any]:
-    """What a Parquet file says of the index of the frame in it: names, or ranges, which are no columns."""
     try:
-        return list(table.schema.pandas_metadata["index_columns"])
+        index = list(table.schema.pandas_metadata["index_columns"])  # names, or ranges, which are no columns
     except (KeyError, TypeError, ValueError):  # written by other programs
-        return []
+        index = []
+    problems = dict.fromkeys(
+        (name for name in table.column_names if INDEX.fullmatch(name) or name in index), INDEX_PROBLEM
+    )
+    for i, name in enumerate(table.column_names):
+        if name not in skip and name not in problems and (problem := _problem(plain(table.column(i)))):
+            problems[name] = problem
+    return {name: problem for name, problem in problems.items() if name not in skip}
 
 
 def _problem(column: "pa.ChunkedArray") -> str:

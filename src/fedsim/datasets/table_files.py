@@ -5,7 +5,7 @@ pandas takes for missing are missing. Everything else is as Arrow reads it.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -164,14 +164,17 @@ def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    texts = [text for text in column.unique().to_pylist() if text and text.strip() not in MISSING]
+    if twins := _twins(texts, str.strip):
+        raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
     trimmed = pc.utf8_trim_whitespace(column)
-    trimmed = pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
-    if pc.count_distinct(trimmed).as_py() < pc.count_distinct(column.filter(trimmed.is_valid())).as_py():
-        seen: dict[str, str] = {}
-        for text in filter(None, column.unique().to_pylist()):
-            if (other := seen.setdefault(text.strip(), text)) != text:
-                raise DataError(f"{subject} has {other!r} and {text!r}, which differ in spaces; remove these")
-    return trimmed
+    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
+
+
+def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
+    """Two different texts with the same `key`, if there are any."""
+    first: dict[Any, str] = {}
+    return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)
 
 
 def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
@@ -186,13 +189,10 @@ def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool)
         return column.cast(pa.int64())
     if not all(map(NUMBER.fullmatch, texts)):
         return column
-    values = [float(text) for text in texts]
-    if all(repr(value) == text for value, text in zip(values, texts, strict=True)):
-        return column.cast(pa.float64())
-    if not is_label or all(value.is_integer() for value in values):
-        return column
-    seen: dict[float, str] = {}
-    for value, text in zip(values, texts, strict=True):
-        if (other := seen.setdefault(value, text)) != text and value:
-            raise DataError(f"{path}: labels {other} and {text} are one number; write them alike, or as other names")
+    if not all(repr(float(text)) == text for text in texts):
+        if not is_label or all(float(text).is_integer() for text in texts):
+            return column
+        if twins := _twins(filter(float, texts), float):  # 0 may be 0.0 or -0
+            shown = " and ".join(twins)
+            raise DataError(f"{path}: labels {shown} are one number; write them alike, or as other names")
     return column.cast(pa.float64())
