@@ -53,15 +53,16 @@ def from_arrays(
     """A federated data set of examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M].
 
     Client ids are texts, numbers or other names that can be sorted; without them, all examples belong to one client,
-    which a partition of the configuration divides. `x` holds numbers; pixels of images, of 0 to 255 or of
-    16 bits, are seen in [0, 1] by models. `y` holds integer classes, or floats to predict. `num_classes` defaults to
+    which a partition of the configuration divides. `x` holds numbers; pixels of images, of 0 to 255 or of 16 bits,
+    are seen in [0, 1] by models. `y` holds integer classes, or floats to predict. `num_classes` defaults to
     the largest class plus one, and is 0 for floats. It must be given as 0 for whole numbers to predict, which may be
     meant as classes. `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector".
     `test_client_ids` [T] are the clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...]. Without
-    test examples, `test_fraction` of the examples become test examples, drawn by `seed`: from each client if there are `client_ids`,
-    where clients with a single example are left out; otherwise from all. With `inputs="text"` they are the last ones of
-    each client, since texts are taken for windows of one text, each a character after the one before, and those that
-    overlap both parts are left out. Raises `DataError` if the arrays do not fit together or values are missing.
+    test examples, `test_fraction` of the examples become test examples, drawn by `seed`: from each client if there are
+    `client_ids`, where clients with a single example are left out; otherwise from all. With `inputs="text"` they are
+    the last ones of each client, since texts are taken for windows of one text, each a character after the one before,
+    and those that overlap both parts are left out. Raises `DataError` if the arrays do not fit together or values
+    are missing.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])

@@ -85,8 +85,8 @@ def default_split_notes(raw: RawDataset, config: DataConfig) -> list[str]:
 
 
 def unused_client_notes(raw: RawDataset, config: DataConfig) -> list[str]:
-    """A remark if the examples belong to clients, but are divided in another way."""
-    if config.partition == "natural" or raw.client_ids is None or np.all(raw.client_ids == raw.client_ids[0]):
+    """A remark if the examples belong to clients with names, but are divided in another way."""
+    if config.partition == "natural" or raw.client_names is None or len(raw.client_names) < 2:
         return []
     return [f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"']
 
