@@ -229,6 +229,8 @@ def test_programs_inside_other_transformations_and_of_plugins(compiled):
         ("aggregators", "rfa", {"eps": 0}),
         ("aggregators", "rfa", {"eps": np.float32(np.nan)}),
         ("aggregators", "rfa", {"num_iters": True}),
+        ("aggregators", "norm_clipping", {"noise_std": np.inf}),
+        ("aggregators", "flame", {"noise": 1e40}),
         ("aggregators", "arfl", {"lam": -1}),
         ("aggregators", "nnm", {"num_byzantine": -1}),
         ("aggregators", "clipping", {"threshold": 0.0}),

@@ -116,6 +116,7 @@ def test_init_for_a_regression(folder, capsys):
     [
         ("", "--data: must be given, since there is no terminal"),
         ("--data mine.npy", "mine.npy: no such file"),
+        ("--data mine.csv", "mine.csv: no such file"),
         ("--data digist", "got digist; did you mean digits?"),
         ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
         ("--data digits --clients 9 --suspect typo", "corruption.kind: must be one of"),

@@ -33,6 +33,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypat
     assert main(["run", str(config), "--sweep.server.aggregator", "fedavg", "arfl", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "4 runs in 2 groups" in printed
+    assert all(name in printed for name in ("aggregator", "vectorized", "micro-batch"))  # not cut at 100 columns
     assert "would be written to runs/small-" in printed
     assert not list(tmp_path.iterdir())
 

@@ -361,6 +361,9 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
     assert parse(momenta.dump()).runs() == momenta.runs()  # TOML has no null
     with pytest.raises(ConfigError, match=r"seed: .*got \[0, 1\]; .*fedsim\.sweep"):
         fedsim.load({}, seed=[0, 1])
+    for rule in (fedsim.aggregators.median(), fedsim.aggregators.median, fedsim.sweep([fedsim.aggregators.median()])):
+        with pytest.raises(ConfigError, match=r'an object of Python; give its name, .*"file\.py:function"$'):
+            fedsim.load({}, server__aggregator=rule)
     with pytest.raises(ConfigError, match=r"client\.epochs: .*got '3'"):
         fedsim.load({}, client__epochs="3")  # text is not parsed
     with pytest.raises(ConfigError, match=r"unknown key server\.rounds"):

@@ -96,6 +96,7 @@ REFUSED = {
     "always training": (module(train="True"), "Net is in training mode in evaluation, too .*; let it take `train`"),
     "two outputs": (lambda: Returning(lambda net, y: (y, y)), r"must return an array \[6, \.\.\.\] .*, got tuple"),
     "one output": (lambda: Returning(lambda net, y: y.mean(axis=0)), r"must return an array .*, got \(3,\)"),
+    "no classes": (lambda: Returning(lambda net, y: y[:, 0]), r"must return logits \[B, num_classes\], got .* \(6,\)"),
     "sown": (
         lambda: Returning(lambda net, y: (net.sow("losses", "l2", jnp.sum(y)), y)[1]),
         'the variables "losses" must keep structure and shapes in training',

@@ -61,6 +61,16 @@ def test_a_wide_table_is_not_truncated_in_a_terminal():
     assert "95.32 ± 10.57" in narrow.file.getvalue()  # a single line if there is room
 
 
+@pytest.mark.parametrize(("styles", "shown"), [(None, "**95.32**"), ("standard", "\033[1m95.32\033[0m")])
+def test_bold_is_seen_in_a_log_file_too(styles, shown):
+    console = Console(width=100, file=StringIO(), force_terminal=styles is not None, color_system=styles)
+    rows = (Row("RFA", (Number(95.32, bold=True),), "rfa"), Row("ARFL", (Number(94.1),), "arfl"))
+    console.print(report.terminal([Table("Accuracy", (Column("Clean"),), rows)]))
+    printed = console.file.getvalue()
+    assert shown in printed
+    assert printed.count("*") == 4 * (styles is None)
+
+
 NAMES = (
     "FedAvg",
     "Centered clipping with ARFL's weights, λ = 10 M, client.learning_rate=0.05",

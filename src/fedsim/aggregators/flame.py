@@ -18,7 +18,8 @@ from fedsim.core.types import Aggregate, Array, CohortReport, Scalar
 
 
 def flame(
-    *, noise: Annotated[Scalar, Traced(ge=0), "lambda: standard deviation of the noise, in median norms"] = 0.001
+    *,
+    noise: Annotated[Scalar, Traced(ge=0, le=1e30), "lambda: standard deviation of the noise, in median norms"] = 0.001,
 ) -> Aggregator:
     """The mean of the majority cluster's updates, each clipped to the median norm of all, plus Gaussian noise.
 

@@ -21,7 +21,9 @@ def norm_clipping(
     *,
     threshold: Annotated[Scalar, Traced(ge=POSITIVE["ge"]), "M, largest norm of an update"] = 10.0,
     noise_std: Annotated[
-        Scalar | None, Traced(ge=0), "sigma of the Gaussian noise on each parameter of the mean; default: no noise"
+        Scalar | None,
+        Traced(ge=0, le=1e30),
+        "sigma of the Gaussian noise on each parameter of the mean; default: no noise",
     ] = None,
     weighting: Weighting = "equal",
     delta: Annotated[

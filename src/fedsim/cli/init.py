@@ -164,6 +164,8 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     from fedsim.datasets.table_files import SUFFIXES, is_table
 
     path = Path(data).expanduser()
+    if path.suffix and not path.exists():
+        raise DataError(f"{data}: no such file or folder")
     if is_table(path):
         _, table = _ask(options, "label", lambda label: _read_table(data, label, options.client or ""))
         return "table", *table
@@ -172,7 +174,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
             raise ConfigError(f"--{flag}: must be left out unless --data is a table ({', '.join(SUFFIXES)})")
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
-    if path.exists() or path.suffix:
+    if path.exists():
         return "arrays", {"path": data}, canonicalize(arrays.read(path), needs_test=False)
     names = [name for name in KINDS["data.name"].built_in if name not in NEED_SETTINGS]
     if data not in names:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from fedsim.engine.estimate import group_bytes, group_seconds
@@ -21,9 +22,9 @@ def show_plan(plan: Plan, path: Path) -> None:
         "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. The time "
         "excludes compilation and is estimated from a few timed steps."
     )
-    table = Table(caption=caption, caption_justify="left", caption_style="")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption=caption, caption_justify="left", caption_style="")
     for name in ("program", *COLUMNS[:-1], "micro-batch", COLUMNS[-1], "memory", "time"):
-        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right")
+        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right", overflow="fold")
     seconds = 0.0
     programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
     for number, group in enumerate(plan.groups):

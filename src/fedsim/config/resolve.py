@@ -90,6 +90,9 @@ class Schema:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:
+            if any(map(callable, value if isinstance(value, list) else [value])):
+                remedy = '; give its name, or that of a plug-in as "file.py:function"' if name in KINDS else ""
+                raise ConfigError(f"{name}: must be {describe_type(kind)}, got an object of Python{remedy}") from None
             several = (
                 value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
             )

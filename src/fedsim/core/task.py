@@ -93,6 +93,8 @@ def classification(
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:
+        if logits.ndim < 2:
+            raise ValueError(f"module: must return logits [B, num_classes], got an array of shape {logits.shape}")
         y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 

@@ -58,9 +58,10 @@ class TerminalTable:
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names, *columns = self._columns(is_narrow=False)
+        bold = "" if console.color_system else "**"  # a pipe or a log file has no styles
+        names, *columns = self._columns(bold, is_narrow=False)
         if _total(column.width for column in (names, *columns)) > options.max_width:
-            names, *columns = self._columns(is_narrow=True)
+            names, *columns = self._columns(bold, is_narrow=True)
         for block in _blocks(names, columns, options.max_width):
             widths = _fit(block, options.max_width)
             shown = RichTable()
@@ -71,13 +72,15 @@ class TerminalTable:
                 shown.add_row(*entries)
             yield from console.render(shown, options.update(max_width=max(_total(widths), options.max_width)))
 
-    def _columns(self, is_narrow: bool) -> list[_Entries]:
+    def _columns(self, around_bold: str, is_narrow: bool) -> list[_Entries]:
         table = self.table
         names = _Entries([table.header, *(row.name for row in table.rows)], True, 0)
         columns = [names]
         for position, column in enumerate(table.columns):
             entries = [row.entries[position] for row in table.rows]
-            texts, bold = [_text(entry, table) for entry in entries], [_is_bold(entry) for entry in entries]
+            bold = [_is_bold(entry) for entry in entries]
+            around = [around_bold if is_bold else "" for is_bold in bold]
+            texts = [f"{a}{_text(entry, table)}{a}" for a, entry in zip(around, entries, strict=True)]
             heading = column.label
             if is_narrow and not column.is_text:
                 heading, texts = _narrow(heading), [text.replace(" ±", "\n±") for text in texts]
