@@ -104,6 +104,7 @@ def test_spaces(csv_file):
         ("d.tsv", {"sep": "\t"}),
         ("d.csv", {"sep": ";"}),
         ("d.csv", {"sep": "|", "quoting": 1}),
+        ("d.csv", {"sep": ";", "decimal": ","}),
         ("d.csv", {"encoding": "utf-8-sig"}),
         ("d.csv", {"encoding": "utf-16"}),
         ("d.csv", {"lineterminator": "\r\n"}),
@@ -117,9 +118,31 @@ def test_forms_of_csv(name, options, csv_file):
     np.testing.assert_array_equal(raw.x, expected.x)
 
 
+@pytest.mark.parametrize("first_line", ["", "sep=;\n"])
+def test_decimal_commas(first_line, csv_file):
+    """Where semicolons separate: numbers and labels, as pandas reads them; no clients, no thousands, no mixtures."""
+    path = csv_file(
+        y=["1,5", "2,25"] * 12, c=["1,5", "2"] * 12, thousands=["1,000", "2,500"] * 12, options={"sep": ";"},
+        mixed=["1.5", "2,5"] * 12, **{"b, c (d, e, f)": ["-3,25", "1e-3", "0,125"] * 8},
+    )  # fmt: skip
+    frame = pd.read_csv(path, sep=";", decimal=",")
+    path.write_text(first_line + path.read_text())
+    raw = read(path, standardize=False)
+    np.testing.assert_allclose(raw.y, frame.y, rtol=1e-6)
+    assert raw.client_names.tolist() == ["1,5", "2"]
+    assert raw.x.shape == (M, 1 + 2 + 2 + 1)
+    np.testing.assert_allclose(raw.x[:, -1], frame["b, c (d, e, f)"].astype(float), rtol=1e-6)
+    assert [note.partition(" is text")[0] for note in raw.notes] == [
+        "rows.csv: column 'thousands'",
+        "rows.csv: column 'mixed'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"", "it has no rows"),
+        (b"a,y,c", "it has no rows"),
         ("a,y,c\n1,ü,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
         ("a,y,ü\n1,2,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
         (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
@@ -150,9 +173,26 @@ def test_folders_of_parts(tmp_path):
     for part in range(3):  # the first of them has whole numbers only
         rows = frame.assign(a=[*range(8), *frame.a[8:]])[8 * part : 8 * part + 8]
         rows.to_csv(tmp_path / "csv" / f"part-{part}.csv", index=False)
+    (tmp_path / "csv" / "part-3.csv").touch()  # a part without rows
     raw = read(tmp_path / "csv", standardize=False)
     assert names_of(raw) == (frame.y.tolist(), frame.c.tolist())
     np.testing.assert_allclose(raw.x[:, 0], [*range(8), *frame.a[8:]], rtol=1e-6)
+
+
+def test_files_of_several_types(tmp_path):
+    """Numbers are unified unless that would round; other types are refused."""
+    parts = [FRAME.assign(a=range(M), c=[2**53, 2**53 + 1] * 12), FRAME]
+    for i, part in enumerate(parts):
+        part.assign(c=1).to_parquet(tmp_path / f"{i}.parquet")
+    np.testing.assert_allclose(read(tmp_path, standardize=False).x[:, 0], pd.concat(parts).a, rtol=1e-6)
+    for columns, message in (
+        ({"c": [0.5, 1] * 12}, "Integer value 9007199254740993 not in range"),
+        ({"a": ["u", "v"] * 12, "c": 1}, "must have the types of the other files: .* Field a has incompatible types"),
+    ):
+        for i, part in enumerate((parts[0], FRAME.assign(**columns))):
+            part.to_parquet(tmp_path / f"{i}.parquet")
+        with pytest.raises(DataError, match=message):
+            read(tmp_path)
 
 
 @pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])

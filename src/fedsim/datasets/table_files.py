@@ -5,7 +5,6 @@ pandas takes for missing are missing. Everything else is as Arrow reads it.
 """
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -26,6 +25,9 @@ MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark; Arrow skips that of UTF-8
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
+EXCEL = re.compile(r"\ufeff?sep=(.)\r?\n")  # the first line of some files for Excel
+COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 HEXADECIMAL = r"^[+-]?0[xX]"
 WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): (.*)")
@@ -57,7 +59,7 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
     for part in parts:
         try:
             is_csv = _suffix(part) != ".parquet"
-            rows = _read_csv(part, {label, client}) if is_csv else parquet.ParquetFile(part).read()
+            rows = _read_csv(part, label, client) if is_csv else parquet.ParquetFile(part).read()
             folders = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
             texts |= {*folders, *((label, client) if is_csv else ())}
             for name, value in folders.items():
@@ -66,13 +68,16 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             tables.append(rows)
             _ = rows.column_names  # raises if they are not UTF-8
             if len(tables) > 1:
-                rows = pa.concat_tables(tables, promote_options="permissive" if is_csv else "default")
+                rows = pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowException, OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
             if re.search("utf-?8", reason, re.IGNORECASE):
                 reason = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
             reason = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason)
-            raise DataError(f"{part}: not a {_suffix(part)} table: {reason}") from None
+            reason = "it has no rows" if "Empty CSV file" in reason else reason
+            is_merge = reason.startswith("Unable to merge")
+            what = "must have the types of the other files" if is_merge else f"not a {_suffix(part)} table"
+            raise DataError(f"{part}: {what}: {reason}") from None
     for i, name in enumerate(rows.column_names):
         if name in texts:
             rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
@@ -90,11 +95,12 @@ def _suffix(path: Path) -> str:
 def _parts(folder: Path) -> list[Path]:
     """The files of a table in the folder and those below, without logs and metadata."""
     is_part = lambda path: _suffix(path) in SUFFIXES and not re.search(r"(^|/)[._]", str(path.relative_to(folder)))
-    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path))
+    is_empty = lambda path: path.stat().st_size == 0 and _suffix(path) != ".parquet"  # as of Spark
+    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path) and not is_empty(path))
 
 
-def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
-    """The rows of a CSV file, with the columns `texts` as texts."""
+def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
+    """The rows of a CSV file, with the labels and clients as texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv
@@ -109,10 +115,12 @@ def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
     text = head.decode(encoding, "replace")
     if "\0" in text:
         raise ValueError("it is not text; save the table as CSV or Parquet")
-    header = next(filter(str.strip, text.splitlines()), "")
-    counts = {separator: QUOTED.sub("", header).count(separator) for separator in SEPARATORS}
-    reading = csv.ReadOptions(encoding=encoding)
-    parsing = csv.ParseOptions(delimiter=max(counts, key=counts.__getitem__), newlines_in_values=True)
+    lines = [QUOTED.sub("", line) for line in text.splitlines() if line.strip()][:2]  # a name may have a comma
+    counts = {separator: min((line.count(separator) for line in lines), default=0) for separator in SEPARATORS}
+    named = EXCEL.match(text)
+    reading = csv.ReadOptions(encoding=encoding, skip_rows=int(named is not None))
+    delimiter = named[1] if named else max(counts, key=counts.__getitem__)
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def load(types: Any = None, only: Any = None) -> "pa.Table":
         kinds = csv.ConvertOptions(
@@ -123,7 +131,7 @@ def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
 
     with open_file() as file:
         names = csv.open_csv(file, reading, parsing).schema.names
-    rows = load({name: pa.string() for name in names if name.strip() in texts})
+    rows = load({name: pa.string() for name in names if name.strip() in (label, client)})
     if binary := [field.name for field in rows.schema if pa.types.is_binary(field.type)]:
         raise ValueError(f"column {binary[0]!r} is not UTF-8")
     if doubtful := [name for name in names if names.count(name) == 1 and _may_be_names(rows.column(name))]:
@@ -135,7 +143,10 @@ def _read_csv(path: Path, texts: Collection[str]) -> "pa.Table":
                 rows = rows.set_column(names.index(name), name, column if is_hexadecimal else _exact(column))
     for i, name in enumerate(names):
         if pa.types.is_string(rows.column(i).type):
-            rows = rows.set_column(i, name, _trim(f"{path}: column {name.strip()!r}", rows.column(i)))
+            column = _trim(f"{path}: column {name.strip()!r}", rows.column(i))
+            if parsing.delimiter == ";" and name.strip() != client:
+                column = _with_points(column, is_label=name.strip() == label)
+            rows = rows.set_column(i, name, column)
     return rows.rename_columns([name.strip() for name in names])
 
 
@@ -147,6 +158,18 @@ def _may_be_names(column: "pa.ChunkedArray") -> bool:
     if pa.types.is_floating(column.type):
         return bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py())
     return bool(pa.types.is_integer(column.type))
+
+
+def _with_points(column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
+    """Texts such as 0,5 as numbers, labels as texts with points; the same texts if others are among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column.unique().drop_null().to_pylist()
+    if all(map(COMMA.fullmatch, values)) and not all(map(GROUPED.fullmatch, values)):
+        column = pc.replace_substring(column, ",", ".")
+        return column if is_label else column.cast(pa.float64())
+    return column
 
 
 def _exact(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
