@@ -195,48 +195,13 @@ def test_files_of_several_types(tmp_path):
             read(tmp_path)
 
 
-@pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
-def test_the_index_of_a_frame_is_left_out(route, tmp_path):
-    frame = FRAME.sample(frac=0.9, random_state=0)
-    frame.to_csv(tmp_path / "i.csv")
-    frame.to_parquet(tmp_path / "i.parquet")
-    if route == "pandas":
-        columns = fedsim.from_pandas(pd.read_csv(tmp_path / "i.csv"), label="y", client="c")
-        assert columns.train.x.shape[1] == 1
-        name = "Unnamed: 0"
-    else:
-        columns = read(tmp_path / f"i.{route}", standardize=False)
-        np.testing.assert_allclose(columns.x[:, 0], frame.a, rtol=1e-6)
-        name = {"csv": "", "parquet": "__index_level_0__"}[route]
-    (note,) = columns.notes
-    assert f"column {name!r} is left out, since it is the index of a pandas frame" in note
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (np.arange(M), "has a different whole number in each row, in order"),
-        (500 - 7.0 * np.arange(M), "has a different whole number in each row, in order"),
-        (np.random.default_rng(0).permutation(M), "has a different whole number in each row, in order"),
-        (np.arange(M) // 2, None),
-        (np.random.default_rng(0).permutation(M) ** 2, None),
-        (["1,5", "2"] * 12, "is text, since it has '1,5': one feature for each of its 2 values"),
-        (2**53 + np.arange(M) % 9, "has whole numbers that float32 cannot tell apart, up to 9007199254741000"),
-    ],
-)
-def test_notes_of_questionable_columns(column, message, csv_file):
-    notes = read(csv_file(z=column), standardize=False).notes
-    assert [f"rows.csv: column 'z' {message}" in note for note in notes] == [True] * (message is not None)
-
-
-def test_large_whole_numbers_are_standardized_exactly(csv_file):
-    """Their differences are, and identifiers that float64 cannot tell apart are no numbers."""
-    steps = np.arange(M) % 9 - 4.0
-    steps -= steps.mean()
-    raw = read(csv_file(z=2**60 + np.arange(M) % 9))
-    np.testing.assert_allclose(raw.x[:, 1], steps / steps.std(), rtol=1e-6)
-    ids = [str(10**24 + i % 2) for i in range(M)]
-    np.testing.assert_array_equal(read(csv_file(z=ids)).x[:, 1:].argmax(axis=1), np.arange(M) % 2)
+@pytest.mark.parametrize("names", [("train.csv", "test.csv"), ("Train-0.csv", "sub/validation-0.csv")])
+def test_splits_in_a_folder_are_not_merged(names, tmp_path, csv_file):
+    (tmp_path / "all" / "sub").mkdir(parents=True)
+    for name in names:
+        csv_file(name=f"all/{name}")
+    with pytest.raises(DataError, match=r"all: must hold one table, got (test|train) and (train|validation); give one"):
+        read(tmp_path / "all")
 
 
 def test_data_with_clients_have_natural_ones_by_default(csv_file, tmp_path):
@@ -279,10 +244,3 @@ def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypat
     experiment = fedsim.load("c.toml", server__aggregator="fedavg", seed=0)
     assert experiment.runs()[0].server.cohort_size == 3
     assert any("rows.csv: 1 of 4 clients are left out" in note for note in make_plan(experiment).notes)
-
-
-def test_large_numbers_to_predict_are_noted(csv_file):
-    text = f'data.name = "table"\ntable = {{path = "{csv_file(y=1e5 * FRAME.a)}", label = "y", client = "c"}}\n'
-    assert any("rows.csv: targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)
-    csv_file(y=FRAME.a)
-    assert not any("targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)

@@ -191,9 +191,8 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
     path = Path(data).expanduser()
     rows = table_files.read(path, label, client)
     used = {label, client}
-    indices = dict.fromkeys(sorted(column_checks.index_columns(rows) - used), columns.INDEX_PROBLEM)
+    indices = column_checks.index_columns(rows, used)
     problems = indices | column_checks.unusable_columns(rows, used | set(indices))
-    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for column in rows.column_names:
         if column not in used:
             is_text = column_checks.is_text(rows.column(column))
@@ -201,6 +200,7 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
             print(
                 f"{column or repr(column)}: {f'left out, since it {problems[column]}' if column in problems else use}"
             )
+    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for note in raw.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     settings = {"path": data, "label": label, "client": client, "drop": list(problems)}

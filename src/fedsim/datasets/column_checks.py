@@ -1,7 +1,10 @@
 """Columns of a table as they are: their kinds, missing values, and what makes one questionable or unusable."""
 
 import re
-from typing import TYPE_CHECKING
+import unicodedata
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +15,11 @@ MAX_CATEGORIES = 20  # of a text column
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAX_SAFE = 2**22  # of whole numbers that differ as float32, also after they are standardized
-FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe with separators or a unit
+FORMATTED = re.compile(  # numbers, maybe with separators, a unit, or in the notation of a programming language
+    r"[(+\u2212-]?\s?[$€£¥]?\s?-?[\d.,'_\s]*\d[\d.,'_\s]*([DEde][+-]?\d+)?\s?[%$€£¥)]?|[+-]?0[Xx][\dA-Fa-f]+"
+)
+INDEX_PROBLEM = "is the index of a pandas frame, such as row numbers"
+MISSING_NAMES = {"nan", "NaN", "NaT", "None", "<NA>", "null", "NULL", "NA"}  # of missing values as texts
 
 
 def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
@@ -21,14 +28,40 @@ def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
     return {column: problem for column, problem in problems.items() if problem}
 
 
-def index_columns(table: "pa.Table") -> set[str]:
-    """The columns that are the index of a pandas frame, by their names or by what a Parquet file says of them."""
+def index_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
+    """Why to leave out each column that is the index of a pandas frame, or has no name and no values.
+
+    An index is known by its name, or by what a Parquet file says of it. Columns in `skip` are not looked at.
+    """
     try:
         described = table.schema.pandas_metadata["index_columns"]  # names, or ranges that are no columns
     except (KeyError, TypeError, ValueError):  # written by other programs
         described = None
     named = described if isinstance(described, list) else []
-    return {column for column in table.column_names if INDEX.fullmatch(column) or column in named}
+    indices = {}
+    for i, column in enumerate(table.column_names):
+        if column not in skip and (INDEX.fullmatch(column) or column in named):
+            is_empty = table.column(i).null_count == table.num_rows  # as after a delimiter at the end of each line
+            indices[column] = "has no values" if is_empty else INDEX_PROBLEM
+    return dict(sorted(indices.items()))
+
+
+def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
+    """What is questionable about names of classes or clients: texts that mean missing, and the first that look alike.
+
+    `also_missing` is another text that is no name, such as that of the column.
+    """
+    seen: dict[Any, str] = {}
+    alike = []
+    for text in (name for name in names if isinstance(name, str)):
+        if text in MISSING_NAMES or text == also_missing:
+            yield f"the text {text!r}, which is taken for a name like others"
+        folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
+        key = Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
+        if (other := seen.setdefault(key, text)) != text:
+            alike.append((other, text))
+    if alike:
+        yield f"{alike[0][0]!r} and {alike[0][1]!r}, which are taken for different names"
 
 
 def _problem(column: "pa.ChunkedArray") -> str:
@@ -52,6 +85,11 @@ def range_problem(numbers: np.ndarray) -> str:
         return f"has infinity in {infinite.sum()} of {len(numbers)} rows"
     largest = numbers[np.argmax(np.abs(numbers))]
     return f"has {largest:g}, too large for float32" if abs(largest) > np.finfo(np.float32).max else ""
+
+
+def is_formatted(text: str) -> bool:
+    """Whether the text is a number as people write it, such as $1,000, but not as programs do."""
+    return bool(FORMATTED.fullmatch(text) and not NUMBER.fullmatch(text))
 
 
 def example_of(column: "pa.ChunkedArray") -> str:

@@ -15,8 +15,10 @@ from fedsim.config.registry import did_you_mean, nearest
 from fedsim.datasets.column_checks import (
     example_of,
     index_columns,
+    is_formatted,
     is_number,
     is_text,
+    name_remarks,
     num_missing,
     numbers_of,
     plain,
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 MAX_SHOWN = 20  # columns in a message
 MAX_CLASS_SHARE = 0.5  # classes per row; labels with more are no classes
 MAX_EXACT = 2**53  # of whole numbers in float64
-MISSING_NAMES = {"nan", "NaN", "NaT", "None", "<NA>", "null", "NULL", "NA"}  # of missing values as texts
-INDEX_PROBLEM = "is the index of a pandas frame, such as row numbers"
 
 
 def encode(
@@ -54,19 +54,23 @@ def encode(
     for column in drop:
         require_column(name, table, "drop", column)
     used = {label, client, *drop}
-    indices = index_columns(table) - used
-    if problems := unusable_columns(table, used | indices):
+    indices = index_columns(table, used)
+    if problems := unusable_columns(table, used | set(indices)):
         column, problem = next(iter(problems.items()))
         raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
-    features = [column for column in table.column_names if column not in used | indices]
+    features = [column for column in table.column_names if column not in used and column not in indices]
     if repeated := [column for column, number in Counter(features).items() if number > 1]:
         raise DataError(f"{name}: columns must have different names, got {repeated[0]!r} more than once; rename them")
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.column_names}")
-    notes = [f"{name}: column {column!r} is left out, since it {INDEX_PROBLEM}" for column in sorted(indices)]
+    notes = [f"{name}: column {column!r} is left out, since it {problem}" for column, problem in indices.items()]
+    if label == client:
+        notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
+    if odd := next(filter(is_formatted, [] if classes is None else classes.tolist()), ""):
+        notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
     for column, names in ((label, classes), (client, client_names)):
-        for missing in sorted(MISSING_NAMES.intersection([] if names is None else names.tolist())):
-            notes.append(f"{name}: column {column!r} has the text {missing!r}, which is taken for a name like others")
+        if names is not None:
+            notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names.tolist(), column)]
     parts = []
     for column in features:
         parts.append(_features(table.column(column), standardize))
@@ -99,7 +103,7 @@ def require_column(name: str, table: "pa.Table", key: str, column: str) -> None:
         shown = ", ".join(map(repr, table.column_names[:MAX_SHOWN]))
         remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {shown}"
         remedy = "; rename them" if number else remedy
-        raise DataError(f"{name}: {key} must name one column, got {column!r}, which {number} columns have{remedy}")
+        raise DataError(f"{name}: {key} must name one column, got {column!r:.100}, which {number} columns have{remedy}")
 
 
 def _features(column: "pa.ChunkedArray", standardize: bool) -> np.ndarray:
@@ -131,10 +135,10 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
     if len(values) > MAX_CLASS_SHARE * len(y):
-        example = f", such as {example_of(column)!r}" if is_text(column) else ""
+        remedy = f", such as {example_of(column)!r}" if is_text(column) else "; standardize numbers to predict"
         raise DataError(
             f"{name}: label {label} must have classes that occur more than once, got {len(values)} values in {len(y)} "
-            f"rows{example}"
+            f"rows{remedy}"
         )
     return y, values.astype(str)
 
@@ -155,7 +159,7 @@ def _require_names(name: str, column: "pa.ChunkedArray", key: str, which: str) -
             "None are no names)"
         )
     if not (is_text(column) or is_number(column)):
-        raise DataError(f"{name}: {key} {which} must be text or numbers, got type {column.type}")
+        raise DataError(f"{name}: {key} {which} must be text or numbers, got type {column.type}; convert it to text")
 
 
 def _enumerate(column: "pa.ChunkedArray") -> tuple[np.ndarray, np.ndarray]:

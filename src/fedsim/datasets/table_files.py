@@ -31,6 +31,7 @@ GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 HEXADECIMAL = r"^[+-]?0[xX]"
 WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): (.*)")
+SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -55,6 +56,12 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
     parts = _parts(path) if path.is_dir() else [path]
     if not parts:
         raise DataError(f"{path}: must have {', '.join(SUFFIXES)} files, got none")
+    splits = {split.lower() for part in parts for split in SPLIT.findall(str(part.relative_to(path)))}
+    if len(splits) > 1:
+        shown = " and ".join(sorted(splits))
+        raise DataError(
+            f"{path}: must hold one table, got {shown}; give one, of which data.test_fraction is a test set"
+        )
     tables, texts = [], set()
     for part in parts:
         try:
