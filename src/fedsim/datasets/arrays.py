@@ -166,7 +166,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _reason(error: Exception) -> str:
-    text = reason(error)[:MAX_REASON_LENGTH]
+    text = reason(error)[:MAX_REASON_LENGTH].rstrip(".")
     remedy = "; save it as numbers or texts, such as by .astype(str)" * ("bject" in text)
     return "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
 
