@@ -194,7 +194,7 @@ def test_odd_seeds_raise(seed):
         ((300 * (X - 1), Y), "inputs are -300 to -300, and are used as they are; standardize"),
         ((X, 1e5 + 0.5 * Y), "targets are 100000 to 100001, and are used as they are; standardize"),
         ((np.eye(6, 2, dtype=np.uint8), Y), "uint8 inputs are divided by 255, but the largest is 1"),
-        ((X, Y + 1), "labels are taken for the classes 0 to 3, of which 0 does not occur; renumber them"),
+        ((X, Y + 1), "arrays: class 0 does not occur; renumber the labels, or give num_classes"),
         ((X, Y, ["a", "nan"] * 3), "client ids have the text 'nan', which is taken for a name like others"),
         ((X, Y, ["ab", "Ab"] * 3), "client ids have 'Ab' and 'ab', which are taken for different names"),
         ((X, Y, [0, 0, 1, 1, 2, 3]), "2 of 4 clients are left out: they have too few examples"),

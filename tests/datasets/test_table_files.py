@@ -105,6 +105,7 @@ def test_spaces(csv_file):
         ("d.csv", {"sep": ";"}),
         ("d.csv", {"sep": "|", "quoting": 1}),
         ("d.csv", {"sep": ";", "decimal": ","}),
+        ("d.tsv", {"sep": "\t", "decimal": ",", "encoding": "utf-16"}),
         ("d.csv", {"encoding": "utf-8-sig"}),
         ("d.csv", {"encoding": "utf-16"}),
         ("d.csv", {"lineterminator": "\r\n"}),

@@ -22,7 +22,6 @@ from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
 MAX_REASON_LENGTH = 200
-NEEDED = "x and y"
 REQUIRED = ("x", "y")
 OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
 
@@ -32,7 +31,7 @@ def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .np
     del seed
     if not path:
         raise ConfigError(
-            f'arrays.path: must name a folder of .npy files, or an .npz file, with {NEEDED}, got ""; a data set in '
+            'arrays.path: must name a folder of .npy files, or an .npz file, with x and y, got ""; a data set in '
             "memory is given in Python, by fedsim.load(..., data=dataset)"
         )
     return read(Path(path).expanduser())
@@ -109,7 +108,7 @@ def read(path: Path) -> RawDataset:
     """
     values: dict[str, Any] = _map_folder(path) if path.is_dir() else _read_npz(path)
     if missing := [name for name in REQUIRED if name not in values]:
-        raise DataError(f"{path}: must have the arrays {NEEDED}, got no {missing[0]} but {', '.join(values) or 'none'}")
+        raise DataError(f"{path}: must have the arrays x and y, got no {missing[0]} but {', '.join(values) or 'none'}")
     if unknown := [name for name in values if name not in (*REQUIRED, *OPTIONAL)]:
         hint = did_you_mean(nearest(unknown[0], OPTIONAL)) or f"; it may have {', '.join(OPTIONAL)}"
         raise DataError(f"{path}: unknown array {unknown[0]}{hint}")
@@ -157,7 +156,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         loaded = np.load(path)
         if isinstance(loaded, np.ndarray):
             raise DataError(
-                f"{path}: must be an .npz file or a folder, got a single array; give its folder, with {NEEDED}"
+                f"{path}: must be an .npz file or a folder, got a single array; give its folder, with x and y"
             )
         with loaded as file:
             return dict(file)
@@ -201,9 +200,10 @@ def _make_raw(
     names, notes = None, []
     if num_classes is None or (num_classes and _is_one_hot(y)):
         num_classes = _infer_num_classes(name, y, y_test)
-        if y.dtype.kind in "iu" and len(absent := np.setdiff1d(np.arange(num_classes), np.append(y, y_test))):
-            classes = f"the classes 0 to {num_classes - 1}, of which {absent[0]} does not occur"
-            notes.append(f"{name}: labels are taken for {classes}; renumber them, or give num_classes")
+        labels = np.append(y, y_test)
+        counts = np.bincount(labels.astype(np.intp).clip(0)) if labels.dtype.kind in "iu" else np.ones(1)
+        if not counts.all():
+            notes.append(f"{name}: class {counts.argmin()} does not occur; renumber the labels, or give num_classes")
     if client_ids is not None:
         parts = [ids for ids in (client_ids, test_client_ids) if ids is not None]
         names, numbers = number_clients(name, parts)

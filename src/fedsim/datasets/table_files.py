@@ -151,7 +151,7 @@ def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
     for i, name in enumerate(names):
         if pa.types.is_string(rows.column(i).type):
             column = _trim(f"{path}: column {name.strip()!r}", rows.column(i))
-            if parsing.delimiter == ";" and name.strip() != client:
+            if delimiter != "," and name.strip() != client:
                 column = _with_points(column, is_label=name.strip() == label)
             rows = rows.set_column(i, name, column)
     return rows.rename_columns([name.strip() for name in names])
