@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import fedsim
+from fedsim.cli.main import main
 from tests.datasets.build import build_dataset
 from tests.datasets.test_table_files import FRAME, M, csv_file, read
 
@@ -96,3 +97,12 @@ def test_large_numbers_to_predict_are_noted(csv_file):
     assert any("rows.csv: targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)
     csv_file(y=FRAME.a)
     assert not any("targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)
+
+
+def test_init_says_why_no_column_is_left(csv_file, tmp_path, capsys):
+    path = csv_file(a=[f"p{i}" for i in range(M)])
+    options = ["--data", str(path), "--label", "y", "--client", "c", "--suspect", "none"]
+    assert main(["init", str(tmp_path / "a.toml"), *options]) == 2
+    captured = capsys.readouterr()
+    assert "a: left out, since it is text with 24 different values" in captured.out
+    assert "rows.csv: must have a column besides the label and the client" in captured.err
