@@ -67,8 +67,7 @@ print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".for
 # %% [markdown]
 # ## Results
 #
-# `result.xarray()` has the rows as arrays, with a dimension for each swept key. Runs on clean data have corruption
-# "none", so along `corruption` each combination of the other keys has one number, and the mean selects it.
+# Two tables of ARFL's last round, lambda by share of corrupted clients, in percent, averaged over the seeds.
 #
 # Between 0.1 M and M, corrupted clients get no weight at any fraction, and the accuracy hardly depends on their number:
 # only the benign clients train. A large λ weights all clients by their examples, as FedAvg does. A very small λ selects
@@ -76,8 +75,8 @@ print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".for
 # lowest.
 
 # %%
-last = result.xarray().sel(aggregator="arfl", round=30)
-grid = 100 * last.mean(["corruption", "seed"]).transpose("lam", "fraction")  # in percent
+last = result.rounds.to_pandas().query("aggregator == 'arfl' and round == 30")
+grid = 100 * last.pivot_table(["test_accuracy", "corrupted_weight"], "lam", "fraction")
 
 
 def heat_map(axes, values, title, cmap):
@@ -94,8 +93,8 @@ def heat_map(axes, values, title, cmap):
 
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-heat_map(left, grid.test_accuracy.values, "Test accuracy (%)", "viridis")
-heat_map(right, grid.corrupted_weight.values, "Weight of corrupted clients (%)", "Oranges")
+heat_map(left, grid["test_accuracy"].to_numpy(), "Test accuracy (%)", "viridis")
+heat_map(right, grid["corrupted_weight"].to_numpy(), "Weight of corrupted clients (%)", "Oranges")
 plt.show()
 
 # %% [markdown]

@@ -202,14 +202,6 @@ def test_figures(result):
     assert all(isinstance(figure, Figure) for figure in figures.values())
 
 
-def test_xarray_has_a_dimension_for_each_swept_key(result):
-    pytest.importorskip("xarray")
-    accuracy = result.xarray()["test_accuracy"]
-    assert accuracy.sizes["seed"] == 2
-    for row in result.rounds.to_pylist():
-        assert float(accuracy.sel(seed=row["seed"], round=row["round"]).squeeze()) == row["test_accuracy"]
-
-
 def test_complete_runs_are_not_repeated(result, config, tmp_path, capsys):
     events = []
     again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=events.append)

@@ -185,12 +185,6 @@ class Result:
 
         return report.figures(self._results)
 
-    def xarray(self) -> Any:
-        """The rounds as an `xarray.Dataset` with a dimension for each swept key."""
-        from fedsim import report
-
-        return report.as_xarray(self.folder)
-
     @cached_property
     def _results(self) -> "Results":
         from fedsim import report

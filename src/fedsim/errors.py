@@ -12,6 +12,8 @@ LOAD_ERRORS = (
 )  # fmt: skip
 """What NumPy raises for a broken .npy or .npz file."""
 
+MAX_REASON = 200  # characters
+
 
 class FedsimError(Exception):
     """Base class. The message is one line, `KEY: must be ..., got VALUE; remedy` where a key is wrong."""
@@ -21,9 +23,9 @@ class FedsimError(Exception):
 
 
 def reason(error: Exception) -> str:
-    """The first line of an error's message; of one of the system, such as "Permission denied", without its number."""
+    """The start of an error's message; of one of the system, such as "Permission denied", without its number."""
     system = error.strerror if isinstance(error, OSError) else None
-    return system or (str(error).splitlines() or [type(error).__name__])[0]
+    return (system or (str(error).strip().splitlines() or [type(error).__name__])[0])[:MAX_REASON]
 
 
 def describe_os_error(error: OSError) -> str:

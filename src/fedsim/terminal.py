@@ -2,16 +2,19 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from fedsim.report.names import count, duration
+from fedsim.report.render import terminal
+from fedsim.report.table import text_table
 from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted, Started, Status
 
 MAX_SECONDS = 10.0  # between two lines of progress
@@ -25,6 +28,11 @@ def make_console(stderr: bool = False, min_width: int = 0) -> Console:
     if console.is_terminal and width == console.width:
         return console
     return Console(stderr=stderr, highlight=False, width=width)
+
+
+def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """A table of texts for a console."""
+    return terminal([text_table("", header, rows, num_text=len(header))])
 
 
 def show_progress(path: Path) -> "ProgressBar | ProgressLines":

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.datasets.scales import scale_notes
 from fedsim.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -19,10 +20,19 @@ def as_models_see(x):
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "u2", "i4", ">i4", "i8", "u8", "f2", "f4", ">f8", "longdouble"])
 def test_pixels_of_any_type_are_scaled(dtype):
-    for pixels in (PIXELS, PIXELS[..., 0]):
-        dataset = fedsim.from_arrays(pixels.astype(dtype), Y, None, pixels.astype(dtype), Y)
-        np.testing.assert_array_equal(as_models_see(dataset.train.x), pixels / 255)
-        np.testing.assert_array_equal(as_models_see(dataset.x_test), pixels / 255)
+    dataset = fedsim.from_arrays(PIXELS.astype(dtype), Y, None, PIXELS.astype(dtype), Y)
+    np.testing.assert_array_equal(as_models_see(dataset.train.x), PIXELS / 255)
+    np.testing.assert_array_equal(as_models_see(dataset.x_test), PIXELS / 255)
+
+
+@pytest.mark.parametrize("inputs", [None, "vector"])
+def test_counts_that_are_no_images_are_noted(inputs):
+    """[M, T, F], or [M, T, F, G] that the user calls vectors, are used as they are."""
+    counts = PIXELS.astype(int)[..., 0] if inputs is None else PIXELS.astype(int)
+    dataset = fedsim.from_arrays(counts, Y, inputs=inputs, test_fraction=0.2)
+    assert set(np.unique(dataset.train.x)) <= set(np.unique(PIXELS))
+    assert dataset.train.x.dtype != np.uint8
+    assert ["inputs are 0 to 255, and are used as they are" in note for note in scale_notes(dataset)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,7 @@ def test_pixels_of_any_type_are_scaled(dtype):
         (PIXELS.astype(np.uint16) * 257, PIXELS / 255),
         (PIXELS / 255, PIXELS / 255),
         (PIXELS / 100 - 1, PIXELS / 100 - 1),
+        (PIXELS - 123.68, PIXELS - 123.68),
         (PIXELS // 16, PIXELS // 16 / 255),
         ((PIXELS // 16).astype(float), PIXELS // 16),
         (PIXELS.astype(np.int64) % 3 - 1, PIXELS % 3 - 1.0),

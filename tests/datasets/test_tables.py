@@ -220,7 +220,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     [
         ("--data rows.csv --clients 3", "--label: must be given"),
         ("--data rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
-        ("--data digits --label y", "--label: must be left out unless --data is a .csv, .tsv or .parquet file"),
+        ("--data digits --label y", "--label: must be left out unless --data is a table (.csv, .tsv, .parquet)"),
     ],
 )
 def test_wrong_options_of_init(options, message, folder, capsys):

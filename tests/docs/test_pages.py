@@ -115,7 +115,7 @@ def check(command: list[str]) -> None:
 def test_pages_say_what_else_to_install(page):
     """What README installs runs what the pages show, or else they say what is missing before they use it."""
     text = text_of(page)
-    for package in ("pandas", "polars", "xarray"):
+    for package in ("pandas", "polars"):
         uses = [
             block for block in blocks(page, "python") if re.search(rf"import {package}\b|\.to_{package}\b", block.text)
         ]

@@ -45,7 +45,6 @@ def test_summary_and_paired_files(folder, no_figures):
     assert float(first["final_loss_mean"]) == pytest.approx(final("arfl", 0.0).mean(), rel=1e-5)
     assert float(first["final_loss_std"]) == pytest.approx(np.std(final("arfl", 0.0), ddof=1), rel=1e-5)
     assert not any("final_accuracy" in name for name in first)
-    assert first["rounds_to_90_mean"] == ""
     for line in csv.DictReader((folder.path / "paired.csv").open()):
         losses, arfl = (final(rule, float(line["fraction"])) for rule in (line["aggregator"], "arfl"))
         low, high = scipy.stats.ttest_rel(losses, arfl).confidence_interval(0.95)
@@ -57,7 +56,7 @@ def test_summary_and_paired_files(folder, no_figures):
 
 def test_figures(folder):
     drawn = report.figures(report.read(folder))
-    assert set(drawn) == {"loss", "corrupted_weight", "loss_over_fraction", "ranks"}
+    assert set(drawn) == {"loss", "corrupted_weight", "loss_over_fraction"}
     assert drawn["loss"].axes[0].get_ylabel() == "Test loss"
     (panel,) = drawn["loss_over_fraction"].axes
     assert panel.get_ylabel() == "Test loss\nafter 20 rounds"

@@ -10,7 +10,6 @@ from fedsim import report
 from fedsim.report import style
 from fedsim.report.heatmap import plot_planes, plot_threat_grids
 from fedsim.report.metric import ACCURACY
-from fedsim.report.regions import plot_regions
 from fedsim.report.worst import narrow, threat_grids, worst_tables
 from tests.report.synthetic import make_folder, run
 
@@ -212,46 +211,3 @@ def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):
         assert shown(report.confirm(report.read(diverged), "seed", (0,))) == {"40"}
     remarks = [figure.get_suptitle() for figure in report.figures(confirmed).values()]
     assert all("Runs with seed 1 are shown" in " ".join(remark.split()) for remark in remarks)
-
-
-def test_regions_name_the_leading_rule(tmp_path):
-    """ARFL leads up to 20 % and FedAvg above, by one point; at 10 % the noise of seeds is larger: no leader."""
-    alphas, shares = (0.1, 1.0, 10.0), (0.0, 0.1, 0.2, 0.4)
-    make_run = lambda rule, alpha, share, seed: run(
-        rule,
-        share,
-        seed,
-        "none" if not share else "shuffling",
-        **{"data.partition": "dirichlet", "dirichlet.alpha": alpha},
-    )
-    runs = [make_run(*place) for place in itertools.product(("arfl", "fedavg"), alphas, shares, range(4))]
-
-    def value(run, t):
-        share, is_arfl = run["corruption.fraction"], run["server.aggregator"] == "arfl"
-        noise = 0.1 if share == 0.1 else 0.001
-        lead = (0.01 if share <= 0.2 else -0.01) + noise * (-1) ** run["seed"]
-        return 0.8 - share - run["dirichlet.alpha"] / 50 + lead * is_arfl
-
-    results = report.read(make_folder(tmp_path / "a", runs, value))
-    with style.context():
-        drawn = plot_regions(results, ACCURACY)
-        assert plot_regions(report.read(make_folder(tmp_path / "b", runs[: len(runs) // 2], value)), ACCURACY) == {}
-    (figure,) = drawn.values()
-    assert set(drawn) == {"accuracy_regions_dirichlet-alpha"}
-    (panel,) = figure.axes
-    assert panel.get_title() == "Shuffling"
-    assert [label.get_text() for label in panel.get_xticklabels()] == ["10 %", "20 %", "40 %"]
-    legend = figure.legends[0]
-    patches = zip(legend.get_texts(), legend.get_patches(), strict=True)
-    by_name = {text.get_text(): patch.get_facecolor() for text, patch in patches}
-    colors = panel.images[0].get_array()
-    assert len(by_name) == 2
-    for row in range(3):
-        assert tuple(colors[row, 0]) == (*by_name["ARFL"][:3], 0.4)
-        assert tuple(colors[row, 1]) == (*by_name["ARFL"][:3], 1.0)
-        assert tuple(colors[row, 2]) == (*by_name["FedAvg"][:3], 1.0)
-    numbers = [float(text.get_text()) for text in panel.texts]
-    expected = [
-        100 * (0.8 - share - alpha / 50 + (0.01 if share <= 0.2 else 0.0)) for alpha in alphas for share in shares[1:]
-    ]
-    assert numbers == pytest.approx(expected, abs=0.06)

@@ -27,9 +27,8 @@ def call(options: argparse.Namespace) -> int:
     """Shows the differences."""
     from fedsim import report
     from fedsim.report.accuracy import final_numbers
-    from fedsim.report.table import text_table
     from fedsim.runs.folder import RunFolder
-    from fedsim.terminal import make_console
+    from fedsim.terminal import make_console, make_table
 
     folders = [RunFolder(path) for path in (options.first, options.second)]
     names = [str(folder.path) for folder in folders]
@@ -43,9 +42,8 @@ def call(options: argparse.Namespace) -> int:
         change = f"{second.mean - first.mean:+.4g}" if first and second else ""
         settings.append((", ".join(setting), _format(first), _format(second), change))
     output = make_console()
-    show = lambda header, rows: report.terminal([text_table("", header, rows, num_text=len(header))])
-    output.print(show(("key", *names), keys) if keys else "No key differs.")
-    output.print(show(("setting", *names, "difference"), settings) if different else "No results differ.")
+    output.print(make_table(("key", *names), keys) if keys else "No key differs.")
+    output.print(make_table(("setting", *names, "difference"), settings) if different else "No results differ.")
     if different and len(different) < len(every):
         output.print(f"{len(every) - len(different)} of {len(every)} settings have the same results.")
     return 0

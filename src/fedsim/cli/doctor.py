@@ -32,7 +32,6 @@ EXTRAS = (
     Extra("shtab", "completion", "fedsim completion"),
     Extra("submitit", "slurm", "fedsim run --slurm.partition ..."),
     Extra("libtpu", "tpu-compile", "fedsim run --dry-run --target v5e"),
-    Extra("xarray", "notebook", "Result.xarray() in Python"),
 )
 
 

@@ -169,9 +169,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         return "table", *table
     for flag in ("label", "client"):
         if getattr(options, flag) is not None:
-            raise ConfigError(
-                f"--{flag}: must be left out unless --data is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file"
-            )
+            raise ConfigError(f"--{flag}: must be left out unless --data is a table ({', '.join(SUFFIXES)})")
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists() or path.suffix:
@@ -185,21 +183,18 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
     """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
-    from fedsim.datasets import column_checks, columns, table_files
+    from fedsim.datasets import columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
     rows = table_files.read(path, label, client)
-    used = {label, client}
-    indices = column_checks.index_columns(rows, used)
-    problems = indices | column_checks.unusable_columns(rows, used | set(indices))
+    problems = columns.unusable_columns(rows, {label, client})
     for column in rows.column_names:
-        if column not in used:
-            is_text = column_checks.is_text(rows.column(column))
+        if column not in (label, client):
+            is_text = columns.is_text(rows.column(column))
             use = "one feature for each value (one-hot)" if is_text else "a number"
-            print(
-                f"{column or repr(column)}: {f'left out, since it {problems[column]}' if column in problems else use}"
-            )
+            use = f"left out, since it {problems[column]}" if column in problems else use
+            print(f"{column or repr(column)}: {use}")
     raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for note in raw.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)

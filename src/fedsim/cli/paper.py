@@ -1,7 +1,6 @@
 """`fedsim paper`: the paper's results, the commands that reproduce them, and the results of run folders."""
 
 import argparse
-from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +108,7 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
     from rich.text import Text
 
     from fedsim.paper.catalog import RESULTS
+    from fedsim.terminal import make_table
 
     rows = []
     best = {entry.result.id: entry for entry in reversed(folders) if entry.claims}
@@ -122,7 +122,7 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
         "        ... --budget medium, or digits                 fewer clients and rounds; or its design on digits",
         "fedsim paper RESULT                                    its configuration, claims and tables",
     )
-    table = _table(("result", "in the paper", "best run", "claims", "first margin"), rows)
+    table = make_table(("result", "in the paper", "best run", "claims", "first margin"), rows)
     return Group(table, Text("\n".join(commands)))
 
 
@@ -136,12 +136,7 @@ def _describe(result: "PaperResult") -> str:
 
 def _list_folders(folders: list["ResultFolder"]) -> Any:
     """A table with a line per run folder."""
+    from fedsim.terminal import make_table
+
     rows = [(str(entry.folder.path), entry.budget, entry.state, entry.claims, entry.margin) for entry in folders]
-    return _table(("run folder", "budget", "state", "claims", "first margin"), rows)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    from fedsim.report.render import terminal
-    from fedsim.report.table import text_table
-
-    return terminal([text_table("", header, rows, num_text=len(header))])
+    return make_table(("run folder", "budget", "state", "claims", "first margin"), rows)

@@ -30,10 +30,8 @@ def add_parser(commands: Any) -> None:
 
 def call(options: argparse.Namespace) -> int:
     """Shows the folders; returns 2 if one is no run folder, or is broken."""
-    from fedsim import report
-    from fedsim.report.table import text_table
     from fedsim.runs.folder import RunFolder
-    from fedsim.terminal import make_console
+    from fedsim.terminal import make_console, make_table
 
     roots = options.run or [Path("runs")]
     paths = [path for root in roots for path in _run_folders(root)]
@@ -45,7 +43,7 @@ def call(options: argparse.Namespace) -> int:
         cells, is_whole = _cells(RunFolder(path))
         is_broken |= not is_whole
         rows.append((str(path), *cells))
-    make_console().print(report.terminal([text_table("", COLUMNS, rows, num_text=len(COLUMNS))]))
+    make_console().print(make_table(COLUMNS, rows))
     return 2 if is_broken else 0
 
 

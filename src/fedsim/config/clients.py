@@ -1,49 +1,30 @@
 """Whether the data have clients of their own, how many are corrupted and malicious, and whether there are enough."""
 
+import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsim.config.schema import Config
-from fedsim.config.values import DEFAULT
 from fedsim.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedsim.config.experiment import Experiment
 
 ROUNDING_ERROR = 1e-6  # of a fraction of the clients: 0.29 x 100 is 28.999999999999996
 WITH_CLIENTS = ("femnist", "leaf", "shakespeare")  # data sets whose examples belong to clients
+CLIENT_IDS = "client_ids.npy"  # in a folder or an .npz file of arrays
 
 
-def with_natural_clients(experiment: "Experiment") -> "Experiment":
-    """The experiment with natural clients if it sets no partition, and its data name their clients.
-
-    Raises `ConfigError` if only some of the data sets of a sweep do.
-    """
-    is_used = lambda key: key in ("data.name", "data.partition", "arrays.path") or key.endswith(".client")
-    sweep = tuple({key: block[key] for key in filter(is_used, block)} for block in experiment.sweep)
-    points = replace(experiment, sweep=sweep).points()
-    has_clients = {_has_clients(values) for values in points if "data.partition" not in values}
-    if len(has_clients) > 1:
-        raise ConfigError('data.partition: must be set, since only some of the data sets have clients ("natural")')
-    if has_clients != {True}:
-        return experiment
-    key, natural = "data.partition", "natural"
-    sweep = tuple(
-        block | {key: [natural if value == DEFAULT else value for value in block[key]]} if key in block else block
-        for block in experiment.sweep
-    )
-    return replace(experiment, values=experiment.values | {key: natural}, sweep=sweep)
-
-
-def _has_clients(values: Mapping[str, Any]) -> bool:
+def has_clients(values: Mapping[str, Any]) -> bool:
     """Whether the examples of the run with `values` by dotted key belong to clients, as far as is known."""
     name = str(values.get("data.name", ""))
-    if name == "arrays" and (path := values.get("arrays.path")):
-        from fedsim.datasets.arrays import has_client_ids
-
-        return has_client_ids(Path(path).expanduser())
+    if name == "arrays" and values.get("arrays.path"):
+        path = Path(values["arrays.path"]).expanduser()
+        if path.is_dir():
+            return (path / CLIENT_IDS).exists()
+        try:
+            with zipfile.ZipFile(path) as file:
+                return CLIENT_IDS in file.namelist()
+        except (OSError, zipfile.BadZipFile):  # found when the data are loaded
+            return False
     return name in WITH_CLIENTS or bool(values.get(f"{name.rpartition(':')[2]}.client"))
 
 

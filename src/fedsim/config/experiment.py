@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedsim.config.clients import has_clients
 from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
@@ -14,6 +15,7 @@ from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
+from fedsim.errors import ConfigError
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +46,24 @@ class Experiment:
             for point in itertools.product(*block.values()):
                 values = self.values | dict(zip(block, point, strict=True))
                 yield {key: value for key, value in values.items() if value != DEFAULT}
+
+    def with_natural_clients(self) -> "Experiment":
+        """The experiment with natural clients if it sets no partition, and its data name their clients.
+
+        Raises `ConfigError` if only some of the data sets of a sweep do.
+        """
+        key, natural = "data.partition", "natural"
+        is_used = lambda name: name in ("data.name", key, "arrays.path") or name.endswith(".client")
+        sweep = tuple({name: block[name] for name in filter(is_used, block)} for block in self.sweep)
+        points = replace(self, sweep=sweep).points()
+        have_clients = {has_clients(values) for values in points if key not in values}
+        if len(have_clients) > 1:
+            raise ConfigError(f'{key}: must be set, since only some of the data sets have clients ("{natural}")')
+        if have_clients != {True}:
+            return self
+        named = lambda values: [natural if value == DEFAULT else value for value in values]
+        sweep = tuple(block | {key: named(block[key])} if key in block else block for block in self.sweep)
+        return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self) -> list[Config]:
         """The runs: resolved points, equal ones once. Raises `ConfigError` if one is invalid.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config import bundled
-from fedsim.config.clients import with_natural_clients
 from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
 from fedsim.config.kinds import KINDS
@@ -59,8 +58,10 @@ def read(
                 return str(other) == message
             return False
 
-        causes = [key for key in (*changes, *([BUDGET] if budget else [])) if not fails(key)]
-        named = f" with {' and '.join(map(option, causes))}" if causes else ""
+        causes = [option(key) for key in changes if not fails(key)]
+        is_of_budget = budget and not message.startswith("--budget") and not fails(BUDGET)
+        causes += [f"{option(BUDGET)} {budget}"] if is_of_budget else []
+        named = f" with {' and '.join(causes)}" if causes else ""
         raise ConfigError(f"{path}{named}: {message}") from None
 
 
@@ -132,7 +133,7 @@ def from_tables(
         raise ConfigError(f"sweep: must have at most {MAX_RUNS} runs, got {num_points}")
     sections = frozenset(word.rpartition(":")[2] for _, word in named)
     experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
-    experiment = with_natural_clients(experiment)
+    experiment = experiment.with_natural_clients()
     experiment.schema.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment
 

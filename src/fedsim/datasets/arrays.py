@@ -4,7 +4,6 @@ The files of a folder are memory-mapped; an .npz file is read into memory.
 """
 
 import numbers
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +17,10 @@ from fedsim.datasets.client_ids import number_clients
 from fedsim.datasets.column_checks import name_remarks
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
+from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
-MAX_REASON_LENGTH = 200
 REQUIRED = ("x", "y")
 OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
 
@@ -54,15 +53,16 @@ def from_arrays(
     """A federated data set of examples `x` [M, *feature], `y` [M] or [M, T] of clients `client_ids` [M].
 
     Client ids are texts, numbers or other names that can be sorted; without them, all examples belong to one client,
-    which a partition of the configuration divides. `x` holds numbers, or pixels of 0 to 255 or of 16 bits, which models
-    see in [0, 1]. `y` holds integer classes, or floats to predict. `num_classes` defaults to the largest class plus
-    one, and is 0 for floats. It must be given as 0 for whole numbers to predict, which may be meant as classes.
-    `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector". `test_client_ids` [T] are the
-    clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...]. Without test examples,
-    `test_fraction` of the examples become test examples, drawn by `seed`: from each client if there are `client_ids`,
-    where clients with a single example are left out; otherwise from all. With `inputs="text"` they are the last ones of
-    each client, since texts are taken for windows of one text, each a character after the one before, and those that
-    overlap both parts are left out. Raises `DataError` if the arrays do not fit together or values are missing.
+    which a partition of the configuration divides. `x` holds numbers; pixels of images, of 0 to 255 or of 16 bits,
+    are seen in [0, 1] by models. `y` holds integer classes, or floats to predict. `num_classes` defaults to
+    the largest class plus one, and is 0 for floats. It must be given as 0 for whole numbers to predict, which may be
+    meant as classes. `inputs` defaults to "image" if `x` is [M, height, width, channels], else to "vector".
+    `test_client_ids` [T] are the clients of the test examples `x_test` [T, *feature], `y_test` [T] or [T, ...]. Without
+    test examples, `test_fraction` of the examples become test examples, drawn by `seed`: from each client if there are
+    `client_ids`, where clients with a single example are left out; otherwise from all. With `inputs="text"` they are
+    the last ones of each client, since texts are taken for windows of one text, each a character after the one before,
+    and those that overlap both parts are left out. Raises `DataError` if the arrays do not fit together or values
+    are missing.
 
     >>> import numpy as np
     >>> x, y = np.zeros((4, 2)), np.asarray([0, 1, 1, 0])
@@ -126,17 +126,6 @@ def is_folder_of_arrays(path: Path) -> bool:
     return any(path.glob("*.npy"))
 
 
-def has_client_ids(path: Path) -> bool:
-    """Whether the file or folder at `path` names the clients of its examples; False if it cannot be read."""
-    if path.is_dir():
-        return (path / "client_ids.npy").exists()
-    try:
-        with zipfile.ZipFile(path) as file:
-            return "client_ids.npy" in file.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
 def _map_folder(folder: Path) -> dict[str, np.ndarray]:
     """The arrays in the folder by name, memory-mapped and read-only."""
     values = {}
@@ -165,7 +154,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _reason(error: Exception) -> str:
-    text = reason(error)[:MAX_REASON_LENGTH].rstrip(".")
+    text = reason(error).rstrip(".")
     remedy = "; save it as numbers or texts, such as by .astype(str)" * ("bject" in text)
     return "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
 
@@ -229,7 +218,7 @@ def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:
             f"and {y_test.dtype}"
         )
     if is_float == {True}:
-        if all(map(_is_whole, parts)):
+        if all(is_whole(labels) and labels.min() >= 0 for labels in parts):
             raise DataError(
                 f"{name}: labels must be integers for classes, or numbers for a regression, got {y.dtype} numbers that "
                 "are all whole; use y.astype(int) for classes, or num_classes = 0 for a regression"
@@ -243,8 +232,3 @@ def _is_one_hot(labels: np.ndarray) -> bool:
     """Whether each row of `labels` [M, C] is the indicator of a class."""
     is_matrix = labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype.kind in "biuf"
     return is_matrix and bool(np.all((labels == 0) | (labels == 1)) and np.all(labels.sum(axis=1) == 1))
-
-
-def _is_whole(labels: np.ndarray) -> bool:
-    """Whether all `labels` are whole numbers >= 0, as classes are."""
-    return bool(np.all((labels >= 0) & (labels == np.floor(labels))))

@@ -13,7 +13,6 @@ from fedsim.errors import DataError, reason
 
 MAX_DENSE_CLASSES, MAX_SPARSITY = 100, 10  # more classes than that must be at most 10 times the classes that occur
 MAX_CLASSES = 2**24
-MAX_REASON = 100  # characters
 
 
 def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
@@ -29,11 +28,11 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
     bounds = f"0 (the targets are numbers) to {MAX_CLASSES:,}"
     _require(raw, 0 <= raw.num_classes <= MAX_CLASSES, f"num_classes must be {bounds}, got {raw.num_classes:,}")
     x, x_test = (as_array(raw.name, "inputs", a) for a in (raw.x, raw.x_test))
-    if raw.inputs != "text":
-        x, x_test = scale_images(raw, x, x_test)
+    if raw.inputs == "image":
+        x, x_test = scale_images(raw.name, x, x_test)
     x, x_test = (_to_32_bits(raw, a) for a in (x, x_test))
     y, y_test = (as_array(raw.name, "labels", a) for a in (raw.y, raw.y_test))
-    y, y_test = (_squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
+    y, y_test = (squeeze(a) if raw.num_classes else _to_float32(a) for a in (y, y_test))
     ids, test_ids = (
         None if a is None else as_array(raw.name, "client ids", a) for a in (raw.client_ids, raw.test_client_ids)
     )
@@ -63,7 +62,7 @@ def as_array(name: str, what: str, values: Any) -> np.ndarray:
             raise TypeError("not numbers")
     except Exception as error:  # of many types: other libraries convert their own arrays
         raise DataError(
-            f"{name}: {what} must be one array, got {type(values).__name__} ({reason(error)[:MAX_REASON]}); if these "
+            f"{name}: {what} must be one array, got {type(values).__name__} ({reason(error)}); if these "
             "are examples, stack them, such as by x, y = map(np.stack, zip(*pairs))"
         ) from None
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
@@ -100,9 +99,9 @@ def _to_32_bits(raw: RawDataset, inputs: np.ndarray) -> np.ndarray:
     return convert(inputs, np.int32)
 
 
-def _squeeze(labels: np.ndarray) -> np.ndarray:
-    """`labels` [M, 1] as [M]; others as they are."""
-    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+def squeeze(column: np.ndarray) -> np.ndarray:
+    """A `column` [M, 1], as of a data frame, as [M]; others as they are."""
+    return column[:, 0] if column.ndim == 2 and column.shape[1] == 1 else column
 
 
 def _require(raw: RawDataset, condition: object, message: str) -> None:

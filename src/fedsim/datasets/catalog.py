@@ -46,7 +46,7 @@ def prepare(name: str, source: Path | None, force: bool, progress: Progress) -> 
     prepared before.
     """
     if name == "digits":
-        raise DataError("digits: comes with scikit-learn; there is nothing to prepare")
+        raise DataError("digits: comes with fedsim; there is nothing to prepare")
     if source is not None and not source.exists():
         raise DataError(f"{source}: no such file or folder")
     name = prepared.resolve_name(name)
@@ -92,7 +92,7 @@ def list_datasets() -> list[DatasetInfo]:
     names = sorted(str(path.parent.parent.relative_to(directory)) for path in paths)
     others = [name for name in names if not name.startswith(".")]  # which is being prepared
     raw = digits.digits(seed=0)
-    bundled = DatasetInfo("digits", "comes with scikit-learn", None, len(raw.y), len(raw.y_test))
+    bundled = DatasetInfo("digits", "comes with fedsim", None, len(raw.y), len(raw.y_test))
     return [bundled, *(_read_info(name) for name in dict.fromkeys((*PREPARED, *others)))]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.datasets.canonical import as_array
+from fedsim.datasets.canonical import as_array, squeeze
 from fedsim.datasets.portions import renumber
 from fedsim.errors import DataError
 
@@ -22,15 +22,13 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
     arrays = []
     for ids in parts:
         ids = as_array(name, "client ids", np.asarray(ids, object) if isinstance(ids, list | tuple) else ids)
-        ids = ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids  # a column of a data frame
-        if ids.ndim != 1:
+        arrays.append(squeeze(ids))
+        if arrays[-1].ndim != 1:
             raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
-        arrays.append(ids)
-    if len({ids.dtype.kind for ids in arrays}) > 1:
-        arrays = [ids.astype(object) for ids in arrays]
     missing = DataError(f"{name}: client ids must name the client of each example, got {MISSING}; leave these out")
-    ids = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-    kinds = set(map(_kind, ids)) if ids.dtype.kind == "O" else set()
+    is_mixed = len({ids.dtype.kind for ids in arrays}) > 1
+    ids = np.concatenate([ids.astype(object) if is_mixed else ids for ids in arrays])
+    kinds = set(map(_kind, ids)) if ids.dtype.kind == "O" else {str(ids.dtype)}
     if MISSING in kinds or (ids.dtype.kind in "fmM" and np.any(ids != ids)):
         raise missing
     try:
@@ -38,7 +36,7 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
             raise TypeError
         names, positions = renumber(ids)
     except TypeError:  # they have no order
-        found = " and ".join(sorted(kinds)) or ids.dtype
+        found = " and ".join(sorted(kinds))
         raise DataError(f"{name}: client ids must be all texts, or all numbers, got {found}; convert them") from None
     if any(isinstance(text, str | bytes) and not text.strip() for text in names.tolist()):
         raise missing

@@ -8,42 +8,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsim.datasets.portions import is_whole
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_CATEGORIES = 20  # of a text column
+MAX_EXACT = 2**53  # of whole numbers in float64
+MISSING = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+INDEX_PROBLEM = "is the index of a pandas frame, such as row numbers"
+EMPTY_PROBLEM = "has no values"  # and no name, as where each line ends with a delimiter
+LEFT_OUT = (INDEX_PROBLEM, EMPTY_PROBLEM)
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAX_SAFE = 2**22  # of whole numbers that differ as float32, also after they are standardized
 FORMATTED = re.compile(  # numbers, maybe with separators, a unit, or in the notation of a programming language
     r"[(+\u2212-]?\s?[$€£¥]?\s?-?[\d.,'_\s]*\d[\d.,'_\s]*([DEde][+-]?\d+)?\s?[%$€£¥)]?|[+-]?0[Xx][\dA-Fa-f]+"
 )
-INDEX_PROBLEM = "is the index of a pandas frame, such as row numbers"
-MISSING_NAMES = {"nan", "NaN", "NaT", "None", "<NA>", "null", "NULL", "NA"}  # of missing values as texts
 
 
 def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
     """What is wrong with each column that cannot be a feature, among those not in `skip`."""
-    problems = {column: _problem(table.column(i)) for i, column in enumerate(table.column_names) if column not in skip}
-    return {column: problem for column, problem in problems.items() if problem}
-
-
-def index_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
-    """Why to leave out each column that is the index of a pandas frame, or has no name and no values.
-
-    An index is known by its name, or by what a Parquet file says of it. Columns in `skip` are not looked at.
-    """
     try:
-        described = table.schema.pandas_metadata["index_columns"]  # names, or ranges that are no columns
+        index = list(table.schema.pandas_metadata["index_columns"])  # names, or ranges, which are no columns
     except (KeyError, TypeError, ValueError):  # written by other programs
-        described = None
-    named = described if isinstance(described, list) else []
-    indices = {}
-    for i, column in enumerate(table.column_names):
-        if column not in skip and (INDEX.fullmatch(column) or column in named):
-            is_empty = table.column(i).null_count == table.num_rows  # as after a delimiter at the end of each line
-            indices[column] = "has no values" if is_empty else INDEX_PROBLEM
-    return dict(sorted(indices.items()))
+        index = []
+    problems = {}
+    for i, name in enumerate(table.column_names):
+        column = table.column(i)
+        if name not in skip and (INDEX.fullmatch(name) or name in index):
+            problems[name] = EMPTY_PROBLEM if column.null_count == len(column) else INDEX_PROBLEM
+        elif name not in skip and (problem := _problem(plain(column))):
+            problems[name] = problem
+    return problems
 
 
 def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
@@ -54,7 +54,7 @@ def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
     seen: dict[Any, str] = {}
     alike = []
     for text in (name for name in names if isinstance(name, str)):
-        if text in MISSING_NAMES or text == also_missing:
+        if text in ("NaT", also_missing, *MISSING):
             yield f"the text {text!r}, which is taken for a name like others"
         folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
         key = Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
@@ -67,7 +67,6 @@ def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
 def _problem(column: "pa.ChunkedArray") -> str:
     import pyarrow.compute as pc
 
-    column = plain(column)
     if missing := num_missing(column):
         return f"has no value in {missing} of {len(column)} rows"
     if is_text(column):
@@ -99,27 +98,25 @@ def example_of(column: "pa.ChunkedArray") -> str:
 
 
 def remark(column: "pa.ChunkedArray", x: np.ndarray) -> str:
-    """What is questionable about a column as features `x` [M, F]; "" if nothing is."""
+    """What is questionable about a plain column as features `x` [M, F]; "" if nothing is."""
     import pyarrow.compute as pc
     import pyarrow.types as kinds
 
-    column = plain(column)
     if is_text(column):
         values = column.unique().to_pylist()
         if not any(map(FORMATTED.fullmatch, values)) or all(value.isdecimal() for value in values):
             return ""
         return f"is text, since it has {example_of(column)!r}: one feature for each of its {len(values)} values"
-    if kinds.is_boolean(column.type) or not np.all(np.mod(numbers := numbers_of(column), 1) == 0):
+    if kinds.is_boolean(column.type) or not is_whole(numbers := numbers_of(column)):
         return ""
-    largest, span, steps = np.abs(numbers).max(), np.ptp(numbers), np.diff(numbers)
-    distinct = pc.count_distinct(column).as_py() if largest > MAX_SAFE or span == len(steps) else 0
-    if distinct > len(np.unique(x)):
+    largest, steps = np.abs(numbers).max(), np.diff(numbers)
+    is_permutation = np.ptp(numbers) == len(steps) and pc.count_distinct(column).as_py() == len(numbers)
+    if len(steps) > 1 and (is_permutation or np.all(steps > 0) or np.all(steps < 0)):
+        return "has a different whole number in each row, in order; add it to drop if these number the rows"
+    if largest > MAX_SAFE and pc.count_distinct(column).as_py() > len(np.unique(x)):
         return (
             f"has whole numbers that float32 cannot tell apart, up to {largest:.0f}; add it to drop if they are names"
         )
-    in_order = np.all(steps > 0) or np.all(steps < 0) or (span == len(steps) and distinct == len(numbers))
-    if len(steps) > 1 and in_order:
-        return "has a different whole number in each row, in order; add it to drop if these number the rows"
     return ""
 
 
@@ -167,4 +164,4 @@ def is_number(column: "pa.ChunkedArray") -> bool:
 
 def numbers_of(column: "pa.ChunkedArray") -> np.ndarray:
     """[M] float64, also of decimals, which float64 rounds."""
-    return column.to_numpy().astype(np.float64)
+    return column.to_numpy().astype(np.float64, copy=False)

@@ -13,8 +13,9 @@ import numpy as np
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.datasets.column_checks import (
+    LEFT_OUT,
+    MAX_EXACT,
     example_of,
-    index_columns,
     is_formatted,
     is_number,
     is_text,
@@ -26,6 +27,7 @@ from fedsim.datasets.column_checks import (
     remark,
     unusable_columns,
 )
+from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 20  # columns in a message
 MAX_CLASS_SHARE = 0.5  # classes per row; labels with more are no classes
-MAX_EXACT = 2**53  # of whole numbers in float64
 
 
 def encode(
@@ -53,17 +54,17 @@ def encode(
     drop = (drop,) if isinstance(drop, str) else drop
     for column in drop:
         require_column(name, table, "drop", column)
-    used = {label, client, *drop}
-    indices = index_columns(table, used)
-    if problems := unusable_columns(table, used | set(indices)):
-        column, problem = next(iter(problems.items()))
-        raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
-    features = [column for column in table.column_names if column not in used and column not in indices]
+    notes, unused = [], {label, client, *drop}
+    for column, problem in unusable_columns(table, unused).items():
+        if problem not in LEFT_OUT:
+            raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
+        notes.append(f"{name}: column {column!r} is left out, since it {problem}")
+        unused.add(column)
+    features = [column for column in table.column_names if column not in unused]
     if repeated := [column for column, number in Counter(features).items() if number > 1]:
         raise DataError(f"{name}: columns must have different names, got {repeated[0]!r} more than once; rename them")
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.column_names}")
-    notes = [f"{name}: column {column!r} is left out, since it {problem}" for column, problem in indices.items()]
     if label == client:
         notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
     if odd := next(filter(is_formatted, [] if classes is None else classes.tolist()), ""):
@@ -73,9 +74,10 @@ def encode(
             notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names.tolist(), column)]
     parts = []
     for column in features:
-        parts.append(_features(table.column(column), standardize))
-        if remarkable := remark(table.column(column), parts[-1]):
-            notes.append(f"{name}: column {column!r} {remarkable}")
+        values = plain(table.column(column))
+        parts.append(_features(values, standardize))
+        if questionable := remark(values, parts[-1]):
+            notes.append(f"{name}: column {column!r} {questionable}")
     x = np.concatenate(parts, axis=1)
     num_classes = 0 if classes is None else len(classes)
     return RawDataset(
@@ -87,30 +89,26 @@ def targets(
     name: str, table: "pa.Table", label: str, client: str
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray | None]:
     """Labels [M] and the names of their classes, client ids [M] and the names of the clients; None for what is not."""
-    require_column(name, table, "label", label)
-    y, classes = _labels(name, table.column(label), label)
-    if not client:
-        return y, classes, None, None
-    require_column(name, table, "client", client)
-    names, ids = clients(name, table.column(client), client)
+    y, classes = _labels(name, require_column(name, table, "label", label), label)
+    names, ids = clients(name, table, client) if client else (None, None)
     return y, classes, ids, names
 
 
-def require_column(name: str, table: "pa.Table", key: str, column: str) -> None:
-    """Raises `DataError` unless `table` has exactly one such column; `key` is what the user set."""
+def require_column(name: str, table: "pa.Table", key: str, column: str) -> "pa.ChunkedArray":
+    """The plain column. Raises `DataError` unless `table` has exactly one of that name; `key` is what the user set."""
     number = table.column_names.count(column)
     if number != 1:
         shown = ", ".join(map(repr, table.column_names[:MAX_SHOWN]))
         remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {shown}"
         remedy = "; rename them" if number else remedy
         raise DataError(f"{name}: {key} must name one column, got {column!r:.100}, which {number} columns have{remedy}")
+    return plain(table.column(column))
 
 
 def _features(column: "pa.ChunkedArray", standardize: bool) -> np.ndarray:
     """[M, F] float32: F is 1 for numbers, and the number of values of a text column."""
     import pyarrow.types as kinds
 
-    column = plain(column)
     if is_text(column):
         values, numbers = _enumerate(column)
         return (numbers[:, None] == np.arange(len(values))).astype(np.float32)
@@ -125,13 +123,12 @@ def _features(column: "pa.ChunkedArray", standardize: bool) -> np.ndarray:
 
 def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels [M], and the names of the classes, or None if they are numbers to be predicted."""
-    column = plain(column)
     _require_names(name, column, "label", label)
     if not is_text(column):
         numbers = numbers_of(column)
         if problem := range_problem(numbers):
             raise DataError(f"{name}: label {label} {problem}; change or remove them")
-        if not np.all(np.mod(numbers, 1) == 0):
+        if not is_whole(numbers):
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
     if len(values) > MAX_CLASS_SHARE * len(y):
@@ -143,9 +140,9 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
     return y, values.astype(str)
 
 
-def clients(name: str, column: "pa.ChunkedArray", client: str) -> tuple[np.ndarray, np.ndarray]:
-    """The names [C] of the clients, and the client [M] of each row."""
-    column = plain(column)
+def clients(name: str, table: "pa.Table", client: str) -> tuple[np.ndarray, np.ndarray]:
+    """The names [C] of the clients in the column `client`, and the client [M] of each row."""
+    column = require_column(name, table, "client", client)
     _require_names(name, column, "client", client)
     values, numbers = _enumerate(column)
     return values.astype(str), numbers

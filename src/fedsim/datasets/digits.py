@@ -1,10 +1,10 @@
-"""Handwritten digits: the 1,797 8x8 images that come with scikit-learn, so that a first run needs no download.
+"""Handwritten digits: 1,797 8x8 images that come with fedsim, so that a first run needs no download.
 
 E. Alpaydin, C. Kaynak: "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
-https://doi.org/10.24432/C50P49
+https://doi.org/10.24432/C50P49 (CC BY 4.0). The file is that of scikit-learn.
 """
 
-from importlib.metadata import distribution
+from importlib.resources import as_file, files
 
 import numpy as np
 
@@ -27,6 +27,6 @@ def digits(seed: int) -> RawDataset:
 
 
 def _read_table() -> np.ndarray:
-    """Pixels and label [1797, 65] uint8, as scikit-learn's `load_digits` reads them; importing it takes a second."""
-    path = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
-    return np.loadtxt(str(path), np.uint8, delimiter=",")
+    """Pixels and label [1797, 65] uint8."""
+    with as_file(files("fedsim.datasets") / "digits.csv.gz") as path:
+        return np.loadtxt(path, np.uint8, delimiter=",")

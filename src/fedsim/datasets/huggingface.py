@@ -15,6 +15,7 @@ from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
 from fedsim.datasets.natural import append
 from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.datasets.scales import PIXELS
 from fedsim.datasets.spool import Spool
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
 
@@ -81,8 +82,7 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     try:
         loaded = datasets.load_from_disk(folder) if folder.is_dir() else datasets.load_dataset(path, subset or None)
     except Exception as error:  # of many types
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise DataError(f"huggingface.path: {path} cannot be loaded: {reason}") from None
+        raise DataError(f"huggingface.path: {path} cannot be loaded: {reason(error)}") from None
     splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {TRAIN: loaded}
     if TRAIN not in splits:
         raise DataError(f"huggingface.path: {path} must have a split train, got {', '.join(splits)}")
@@ -138,11 +138,11 @@ def _read_images(
             try:
                 pixels = _pixels(next(pictures)[image])
             except Exception as error:  # Pillow raises many types
-                problem = reason(error).partition(" <")[0][:200]
-                raise DataError(f"{name}: image of row {i} of the split {split}: {problem}") from None
+                problem = f"{name}: image of row {i} of the split {split}: {reason(error).partition(' <')[0]}"
+                raise DataError(problem) from None
             types.add(pixels.dtype)
             spool = append(name, spool, pixels[None], f"row {i} of the split {split}")
-    if len(types) > 1 and not types <= {np.dtype(np.uint8), np.dtype(np.uint16)}:
+    if len(types) > 1 and not types <= PIXELS:
         raise DataError(f"{name}: images must have one type, got {', '.join(sorted(map(str, types)))}")
     x = spool.array()
     num_classes = 0 if classes is None else len(classes)
@@ -176,15 +176,13 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
 def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
     table = _table(name, {split: rows})
-    columns.require_column(name, table, "text", text)
-    texts = table.column(text).to_pylist()
+    texts = columns.require_column(name, table, "text", text).to_pylist()
     if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
         got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]} of the split {split}"
         raise DataError(f"{name}: text {text} must have a text in every row, got {got}")
     if not client:
         return {"": "\n".join(texts)}
-    columns.require_column(name, table, "client", client)
-    names, numbers = columns.clients(name, table.column(client), client)
+    names, numbers = columns.clients(name, table, client)
     parts: dict[str, list[str]] = {}
     for number, value in zip(numbers, texts, strict=True):
         parts.setdefault(str(names[number]), []).append(value)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import numpy as np
 
-from fedsim.config.schema import DataConfig
 from fedsim.core.settings import POSITIVE, Bounds
 from fedsim.datasets.portions import renumber
 from fedsim.datasets.raw import RawDataset
@@ -172,10 +171,3 @@ def require_examples(raw: RawDataset, num_clients: int, min_examples: int, keys:
             f"{keys}: must be lower for the {len(raw.y)} training examples of {raw.name}, got {num_clients} clients "
             f"with at least {min_examples} each"
         )
-
-
-def unused_client_notes(raw: RawDataset, config: DataConfig) -> list[str]:
-    """A remark if the examples belong to clients, but are divided in another way."""
-    if config.partition == "natural" or raw.client_ids is None or not np.any(raw.client_ids != raw.client_ids[0]):
-        return []
-    return [f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"']

@@ -8,7 +8,7 @@ temporary file.
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -78,9 +78,17 @@ def convert(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 
 def all_finite(array: np.ndarray) -> bool:
     """Whether all numbers of `array` are finite."""
-    if array.dtype.kind != "f":
-        return True
-    return all(bool(np.isfinite(array[portion]).all()) for portion in portions(np.atleast_1d(array)))
+    return array.dtype.kind != "f" or _all(np.isfinite, array)
+
+
+def is_whole(array: np.ndarray) -> bool:
+    """Whether all numbers of `array` are whole."""
+    return array.dtype.kind != "f" or _all(lambda part: part == np.rint(part), array)
+
+
+def _all(check: Callable[[np.ndarray], np.ndarray], array: np.ndarray) -> bool:
+    array = np.atleast_1d(array)
+    return all(bool(np.all(check(array[portion]))) for portion in portions(array))
 
 
 def value_range(array: np.ndarray) -> tuple[Any, Any]:

@@ -84,6 +84,13 @@ def default_split_notes(raw: RawDataset, config: DataConfig) -> list[str]:
     ]
 
 
+def unused_client_notes(raw: RawDataset, config: DataConfig) -> list[str]:
+    """A remark if the examples belong to clients with names, but are divided in another way."""
+    if config.partition == "natural" or raw.client_names is None or len(raw.client_names) < 2:
+        return []
+    return [f'{raw.name}: its clients are not used; data.partition = "natural" uses them, got "{config.partition}"']
+
+
 def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
     """`raw` with the natural clients and examples that `config` selects; clients and examples keep their order.
 
@@ -108,11 +115,8 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     client_ids = np.concatenate([raw.client_ids, test_ids]) if len(test_ids) else raw.client_ids
     selected, selected_test = _select(raw, client_ids, needs_split, config, rng)
     if len(selected) == 0:
-        remedy = (
-            "raise data.sample_fraction"
-            if config.sample_fraction < 1
-            else "give test examples, or clients with more examples"
-        )
+        remedy = "give test examples, or clients with more examples"
+        remedy = "raise data.sample_fraction" if config.sample_fraction < 1 else remedy
         raise DataError(f"{raw.name}: no client is left with training and test examples; {remedy}")
     notes = raw.notes
     is_sampled = config.sample_clients is not None or config.sample_fraction < 1

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from fedsim.core.types import FederatedDataset
-from fedsim.datasets.portions import convert, portions, value_range
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.portions import convert, is_whole, portions, value_range
 from fedsim.errors import DataError
 
+PIXELS = {np.dtype(np.uint8), np.dtype(np.uint16)}
 MAX_UNSCALED = 16  # a network can train with images of such values as they are
 CHANNELS = (1, 3, 4)  # of an image; an axis of that length is not its height if the others are longer
 MAX_CHANNELS = 4
@@ -16,46 +16,41 @@ MAX_RMS = 10  # of inputs that networks train with; standardized ones have 1
 MAX_DARK = 16  # of 255: images with such pixels have other ranges
 
 
-def scale_images(raw: RawDataset, *parts: np.ndarray) -> list[np.ndarray]:
+def scale_images(name: str, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
     """Images as models expect them: uint8 pixels, or floats near 0. Raises `DataError` if their range is unknown."""
-    images = [part for part in parts if part.ndim > 2 and part.size and part.dtype.kind in "iuf"]
-    is_image = raw.inputs == "image"  # others of that many axes may be images, too
+    images = [part for part in parts if part.ndim == 4 and part.size and part.dtype.kind in "iuf"]
     for part in images:
-        height, *others = part.shape[1:]
-        is_last = not is_image or part.ndim != 4 or height not in CHANNELS or min(others) <= MAX_CHANNELS
-        axes = "images must be [M, height, width, channels]"
-        if not is_last:
-            raise DataError(f"{raw.name}: {axes}, got {part.shape}; move the channels last by np.moveaxis(x, 1, -1)")
-    if all(part.dtype == np.uint8 for part in images):
-        return list(parts)
-    ranges = [value_range(part) for part in images]
-    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
-    if not MAX_UNSCALED < high < np.inf or (low < 0 and all(part.dtype.kind == "f" for part in images)):
-        return list(parts)
-    if low >= 0 and high <= 255 and all(map(_is_whole, images)):
-        return [convert(part, np.uint8) for part in parts]
-    if not is_image:
-        return list(parts)
-    if all(part.dtype in (np.uint8, np.uint16) for part in images):
-        return [scale_pixels(part) for part in parts]
-    types = " and ".join(sorted({str(part.dtype) for part in images}))
+        _, height, *others = part.shape
+        if height in CHANNELS and min(others) > MAX_CHANNELS:
+            raise DataError(
+                f"{name}: images must be [M, height, width, channels], got {part.shape}; move the channels last by "
+                "np.moveaxis(x, 1, -1)"
+            )
+    types = {part.dtype for part in images}
+    if types <= {np.dtype(np.uint8)}:
+        return parts
+    ranges = np.asarray([value_range(part) for part in images], float)
+    low, high = ranges[:, 0].min(), ranges[:, 1].max()
+    if not MAX_UNSCALED < high < np.inf or (low < 0 and all(kind.kind == "f" for kind in types)):
+        return parts
+    if low >= 0 and high <= 255 and all(map(is_whole, images)):
+        return tuple(convert(part, np.uint8) for part in parts)
+    if types <= PIXELS:
+        return tuple(map(scale_pixels, parts))
     raise DataError(
-        f"{raw.name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
-        f"{types} of {low:.6g} to {high:.6g}; divide them by the largest value that is possible"
+        f"{name}: images must be pixels of 0 to 255 (16 bits: uint16), floats in [0, 1] or standardized, got "
+        f"{' and '.join(sorted(map(str, types)))} of {low:.6g} to {high:.6g}; divide them by the largest value that is "
+        "possible"
     )
 
 
 def scale_pixels(images: np.ndarray) -> np.ndarray:
     """Pixels of uint8 or uint16 as floats in [0, 1]; others as they are."""
-    if images.dtype not in (np.uint8, np.uint16):
+    if images.dtype not in PIXELS:
         return images
     scaled = convert(images, np.float32)
     scaled /= np.float32(np.iinfo(images.dtype).max)
     return scaled
-
-
-def _is_whole(values: np.ndarray) -> bool:
-    return values.dtype.kind != "f" or all(bool(np.all(np.mod(values[part], 1) == 0)) for part in portions(values))
 
 
 def scale_notes(dataset: FederatedDataset) -> list[str]:

@@ -5,22 +5,19 @@ pandas takes for missing are missing. Everything else is as Arrow reads it.
 """
 
 import re
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from fedsim.datasets.column_checks import NUMBER
-from fedsim.errors import DataError
+from fedsim.datasets.column_checks import MAX_EXACT, MISSING, NUMBER
+from fedsim.errors import DataError, reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
-MISSING = (
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null",
-)  # fmt: skip
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark; Arrow skips that of UTF-8
 SEPARATORS = ",;\t|"
@@ -29,7 +26,7 @@ EXCEL = re.compile(r"\ufeff?sep=(.)\r?\n")  # the first line of some files for E
 COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-HEXADECIMAL = r"^[+-]?0[xX]"
+PADDED, HEXADECIMAL = r"^-?0[\dxX]", r"^-?0[xX]"
 WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): (.*)")
 SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
@@ -77,14 +74,13 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             if len(tables) > 1:
                 rows = pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowException, OSError, ValueError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            if re.search("utf-?8", reason, re.IGNORECASE):
-                reason = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
-            reason = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason)
-            reason = "it has no rows" if "Empty CSV file" in reason else reason
-            is_merge = reason.startswith("Unable to merge")
+            problem = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason(error))
+            if re.search("utf-?8", problem, re.IGNORECASE):
+                problem = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
+            problem = "it has no rows" if "Empty CSV file" in problem else problem
+            is_merge = problem.startswith("Unable to merge")
             what = "must have the types of the other files" if is_merge else f"not a {_suffix(part)} table"
-            raise DataError(f"{part}: {what}: {reason}") from None
+            raise DataError(f"{part}: {what}: {problem}") from None
     for i, name in enumerate(rows.column_names):
         if name in texts:
             rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
@@ -109,12 +105,11 @@ def _parts(folder: Path) -> list[Path]:
 def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
     """The rows of a CSV file, with the labels and clients as texts."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     from pyarrow import csv
 
     with path.open("rb") as file:
-        first = file.read(4)
-    compression = next((name for magic, name in MAGIC.items() if first.startswith(magic)), None)
+        start = file.read(4)
+    compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
     open_file = lambda: pa.input_stream(path, compression=compression)
     with open_file() as file:
         head = file.read(2**16)
@@ -123,38 +118,34 @@ def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
     if "\0" in text:
         raise ValueError("it is not text; save the table as CSV or Parquet")
     lines = [QUOTED.sub("", line) for line in text.splitlines() if line.strip()][:2]  # a name may have a comma
-    counts = {separator: min((line.count(separator) for line in lines), default=0) for separator in SEPARATORS}
     named = EXCEL.match(text)
     reading = csv.ReadOptions(encoding=encoding, skip_rows=int(named is not None))
-    delimiter = named[1] if named else max(counts, key=counts.__getitem__)
+    delimiter = named[1] if named else max(SEPARATORS, key=lambda s: min((line.count(s) for line in lines), default=0))
     parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
-    def load(types: Any = None, only: Any = None) -> "pa.Table":
-        kinds = csv.ConvertOptions(
-            null_values=MISSING, strings_can_be_null=True, column_types=types, include_columns=only
-        )
+    def load(how: Callable[..., Any], texts: Collection[str] = ()) -> Any:
+        types = dict.fromkeys(texts, pa.string())
+        converting = csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True, column_types=types)
         with open_file() as file:
-            return csv.read_csv(file, reading, parsing, kinds)
+            return how(file, reading, parsing, converting)
 
-    with open_file() as file:
-        names = csv.open_csv(file, reading, parsing).schema.names
-    rows = load({name: pa.string() for name in names if name.strip() in (label, client)})
-    if binary := [field.name for field in rows.schema if pa.types.is_binary(field.type)]:
-        raise ValueError(f"column {binary[0]!r} is not UTF-8")
-    if doubtful := [name for name in names if names.count(name) == 1 and _may_be_names(rows.column(name))]:
-        written = load(dict.fromkeys(doubtful, pa.string()), doubtful)
-        for name in doubtful:
-            column = pc.utf8_trim_whitespace(written.column(name))
-            is_hexadecimal = pc.any(pc.match_substring_regex(column, HEXADECIMAL)).as_py()
-            if is_hexadecimal or pc.count_distinct(column).as_py() > pc.count_distinct(rows.column(name)).as_py():
-                rows = rows.set_column(names.index(name), name, column if is_hexadecimal else _exact(column))
-    for i, name in enumerate(names):
-        if pa.types.is_string(rows.column(i).type):
-            column = _trim(f"{path}: column {name.strip()!r}", rows.column(i))
-            if delimiter != "," and name.strip() != client:
-                column = _with_points(column, is_label=name.strip() == label)
-            rows = rows.set_column(i, name, column)
-    return rows.rename_columns([name.strip() for name in names])
+    first = load(csv.open_csv).schema  # as the first block suggests
+    targets = {label, client}
+    texts = {field.name for field in first if field.name.strip() in targets or pa.types.is_integer(field.type)}
+    rows = load(csv.read_csv, texts)
+    if doubtful := {name for name, column in zip(first.names, rows.columns, strict=True) if _may_be_names(column)}:
+        rows = load(csv.read_csv, texts | doubtful)
+    for i, field in enumerate(rows.schema):
+        name, column = field.name.strip(), rows.column(i)
+        if pa.types.is_binary(field.type):
+            raise ValueError(f"column {name!r} is not UTF-8")
+        if pa.types.is_string(field.type):
+            numbers = None if name in targets else _numbers(column)
+            column = _trim(f"{path}: column {name!r}", column) if numbers is None else numbers
+            if delimiter != "," and name != client and numbers is None:
+                column = _with_points(column, is_label=name == label)
+        rows = rows.set_column(i, name, column)
+    return rows
 
 
 def _may_be_names(column: "pa.ChunkedArray") -> bool:
@@ -163,7 +154,7 @@ def _may_be_names(column: "pa.ChunkedArray") -> bool:
     import pyarrow.compute as pc
 
     if pa.types.is_floating(column.type):
-        return bool(pc.any(pc.greater_equal(pc.abs(column), 2.0**53)).as_py())
+        return bool(pc.any(pc.greater_equal(pc.abs(column), float(MAX_EXACT))).as_py())
     return bool(pa.types.is_integer(column.type))
 
 
@@ -179,16 +170,24 @@ def _with_points(column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray"
     return column
 
 
-def _exact(texts: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Texts as integers of up to 64 bits if that merges none, otherwise as they are."""
+def _numbers(texts: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
+    """Texts as decimal numbers; None if they are none, or two of them would be one number and may be names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    try:
-        numbers = texts.cast(pa.uint64())
-    except pa.ArrowInvalid:
-        return texts
-    return numbers if pc.count_distinct(numbers).as_py() == pc.count_distinct(texts).as_py() else texts
+    texts = pc.utf8_trim_whitespace(texts)
+    for kind in (pa.int64(), pa.uint64(), pa.float64()):
+        try:
+            numbers = texts.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        is_float = kind == pa.float64()
+        if not (_may_be_names(numbers) if is_float else pc.any(pc.match_substring_regex(texts, PADDED)).as_py()):
+            return numbers
+        is_hexadecimal = not is_float and pc.any(pc.match_substring_regex(texts, HEXADECIMAL)).as_py()
+        merges = pc.count_distinct(numbers).as_py() < pc.count_distinct(texts).as_py()
+        return None if is_hexadecimal or merges else numbers
+    return None
 
 
 def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
@@ -196,14 +195,17 @@ def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    texts = [text for text in column.unique().to_pylist() if text and text.strip() not in MISSING]
+    if twins := _twins(texts, str.strip):
+        raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
     trimmed = pc.utf8_trim_whitespace(column)
-    trimmed = pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
-    if pc.count_distinct(trimmed).as_py() < pc.count_distinct(column.filter(trimmed.is_valid())).as_py():
-        seen: dict[str, str] = {}
-        for text in filter(None, column.unique().to_pylist()):
-            if (other := seen.setdefault(text.strip(), text)) != text:
-                raise DataError(f"{subject} has {other!r} and {text!r}, which differ in spaces; remove these")
-    return trimmed
+    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
+
+
+def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
+    """Two different texts with the same `key`, if there are any."""
+    first: dict[Any, str] = {}
+    return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)
 
 
 def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
@@ -218,13 +220,10 @@ def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool)
         return column.cast(pa.int64())
     if not all(map(NUMBER.fullmatch, texts)):
         return column
-    values = [float(text) for text in texts]
-    if all(repr(value) == text for value, text in zip(values, texts, strict=True)):
-        return column.cast(pa.float64())
-    if not is_label or all(value.is_integer() for value in values):
-        return column
-    seen: dict[float, str] = {}
-    for value, text in zip(values, texts, strict=True):
-        if (other := seen.setdefault(value, text)) != text and value:
-            raise DataError(f"{path}: labels {other} and {text} are one number; write them alike, or as other names")
+    if not all(repr(float(text)) == text for text in texts):
+        if not is_label or all(float(text).is_integer() for text in texts):
+            return column
+        if twins := _twins(filter(float, texts), float):  # 0 may be 0.0 or -0
+            shown = " and ".join(twins)
+            raise DataError(f"{path}: labels {shown} are one number; write them alike, or as other names")
     return column.cast(pa.float64())

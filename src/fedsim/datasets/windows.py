@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.datasets.natural import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
-from fedsim.errors import DataError, import_extra, pip_install
+from fedsim.errors import DataError, import_extra, pip_install, reason
 
 Encode = Callable[[str], np.ndarray]  # text -> [T] integers
 
@@ -67,6 +67,5 @@ def _tokens(file: str) -> tuple[Encode, int, None]:
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(Path(file).expanduser()))
     except Exception as error:  # the library raises no other type
-        reason = (str(error).splitlines() or [""])[0][:200]
-        raise DataError(f"{file}: not a tokenizer's file: {reason}") from None
+        raise DataError(f"{file}: not a tokenizer's file: {reason(error)}") from None
     return lambda text: np.asarray(tokenizer.encode(text).ids, np.int64), tokenizer.get_vocab_size(), None

@@ -9,14 +9,9 @@ from fedsim.core.types import FederatedDataset
 from fedsim.datasets import sampling
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
-from fedsim.datasets.federated import (
-    make_federated_dataset,
-    to_raw,
-    unseen_class_notes,
-    unseen_client_notes,
-)
+from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
-from fedsim.datasets.partition import natural_test_clients, unused_client_notes
+from fedsim.datasets.partition import natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import factories
 from fedsim.errors import ConfigError
@@ -35,7 +30,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
         raise ConfigError(f'data.{keys[0]}: has no effect with data.partition = "natural"; use data.max_examples')
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
-    notes = [*sampling.default_split_notes(raw, data), *unused_client_notes(raw, data)]
+    notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]
     raw = deduplicate(raw) if data.deduplicate else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
     raw = canonicalize(sample(raw, data, np.random.default_rng([split, 2])))

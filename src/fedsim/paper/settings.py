@@ -9,7 +9,8 @@ from fedsim.paper.client_history import ClientHistory, read_history
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.report.statistics import mean
-from fedsim.report.summary import NUM_LAST
+
+NUM_LAST = 5  # evaluations
 
 
 def find_settings(results: Results, values: dict[str, Any]) -> list[Setting]:

@@ -2,13 +2,11 @@
 
 from fedsim.report import style
 from fedsim.report.accuracy import accuracy_tables
-from fedsim.report.choose import choice_rows, choose
+from fedsim.report.choose import choose
 from fedsim.report.confirm import confirm
-from fedsim.report.cube import as_xarray
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
 from fedsim.report.paired import BASELINE, differences, find_rule, paired_rows, paired_tables
-from fedsim.report.ranks import rank_rows, ranks
 from fedsim.report.reading import read
 from fedsim.report.render import markdown, terminal
 from fedsim.report.results import Results
@@ -19,7 +17,6 @@ from fedsim.runs.folder import RunFolder
 __all__ = [
     "Results",
     "accuracy_tables",
-    "as_xarray",
     "choose",
     "confirm",
     "differences",
@@ -29,7 +26,6 @@ __all__ = [
     "markdown",
     "narrow",
     "paired_tables",
-    "ranks",
     "read",
     "summary",
     "terminal",
@@ -49,17 +45,15 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
     With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
-    another rule were run; ranks.csv with three rules and three scenarios; choices.csv, if values were chosen. Raises
-    `ConfigError` if `out` is a run folder and this is not its default report, which would be lost.
+    another rule were run. Raises `ConfigError` if `out` is a run folder and this is not its default report, which would
+    be lost.
     """
     results.check_destination(out, baseline)
-    tables, worst, rule_ranks = accuracy_tables(results), worst_tables(results), ranks(results)
+    tables, worst = accuracy_tables(results), worst_tables(results)
     pairs = differences(results, baseline) if find_rule(results, baseline) else []
     texts = {
         "summary.csv": as_csv(summary(results)),
         "paired.csv": as_csv(paired_rows(pairs)) if pairs else None,
-        "ranks.csv": as_csv(rank_rows(rule_ranks)) if rule_ranks else None,
-        "choices.csv": as_csv(choice_rows(results.selection)) if results.selection is not None else None,
         "table.md": markdown(tables),
         "table.tex": latex(tables),
         "worst.md": markdown(worst) if worst else None,

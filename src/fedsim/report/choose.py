@@ -7,7 +7,7 @@ F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, http
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,6 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         if by == "validation":
             scores = {values: _worst(of, metric, metric.final_validation) for values, of in basis.items()}
         values = max(candidates, key=lambda values: scores[values])
-        test, best_test = on_test[values], max(on_test.values())
 
         def rename(setting: Setting, values: SweptValues = values) -> Setting:
             kept = tuple(value for value in setting.swept_values if value[0] not in keys)
@@ -79,9 +78,8 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         shown = [rename(setting) for setting in candidates[values]]
         explored |= {rename(setting): rename(results.basis(setting)) for setting in candidates[values]}
         settings += shown
-        tests = metric.sign * test, metric.sign * best_test
         first = replace(shown[0], swept_values=group.swept_values)
-        choices.append(Choice(first, group.where, values, len(candidates), *tests, best_test - test, metric.scale))
+        choices.append(Choice(first, group.where, values, max(on_test.values()) - on_test[values]))
     order = {setting.runs: position for position, setting in enumerate(results.settings)}
     settings.sort(key=lambda setting: order[setting.runs])
     selection = Selection(tuple(keys), by, per, tuple(choices))
@@ -156,23 +154,3 @@ def _chosen_text(by_values: dict[str, list[str]]) -> str:
     if len(by_values) == 1:
         return next(iter(by_values)) or "nothing to choose"
     return "; ".join(f"{values} ({', '.join(where)})" for values, where in by_values.items())
-
-
-def choice_rows(selection: Selection) -> list[dict[str, Any]]:
-    """One row a choice, for choices.csv; accuracies from 0 to 1."""
-    return [
-        {
-            "data": choice.setting.data,
-            "aggregator": choice.setting.aggregator,
-            "settings": format_values(choice.setting.swept_values),
-            "where": choice.where_name,
-            "by": selection.by,
-            "per": selection.per,
-            "chosen": format_values(choice.values),
-            "num_values": choice.num_values,
-            "test": choice.test / choice.scale,
-            "test_if_chosen_on_test": choice.best_test / choice.scale,
-            "optimism": choice.optimism / choice.scale,
-        }
-        for choice in selection.choices
-    ]

@@ -6,9 +6,6 @@ from fedsim.report import style
 from fedsim.report.curves import CORRUPTED_WEIGHT, plot_loss, plot_over_rounds
 from fedsim.report.heatmap import plot_planes, plot_threat_grids
 from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, with_backdoor, with_metric
-from fedsim.report.rank_plot import plot_ranks
-from fedsim.report.ranks import ranks
-from fedsim.report.regions import plot_regions
 from fedsim.report.results import Results
 from fedsim.report.sweep_plots import plot_over_swept_numbers
 from fedsim.report.weights import plot_client_weights, plot_weights_over_lam
@@ -34,12 +31,9 @@ def figures(results: Results) -> dict[str, "Figure"]:
         for metric in (ACCURACY, LOSS):
             shown |= plot_over_swept_numbers(with_metric(metric, settings), metric)
             shown |= plot_planes(results, metric)
-            shown |= plot_regions(results, metric)
         shown |= plot_threat_grids(results)
         if (over_lam := plot_weights_over_lam(results)) is not None:
             shown["weights_over_lam"] = over_lam
-        if (rule_ranks := ranks(results)) and len(rule_ranks.rows) <= style.MAX_LINES:
-            shown["ranks"] = plot_ranks(rule_ranks)
         for remark in results.remarks:
             for figure in shown.values():
                 style.remark(figure, remark)

@@ -24,16 +24,8 @@ class Choice:
     where: Scenario | float
     """The scenario, or the share of corrupted or malicious clients under any attack."""
     values: SweptValues
-    num_values: int
-    """Number of candidates."""
-    test: float
-    """The test metric, in the worst scenario."""
-    best_test: float
-    """The same if the test set had been used to choose."""
     optimism: float
-    """How much better `best_test` is."""
-    scale: float
-    """Of these numbers, from what is recorded."""
+    """How much better the test metric, in the worst scenario, would be if the test set had been used to choose."""
 
     @property
     def where_name(self) -> str:

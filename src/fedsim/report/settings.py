@@ -237,11 +237,7 @@ def scenarios(settings: Sequence[Setting]) -> list[Scenario]:
     """Clean ones first, then by first appearance of the threat, then by fraction, then by that of the data's values."""
     threats = list(dict.fromkeys(setting.scenario.threat for setting in settings))
     data = list(dict.fromkeys(setting.scenario.data_values for setting in settings))
-
-    def order(scenario: Scenario) -> tuple[bool, int, float, int]:
-        place = threats.index(scenario.threat), scenario.fraction, data.index(scenario.data_values)
-        return (not scenario.is_clean, *place)
-
+    order = lambda s: (not s.is_clean, threats.index(s.threat), s.fraction, data.index(s.data_values))
     return sorted({setting.scenario for setting in settings}, key=order)
 
 

@@ -15,9 +15,6 @@ from fedsim.report.results import Results
 from fedsim.report.settings import PERCENTILES, Setting
 from fedsim.report.statistics import mean, split_means, std
 
-NUM_LAST = 5  # evaluations
-REACHED = 0.9  # of the final accuracy
-
 
 def summary(results: Results) -> list[dict[str, Any]]:
     """One row a setting; None if there is no number. Means and deviations (ddof 1) are over splits, or seeds of one."""
@@ -39,8 +36,6 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
     for metric, is_shown in applies.items():
         metric_numbers = _numbers(setting, metric)
         numbers |= metric_numbers if is_shown else dict.fromkeys(metric_numbers)
-    finite = [run for run in setting.accuracy if np.isfinite(run[-1])]
-    reached = [int(setting.rounds[np.argmax(run >= REACHED * run[-1])]) for run in finite]
     percentiles = {name: getattr(setting, name)[:, -1] for name in PERCENTILES}
     aucs = [auc for run_clients in clients if (auc := weight_auc(run_clients)) is not None]
     return {
@@ -59,7 +54,6 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
         "num_diverged": setting.num_diverged,
         "num_skipped": setting.num_skipped,
         **numbers,
-        "rounds_to_90_mean": np.mean(reached) if reached else None,
         "weight_auc_mean": np.mean(aucs) if aucs else None,
         "byzantine_excess_mean": setting.mean_byzantine_excess,
         **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in percentiles.items()},
@@ -67,15 +61,9 @@ def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Tab
 
 
 def _numbers(setting: Setting, metric: Metric) -> dict[str, float | None]:
-    """The evaluations that are shown, and the last ones."""
-    runs = metric.final_recorded(setting), metric.recorded(setting)[:, -NUM_LAST:].mean(axis=1)
-    final, last = (split_means(values, setting.splits) for values in runs)
-    return {
-        f"final_{metric.name}_mean": mean(final),
-        f"final_{metric.name}_std": std(final),
-        f"last{NUM_LAST}_{metric.name}_mean": mean(last),
-        f"last{NUM_LAST}_{metric.name}_std": std(last),
-    }
+    """The evaluations that are shown."""
+    final = split_means(metric.final_recorded(setting), setting.splits)
+    return {f"final_{metric.name}_mean": mean(final), f"final_{metric.name}_std": std(final)}
 
 
 def as_csv(rows: list[dict[str, Any]]) -> str:

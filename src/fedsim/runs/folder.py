@@ -44,7 +44,7 @@ from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
-_CSV_FILES = ("summary.csv", "paired.csv", "ranks.csv", "choices.csv")
+_CSV_FILES = ("summary.csv", "paired.csv")
 REPORT_FILES = (*_CSV_FILES, "table.md", "table.tex", "worst.md", "worst.tex", "paper.md")
 """What `fedsim report` may write besides the figures."""
 

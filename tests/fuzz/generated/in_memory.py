@@ -87,8 +87,7 @@ def _memory_arrays(rng: np.random.Generator, can_be_object: bool) -> tuple[str, 
     x_containers = [c for c in containers if c != "list" or x_form != "uint16 of 16 bits"]  # lists are int64
     has_clients, column = rng.random() < 0.6, rng.random() < 0.2
     id_form = rng.choice([i for i in IDS if can_be_object or i not in ("object", "python integers")])
-    if is_flat and x_form == "uint16 of 16 bits":
-        x_form = "uint16"  # three axes may be something else than images
+    x_containers = ["array"] if is_flat else x_containers
     form = f"{kind}{' [M, H, W]' * is_flat} {x_form}{', regression' * is_regression}" + f", ids {id_form}" * has_clients
     values: dict[str, Any] = {}
     for suffix, part in (("", train), ("_test", test)):
@@ -101,6 +100,8 @@ def _memory_arrays(rng: np.random.Generator, can_be_object: bool) -> tuple[str, 
             part.x = x.astype(np.float64)
         else:
             x = part.x.astype(x_form) if kind == "vector" else _as_pixels(rng, part.x, x_form)
+        if is_flat and x.dtype != np.uint8:
+            part.x = x.astype(np.float64)  # three axes may be something else than images
         container = rng.choice(x_containers)
         form += f", x{suffix} in {container}"
         values["x" + suffix] = x if x_form == "bfloat16" else _container(rng, x, container)

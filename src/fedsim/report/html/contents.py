@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.report.cube import attributes
 from fedsim.report.html import axes, clients, commands
 from fedsim.report.html.packing import pack_shares
 from fedsim.report.line_plots import panel_title
@@ -44,7 +43,12 @@ def contents(results: Results) -> dict[str, Any]:
 
 
 def _about(results: Results) -> dict[str, Any]:
-    return attributes(results) | {
+    texts = {
+        "name": [config["name"] for config in results.runs],
+        "versions": [_pairs(manifest["versions"]) for manifest in results.manifests],
+        "device": [_pairs(manifest["device"]) for manifest in results.manifests],
+    }
+    return {name: "; ".join(dict.fromkeys(values)) for name, values in texts.items()} | {
         "folders": [str(folder.path) for folder in results.folders],
         "num_runs": len(results.runs),
         "num_repeated": results.num_repeated,
@@ -52,6 +56,10 @@ def _about(results: Results) -> dict[str, Any]:
         "final": asdict(results.settings[0].final),
         "chosen": " ".join([*results.remarks, *([WORST_REMARK] if results.confirmed else [])]),
     }
+
+
+def _pairs(values: dict[str, Any] | None) -> str:
+    return ", ".join(f"{key} {value}" for key, value in (values or {}).items())
 
 
 def _metric(metric: Metric, settings: Sequence[Setting]) -> dict[str, Any]:
