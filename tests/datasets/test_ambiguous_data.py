@@ -126,16 +126,18 @@ def test_arrays_of_other_libraries():
     [
         (np.ma.array(Y, mask=Y == 1), "y must have no masked values"),
         (np.asarray(list("abcabc")), r"must be integer classes, got <U1; .*np\.unique"),
+        (np.eye(3, dtype=int)[Y], r"got one-hot labels \[M, 3\]; use y\.argmax\(axis=1\)"),
         (Y - 1, r"must be 0 to 1, got -1 to 1; .*np\.unique"),
         (Y.astype("M8[s]"), "must be integer classes, got datetime64"),
     ],
 )
 def test_labels_that_are_no_classes_raise(y, message):
-    with pytest.raises(DataError, match=message):
-        fedsim.from_arrays(X, y)
+    for num_classes in (None, 3 if "one-hot" in message else None):
+        with pytest.raises(DataError, match=message):
+            fedsim.from_arrays(X, y, num_classes=num_classes)
 
 
-MISSING = "must name the client of each example, got NaN or None"
+MISSING = "must name the client of each example, got NaN, None or a blank text"
 MIXED = "must be all texts, or all numbers, got numbers and texts"
 
 
@@ -145,6 +147,8 @@ MIXED = "must be all texts, or all numbers, got numbers and texts"
         ([1, "1"] * 3, MIXED),
         ([1, None] * 3, MISSING),
         (["a", None] * 3, MISSING),
+        (["a", " "] * 3, MISSING),
+        ([b"a", b""] * 3, MISSING),
         (["a", float("nan")] * 3, MISSING),
         (np.asarray(["2020-01-01", "NaT"] * 3, "M8[D]"), MISSING),
         (np.ma.array(Y, mask=Y == 1), "client ids must have no masked values"),
@@ -190,6 +194,9 @@ def test_odd_seeds_raise(seed):
         ((300 * (X - 1), Y), "inputs are -300 to -300, and are used as they are; standardize"),
         ((X, 1e5 + 0.5 * Y), "targets are 100000 to 100001, and are used as they are; standardize"),
         ((np.eye(6, 2, dtype=np.uint8), Y), "uint8 inputs are divided by 255, but the largest is 1"),
+        ((X, Y + 1), "arrays: class 0 does not occur; renumber the labels, or give num_classes"),
+        ((X, Y, ["a", "nan"] * 3), "client ids have the text 'nan', which is taken for a name like others"),
+        ((X, Y, ["ab", "Ab"] * 3), "client ids have 'Ab' and 'ab', which are taken for different names"),
         ((X, Y, [0, 0, 1, 1, 2, 3]), "2 of 4 clients are left out: they have too few examples"),
     ],
 )

@@ -90,10 +90,11 @@ def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expe
         "test": ({"label": test_labels, "a": [1.0, 2.0]}, features(label=test_kind, a="float64")),
     }
     splits = {split: hf.Dataset.from_dict(rows, kinds) for split, (rows, kinds) in made.items()}
-    hf.DatasetDict(splits).save_to_disk(tmp_path / "saved")
+    hf.DatasetDict(splits | {"dev": splits["test"]}).save_to_disk(tmp_path / "saved")
     raw = huggingface(0, path=str(tmp_path / "saved"), label="label")
     assert (raw.y.tolist(), raw.y_test.tolist()) == ([0, 1] * 4, expected)
     assert (raw.label_names.tolist(), raw.num_classes) == (classes, len(classes))
+    assert raw.notes == ("saved: the split dev is not used",)
 
 
 @pytest.mark.parametrize(

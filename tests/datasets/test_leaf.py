@@ -82,7 +82,9 @@ def test_text_and_the_wrong_num_samples(tmp_path):
                 ([[0.1]], "cat", "user a: labels must be integers, or characters that follow a text, got 'cat'"),
                 ([[0.1]], None, "user a: labels must be .*, got None"),
                 ([[0.1]], [0, 1], r"user a: labels must be .*, got \[0, 1\]"),
-                ([["word"]], 1, "user a: could not convert string to float"),
+                ([["word"]], 1, "user a: inputs must be numbers of one shape, or one text each"),
+                ([["1", "Mon"]], 1, "user a: inputs must be numbers of one shape, or one text each"),
+                ([[[1, 2], [1]]], 1, "user a: inputs must be numbers of one shape, or one text each"),
             )
         ),
         ([], "not in LEAF's format"),

@@ -62,6 +62,7 @@ def test_images_keep_their_scale(images, expected):
         (PIXELS * 0.7 + 40, "got float64 of 40 to 218.5; divide them"),
         (PIXELS.astype(np.int64) * 16, "got int64 of 0 to 4080; divide them"),
         (PIXELS.astype(np.int16) - 128, "got int16 of .* to 127; divide them"),
+        (np.ones((6, 4, 8, 8)), r"\[M, height, width, channels\], got \(6, 4, 8, 8\); .*np\.moveaxis"),
         (PIXELS.reshape(6, 1, 8, 8), r"\[M, height, width, channels\], got \(6, 1, 8, 8\); .*np\.moveaxis\(x, 1, -1\)"),
         (np.ones((6, 3, 32, 48)), r"got \(6, 3, 32, 48\); .*np\.moveaxis\(x, 1, -1\)"),
     ],

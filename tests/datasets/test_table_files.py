@@ -104,6 +104,8 @@ def test_spaces(csv_file):
         ("d.tsv", {"sep": "\t"}),
         ("d.csv", {"sep": ";"}),
         ("d.csv", {"sep": "|", "quoting": 1}),
+        ("d.csv", {"sep": ";", "decimal": ","}),
+        ("d.tsv", {"sep": "\t", "decimal": ",", "encoding": "utf-16"}),
         ("d.csv", {"encoding": "utf-8-sig"}),
         ("d.csv", {"encoding": "utf-16"}),
         ("d.csv", {"lineterminator": "\r\n"}),
@@ -117,9 +119,31 @@ def test_forms_of_csv(name, options, csv_file):
     np.testing.assert_array_equal(raw.x, expected.x)
 
 
+@pytest.mark.parametrize("first_line", ["", "sep=;\n"])
+def test_decimal_commas(first_line, csv_file):
+    """Where semicolons separate: numbers and labels, as pandas reads them; no clients, no thousands, no mixtures."""
+    path = csv_file(
+        y=["1,5", "2,25"] * 12, c=["1,5", "2"] * 12, thousands=["1,000", "2,500"] * 12, options={"sep": ";"},
+        mixed=["1.5", "2,5"] * 12, **{"b, c (d, e, f)": ["-3,25", "1e-3", "0,125"] * 8},
+    )  # fmt: skip
+    frame = pd.read_csv(path, sep=";", decimal=",")
+    path.write_text(first_line + path.read_text())
+    raw = read(path, standardize=False)
+    np.testing.assert_allclose(raw.y, frame.y, rtol=1e-6)
+    assert raw.client_names.tolist() == ["1,5", "2"]
+    assert raw.x.shape == (M, 1 + 2 + 2 + 1)
+    np.testing.assert_allclose(raw.x[:, -1], frame["b, c (d, e, f)"].astype(float), rtol=1e-6)
+    assert [note.partition(" is text")[0] for note in raw.notes] == [
+        "rows.csv: column 'thousands'",
+        "rows.csv: column 'mixed'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"", "it has no rows"),
+        (b"a,y,c", "it has no rows"),
         ("a,y,c\n1,ü,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
         ("a,y,ü\n1,2,s\n".encode("latin1"), "must be UTF-8 text; convert it: iconv"),
         (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
@@ -150,53 +174,35 @@ def test_folders_of_parts(tmp_path):
     for part in range(3):  # the first of them has whole numbers only
         rows = frame.assign(a=[*range(8), *frame.a[8:]])[8 * part : 8 * part + 8]
         rows.to_csv(tmp_path / "csv" / f"part-{part}.csv", index=False)
+    (tmp_path / "csv" / "part-3.csv").touch()  # a part without rows
     raw = read(tmp_path / "csv", standardize=False)
     assert names_of(raw) == (frame.y.tolist(), frame.c.tolist())
     np.testing.assert_allclose(raw.x[:, 0], [*range(8), *frame.a[8:]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
-def test_the_index_of_a_frame_is_left_out(route, tmp_path):
-    frame = FRAME.sample(frac=0.9, random_state=0)
-    frame.to_csv(tmp_path / "i.csv")
-    frame.to_parquet(tmp_path / "i.parquet")
-    if route == "pandas":
-        columns = fedsim.from_pandas(pd.read_csv(tmp_path / "i.csv"), label="y", client="c")
-        assert columns.train.x.shape[1] == 1
-        name = "Unnamed: 0"
-    else:
-        columns = read(tmp_path / f"i.{route}", standardize=False)
-        np.testing.assert_allclose(columns.x[:, 0], frame.a, rtol=1e-6)
-        name = {"csv": "", "parquet": "__index_level_0__"}[route]
-    (note,) = columns.notes
-    assert f"column {name!r} is left out, since it is the index of a pandas frame" in note
+def test_files_of_several_types(tmp_path):
+    """Numbers are unified unless that would round; other types are refused."""
+    parts = [FRAME.assign(a=range(M), c=[2**53, 2**53 + 1] * 12), FRAME]
+    for i, part in enumerate(parts):
+        part.assign(c=1).to_parquet(tmp_path / f"{i}.parquet")
+    np.testing.assert_allclose(read(tmp_path, standardize=False).x[:, 0], pd.concat(parts).a, rtol=1e-6)
+    for columns, message in (
+        ({"c": [0.5, 1] * 12}, "Integer value 9007199254740993 not in range"),
+        ({"a": ["u", "v"] * 12, "c": 1}, "must have the types of the other files: .* Field a has incompatible types"),
+    ):
+        for i, part in enumerate((parts[0], FRAME.assign(**columns))):
+            part.to_parquet(tmp_path / f"{i}.parquet")
+        with pytest.raises(DataError, match=message):
+            read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (np.arange(M), "has a different whole number in each row, in order"),
-        (500 - 7.0 * np.arange(M), "has a different whole number in each row, in order"),
-        (np.random.default_rng(0).permutation(M), "has a different whole number in each row, in order"),
-        (np.arange(M) // 2, None),
-        (np.random.default_rng(0).permutation(M) ** 2, None),
-        (["1,5", "2"] * 12, "is text, since it has '1,5': one feature for each of its 2 values"),
-        (2**53 + np.arange(M) % 9, "has whole numbers that float32 cannot tell apart, up to 9007199254741000"),
-    ],
-)
-def test_notes_of_questionable_columns(column, message, csv_file):
-    notes = read(csv_file(z=column), standardize=False).notes
-    assert [f"rows.csv: column 'z' {message}" in note for note in notes] == [True] * (message is not None)
-
-
-def test_large_whole_numbers_are_standardized_exactly(csv_file):
-    """Their differences are, and identifiers that float64 cannot tell apart are no numbers."""
-    steps = np.arange(M) % 9 - 4.0
-    steps -= steps.mean()
-    raw = read(csv_file(z=2**60 + np.arange(M) % 9))
-    np.testing.assert_allclose(raw.x[:, 1], steps / steps.std(), rtol=1e-6)
-    ids = [str(10**24 + i % 2) for i in range(M)]
-    np.testing.assert_array_equal(read(csv_file(z=ids)).x[:, 1:].argmax(axis=1), np.arange(M) % 2)
+@pytest.mark.parametrize("names", [("train.csv", "test.csv"), ("Train-0.csv", "sub/validation-0.csv")])
+def test_splits_in_a_folder_are_not_merged(names, tmp_path, csv_file):
+    (tmp_path / "all" / "sub").mkdir(parents=True)
+    for name in names:
+        csv_file(name=f"all/{name}")
+    with pytest.raises(DataError, match=r"all: must hold one table, got (test|train) and (train|validation); give one"):
+        read(tmp_path / "all")
 
 
 def test_data_with_clients_have_natural_ones_by_default(csv_file, tmp_path):
@@ -211,6 +217,12 @@ def test_data_with_clients_have_natural_ones_by_default(csv_file, tmp_path):
         dataset = build_dataset(f'{text}data.partition = "iid"\ndata.num_clients = 4')
         assert dataset.num_clients == 4
         assert 'its clients are not used; data.partition = "natural" uses them, got "iid"' in dataset.notes[-1]
+
+
+def test_natural_clients_need_a_column(csv_file):
+    text = f'data.name = "table"\ntable = {{path = "{csv_file()}", label = "y"}}\ndata.partition = "natural"\n'
+    with pytest.raises(DataError, match=r'data\.partition: must not be "natural" for rows\.csv, which has no natural'):
+        build_dataset(f"{text}server.cohort_size = 2")
 
 
 def test_which_data_have_clients():
@@ -239,10 +251,3 @@ def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypat
     experiment = fedsim.load("c.toml", server__aggregator="fedavg", seed=0)
     assert experiment.runs()[0].server.cohort_size == 3
     assert any("rows.csv: 1 of 4 clients are left out" in note for note in make_plan(experiment).notes)
-
-
-def test_large_numbers_to_predict_are_noted(csv_file):
-    text = f'data.name = "table"\ntable = {{path = "{csv_file(y=1e5 * FRAME.a)}", label = "y", client = "c"}}\n'
-    assert any("rows.csv: targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)
-    csv_file(y=FRAME.a)
-    assert not any("targets are" in note for note in build_dataset(f"{text}server.cohort_size = 2").notes)

@@ -85,8 +85,14 @@ def test_labels_are_classes_or_numbers(labels, classes):
         ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
         ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site has no value in 1 of 120 rows"),
-        ({"site": [datetime.date(2024, 1, 1)] * M}, "client site must be text or numbers, got type date32"),
-        ({"diagnosis": list(range(M))}, "label diagnosis must have classes .* got 120 values in 120 rows"),
+        (
+            {"site": [datetime.date(2024, 1, 1)] * M},
+            "client site must be text or numbers, got type date32.*; convert it to text",
+        ),
+        (
+            {"diagnosis": list(range(M))},
+            "label diagnosis must have classes .* in 120 rows; standardize numbers to predict",
+        ),
         ({"diagnosis": None, "diagnoses": COLUMNS["diagnosis"]}, "got 'diagnosis', .* did you mean diagnoses?"),
     ],
 )

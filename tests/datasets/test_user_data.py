@@ -125,7 +125,7 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
     ("change", "message"),
     [
         ({"y_test": None}, r"mine: .* got no y_test"),
-        ({"test_client_ids": np.zeros(3, "U1")}, "20 test examples but 3 client ids"),
+        ({"test_client_ids": np.full(3, "a")}, "20 test examples but 3 client ids"),
         ({"x_test": np.zeros((20, 9))}, r"training inputs are \(4,\), but test inputs are \(9,\)"),
         ({"client_ids": np.asarray(["a"] * 59)}, "60 training examples but 59 client ids"),
         ({"client_ids": np.zeros((60, 2))}, r"client ids must be \[M\]"),
@@ -142,7 +142,8 @@ def test_a_regression_is_called_one(npz, tmp_path, capsys):
         ({"inputs": ["vector"]}, r"mine\.npz: inputs must be a text, got <U6 \(1,\)"),
         ({"num_classes": [3]}, r"mine\.npz: num_classes must be an integer, got int64 \(1,\)"),
         ({"num_classes": 2.5}, r"mine\.npz: num_classes must be an integer, got float64 \(\)"),
-        ({"client_ids": np.asarray(["a", None] * 30, object)}, "Object arrays cannot be loaded"),
+        ({"client_ids": np.asarray(["a", None] * 30, object)}, r"Object arrays .* save it as .*astype"),
+        ({"y": None, "y_train": np.zeros(60, int)}, r"must have the arrays x and y, got no y but x, .*y_train"),
         ({"test_client_ids": np.arange(20)}, "client ids must be all texts, or all numbers, got numbers and texts"),
         ({"inputs": "sound"}, 'mine: inputs must be "image", "text" or "vector", got "sound"'),
     ],

@@ -191,13 +191,13 @@ def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], Ra
     path = Path(data).expanduser()
     rows = table_files.read(path, label, client)
     problems = columns.unusable_columns(rows, {label, client})
-    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for column in rows.column_names:
         if column not in (label, client):
             is_text = columns.is_text(rows.column(column))
             use = "one feature for each value (one-hot)" if is_text else "a number"
             use = f"left out, since it {problems[column]}" if column in problems else use
             print(f"{column or repr(column)}: {use}")
+    raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
     for note in raw.notes:
         print(f"fedsim: note: {note}", file=sys.stderr)
     settings = {"path": data, "label": label, "client": client, "drop": list(problems)}

@@ -14,13 +14,13 @@ from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import as_array, canonicalize, count_classes
 from fedsim.datasets.client_ids import number_clients
+from fedsim.datasets.column_checks import name_remarks
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
 from fedsim.datasets.portions import is_whole
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
-NEEDED = "x and y"
 REQUIRED = ("x", "y")
 OPTIONAL = ("x_test", "y_test", "client_ids", "test_client_ids", "inputs", "num_classes")
 
@@ -30,7 +30,7 @@ def arrays(seed: int, *, path: Annotated[str, "a folder of .npy files, or an .np
     del seed
     if not path:
         raise ConfigError(
-            f'arrays.path: must name a folder of .npy files, or an .npz file, with {NEEDED}, got ""; a data set in '
+            'arrays.path: must name a folder of .npy files, or an .npz file, with x and y, got ""; a data set in '
             "memory is given in Python, by fedsim.load(..., data=dataset)"
         )
     return read(Path(path).expanduser())
@@ -107,11 +107,11 @@ def read(path: Path) -> RawDataset:
     test arrays is missing, or there are unknown ones.
     """
     values: dict[str, Any] = _map_folder(path) if path.is_dir() else _read_npz(path)
+    if missing := [name for name in REQUIRED if name not in values]:
+        raise DataError(f"{path}: must have the arrays x and y, got no {missing[0]} but {', '.join(values) or 'none'}")
     if unknown := [name for name in values if name not in (*REQUIRED, *OPTIONAL)]:
         hint = did_you_mean(nearest(unknown[0], OPTIONAL)) or f"; it may have {', '.join(OPTIONAL)}"
         raise DataError(f"{path}: unknown array {unknown[0]}{hint}")
-    if missing := [name for name in REQUIRED if name not in values]:
-        raise DataError(f"{path}: must have the arrays {', '.join(REQUIRED)}, got no {missing[0]}")
     for name, kinds in (("inputs", "U"), ("num_classes", "iu")):
         if name in values:
             if values[name].shape != () or values[name].dtype.kind not in kinds:
@@ -133,7 +133,7 @@ def _map_folder(folder: Path) -> dict[str, np.ndarray]:
         try:
             values[path.stem] = np.load(path, mmap_mode="r")
         except LOAD_ERRORS as error:
-            raise DataError(f"{path}: not an .npy file: {reason(error)}") from None
+            raise DataError(f"{path}: not an .npy file: {_reason(error)}") from None
     return values
 
 
@@ -145,12 +145,18 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         loaded = np.load(path)
         if isinstance(loaded, np.ndarray):
             raise DataError(
-                f"{path}: must be an .npz file or a folder, got a single array; give its folder, with {NEEDED}"
+                f"{path}: must be an .npz file or a folder, got a single array; give its folder, with x and y"
             )
         with loaded as file:
             return dict(file)
     except LOAD_ERRORS as error:
-        raise DataError(f"{path}: not an .npz file with arrays: {reason(error)}") from None
+        raise DataError(f"{path}: not an .npz file with arrays: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    text = reason(error).rstrip(".")
+    remedy = "; save it as numbers or texts, such as by .astype(str)" * ("bject" in text)
+    return "it has another format" if "pickled" in text else f"{text}{remedy}"  # which NumPy tries last
 
 
 def _make_raw(
@@ -180,15 +186,21 @@ def _make_raw(
     )
     if isinstance(num_classes, bool) or not isinstance(num_classes, int | np.integer | None):
         raise DataError(f"{name}: num_classes must be an integer, got {num_classes!r}")
-    if num_classes is None:
+    names, notes = None, []
+    if num_classes is None or (num_classes and _is_one_hot(y)):
         num_classes = _infer_num_classes(name, y, y_test)
-    names = None
+        labels = np.append(y, y_test)
+        counts = np.bincount(labels.astype(np.intp).clip(0)) if labels.dtype.kind in "iu" else np.ones(1)
+        if not counts.all():
+            notes.append(f"{name}: class {counts.argmin()} does not occur; renumber the labels, or give num_classes")
     if client_ids is not None:
         parts = [ids for ids in (client_ids, test_client_ids) if ids is not None]
         names, numbers = number_clients(name, parts)
         client_ids, test_client_ids = numbers if len(parts) > 1 else (numbers[0], None)
+        notes += [f"{name}: client ids have {found}" for found in name_remarks(names.tolist())]
     inputs = inputs or ("image" if x.ndim == 4 else "vector")
-    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, client_ids, test_client_ids, names)
+    ids = client_ids, test_client_ids, names
+    return RawDataset(name, x, y, x_test, y_test, num_classes, inputs, *ids, notes=tuple(notes))
 
 
 def _infer_num_classes(name: str, y: np.ndarray, y_test: np.ndarray) -> int:

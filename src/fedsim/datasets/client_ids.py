@@ -10,7 +10,7 @@ from fedsim.datasets.canonical import as_array, squeeze
 from fedsim.datasets.portions import renumber
 from fedsim.errors import DataError
 
-MISSING = "NaN or None"
+MISSING = "NaN, None or a blank text"
 MISSING_TYPES = ("NoneType", "NAType", "NaTType")  # of Python and pandas
 
 
@@ -25,11 +25,12 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
         arrays.append(squeeze(ids))
         if arrays[-1].ndim != 1:
             raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
+    missing = DataError(f"{name}: client ids must name the client of each example, got {MISSING}; leave these out")
     is_mixed = len({ids.dtype.kind for ids in arrays}) > 1
     ids = np.concatenate([ids.astype(object) if is_mixed else ids for ids in arrays])
     kinds = set(map(_kind, ids)) if ids.dtype.kind == "O" else {str(ids.dtype)}
     if MISSING in kinds or (ids.dtype.kind in "fmM" and np.any(ids != ids)):
-        raise DataError(f"{name}: client ids must name the client of each example, got {MISSING}; leave these out")
+        raise missing
     try:
         if len(kinds) > 1:
             raise TypeError
@@ -37,6 +38,8 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
     except TypeError:  # they have no order
         found = " and ".join(sorted(kinds))
         raise DataError(f"{name}: client ids must be all texts, or all numbers, got {found}; convert them") from None
+    if any(isinstance(text, str | bytes) and not text.strip() for text in names.tolist()):
+        raise missing
     return names, np.split(positions, np.cumsum([len(part) for part in arrays])[:-1])
 
 

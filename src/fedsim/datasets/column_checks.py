@@ -1,7 +1,10 @@
 """Columns of a table as they are: their kinds, missing values, and what makes one questionable or unusable."""
 
 import re
-from typing import TYPE_CHECKING
+import unicodedata
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,25 +20,48 @@ MISSING = (
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
 INDEX_PROBLEM = "is the index of a pandas frame, such as row numbers"
+EMPTY_PROBLEM = "has no values"  # and no name, as where each line ends with a delimiter
+LEFT_OUT = (INDEX_PROBLEM, EMPTY_PROBLEM)
 INDEX = re.compile(r"|Unnamed: \d+(_level_\d+)?(\.\d+)*|__index_level_\d+__|__null_dask_index__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAX_SAFE = 2**22  # of whole numbers that differ as float32, also after they are standardized
-FORMATTED = re.compile(r"[+-]?[\d.,' ]*\d[\d.,' ]*[%$€£]?")  # numbers, maybe with separators or a unit
+FORMATTED = re.compile(  # numbers, maybe with separators, a unit, or in the notation of a programming language
+    r"[(+\u2212-]?\s?[$€£¥]?\s?-?[\d.,'_\s]*\d[\d.,'_\s]*([DEde][+-]?\d+)?\s?[%$€£¥)]?|[+-]?0[Xx][\dA-Fa-f]+"
+)
 
 
 def unusable_columns(table: "pa.Table", skip: set[str]) -> dict[str, str]:
-    """What is wrong with each column that cannot be a feature, among those not in `skip`; first the frame's index."""
+    """What is wrong with each column that cannot be a feature, among those not in `skip`."""
     try:
         index = list(table.schema.pandas_metadata["index_columns"])  # names, or ranges, which are no columns
     except (KeyError, TypeError, ValueError):  # written by other programs
         index = []
-    problems = dict.fromkeys(
-        (name for name in table.column_names if INDEX.fullmatch(name) or name in index), INDEX_PROBLEM
-    )
+    problems = {}
     for i, name in enumerate(table.column_names):
-        if name not in skip and name not in problems and (problem := _problem(plain(table.column(i)))):
+        column = table.column(i)
+        if name not in skip and (INDEX.fullmatch(name) or name in index):
+            problems[name] = EMPTY_PROBLEM if column.null_count == len(column) else INDEX_PROBLEM
+        elif name not in skip and (problem := _problem(plain(column))):
             problems[name] = problem
-    return {name: problem for name, problem in problems.items() if name not in skip}
+    return problems
+
+
+def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
+    """What is questionable about names of classes or clients: texts that mean missing, and the first that look alike.
+
+    `also_missing` is another text that is no name, such as that of the column.
+    """
+    seen: dict[Any, str] = {}
+    alike = []
+    for text in (name for name in names if isinstance(name, str)):
+        if text in ("NaT", also_missing, *MISSING):
+            yield f"the text {text!r}, which is taken for a name like others"
+        folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
+        key = Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
+        if (other := seen.setdefault(key, text)) != text:
+            alike.append((other, text))
+    if alike:
+        yield f"{alike[0][0]!r} and {alike[0][1]!r}, which are taken for different names"
 
 
 def _problem(column: "pa.ChunkedArray") -> str:
@@ -58,6 +84,11 @@ def range_problem(numbers: np.ndarray) -> str:
         return f"has infinity in {infinite.sum()} of {len(numbers)} rows"
     largest = numbers[np.argmax(np.abs(numbers))]
     return f"has {largest:g}, too large for float32" if abs(largest) > np.finfo(np.float32).max else ""
+
+
+def is_formatted(text: str) -> bool:
+    """Whether the text is a number as people write it, such as $1,000, but not as programs do."""
+    return bool(FORMATTED.fullmatch(text) and not NUMBER.fullmatch(text))
 
 
 def example_of(column: "pa.ChunkedArray") -> str:

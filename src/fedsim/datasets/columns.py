@@ -13,12 +13,13 @@ import numpy as np
 
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.datasets.column_checks import (
-    INDEX_PROBLEM,
+    LEFT_OUT,
     MAX_EXACT,
-    MISSING,
     example_of,
+    is_formatted,
     is_number,
     is_text,
+    name_remarks,
     num_missing,
     numbers_of,
     plain,
@@ -55,7 +56,7 @@ def encode(
         require_column(name, table, "drop", column)
     notes, unused = [], {label, client, *drop}
     for column, problem in unusable_columns(table, unused).items():
-        if problem != INDEX_PROBLEM:
+        if problem not in LEFT_OUT:
             raise DataError(f"{name}: column {column!r} {problem}; change it, or add it to drop")
         notes.append(f"{name}: column {column!r} is left out, since it {problem}")
         unused.add(column)
@@ -64,9 +65,13 @@ def encode(
         raise DataError(f"{name}: columns must have different names, got {repeated[0]!r} more than once; rename them")
     if not features:
         raise DataError(f"{name}: must have a column besides the label and the client, got {table.column_names}")
+    if label == client:
+        notes.append(f"{name}: column {label!r} is the label and the client, so each client has one class")
+    if odd := next(filter(is_formatted, [] if classes is None else classes.tolist()), ""):
+        notes.append(f"{name}: column {label!r} is text, since it has {odd!r}: one class for each of its texts")
     for column, names in ((label, classes), (client, client_names)):
-        for missing in () if names is None else sorted({"NaT", *MISSING}.intersection(names.tolist())):
-            notes.append(f"{name}: column {column!r} has the text {missing!r}, which is taken for a name like others")
+        if names is not None:
+            notes += [f"{name}: column {column!r} has {found}" for found in name_remarks(names.tolist(), column)]
     parts = []
     for column in features:
         values = plain(table.column(column))
@@ -96,7 +101,7 @@ def require_column(name: str, table: "pa.Table", key: str, column: str) -> "pa.C
         shown = ", ".join(map(repr, table.column_names[:MAX_SHOWN]))
         remedy = did_you_mean(nearest(column, table.column_names)) or f"; the columns are {shown}"
         remedy = "; rename them" if number else remedy
-        raise DataError(f"{name}: {key} must name one column, got {column!r}, which {number} columns have{remedy}")
+        raise DataError(f"{name}: {key} must name one column, got {column!r:.100}, which {number} columns have{remedy}")
     return plain(table.column(column))
 
 
@@ -127,10 +132,10 @@ def _labels(name: str, column: "pa.ChunkedArray", label: str) -> tuple[np.ndarra
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
     if len(values) > MAX_CLASS_SHARE * len(y):
-        example = f", such as {example_of(column)!r}" if is_text(column) else ""
+        remedy = f", such as {example_of(column)!r}" if is_text(column) else "; standardize numbers to predict"
         raise DataError(
             f"{name}: label {label} must have classes that occur more than once, got {len(values)} values in {len(y)} "
-            f"rows{example}"
+            f"rows{remedy}"
         )
     return y, values.astype(str)
 
@@ -151,7 +156,7 @@ def _require_names(name: str, column: "pa.ChunkedArray", key: str, which: str) -
             "None are no names)"
         )
     if not (is_text(column) or is_number(column)):
-        raise DataError(f"{name}: {key} {which} must be text or numbers, got type {column.type}")
+        raise DataError(f"{name}: {key} {which} must be text or numbers, got type {column.type}; convert it to text")
 
 
 def _enumerate(column: "pa.ChunkedArray") -> tuple[np.ndarray, np.ndarray]:

@@ -52,11 +52,14 @@ def huggingface(
             f"huggingface.label: must be {'left out with texts' if text else 'a column'}, got {label!r}; labels of "
             "texts (huggingface.text) are the next characters or tokens"
         )
-    splits = _load(path, subset)
+    loaded = _load(path, subset)
+    splits = {split: loaded[split] for split in (TRAIN, TEST) if split in loaded}
     name = Path(path).name
+    notes = tuple(f"{name}: the split {split} is not used" for split in loaded if split not in splits)
     if text:
         documents = {split: _documents(name, split, rows, text, client) for split, rows in splits.items()}
-        return windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
+        raw = windows.make(name, documents[TRAIN], documents.get(TEST, {}), window, tokenizer, bool(client))
+        return replace(raw, notes=raw.notes + notes)
     drop = tuple(drop)
     images = _image_columns(splits[TRAIN], drop)
     if len(images) > 1:
@@ -66,12 +69,12 @@ def huggingface(
     else:
         raw = columns.encode(name, _table(name, splits, drop), label, client, drop)
     raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
-    both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids)
+    both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=raw.notes + notes)
     return select_examples(both, slice(num_train), slice(num_train, None))
 
 
 def _load(path: str, subset: str) -> dict[str, Any]:
-    """The splits train and test, as far as there are."""
+    """The splits, of which one is train."""
     missing = f"huggingface: needs the package datasets; {pip_install('huggingface')} ({{error}})"
     datasets = import_extra("datasets", DataError, missing)
     folder = Path(path).expanduser()
@@ -83,7 +86,7 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {TRAIN: loaded}
     if TRAIN not in splits:
         raise DataError(f"huggingface.path: {path} must have a split train, got {', '.join(splits)}")
-    return {split: splits[split] for split in (TRAIN, TEST) if split in splits}
+    return splits
 
 
 def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pa.Table":

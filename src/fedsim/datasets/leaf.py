@@ -130,7 +130,10 @@ def _convert_inputs(values: list[Any]) -> np.ndarray:
                 f"inputs must be numbers or texts, got file names, such as {values[0]!r}; store the pixels"
             )
         return np.stack([encode(text) for text in values])
-    x = np.asarray(values, np.float32)
+    try:
+        x = np.asarray(values, np.float32)
+    except ValueError as error:
+        raise ValueError(f"inputs must be numbers of one shape, or one text each ({error})") from None
     steps = np.round(255 * x)
     if x.min() >= 0 and x.max() <= 1 and np.abs(255 * x - steps).max() < 1e-3:
         x = steps.astype(np.uint8)

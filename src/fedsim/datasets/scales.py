@@ -10,7 +10,7 @@ from fedsim.errors import DataError
 
 PIXELS = {np.dtype(np.uint8), np.dtype(np.uint16)}
 MAX_UNSCALED = 16  # a network can train with images of such values as they are
-CHANNELS = (1, 3)  # of an image; an axis of that length is not its height if the others are longer
+CHANNELS = (1, 3, 4)  # of an image; an axis of that length is not its height if the others are longer
 MAX_CHANNELS = 4
 MAX_RMS = 10  # of inputs that networks train with; standardized ones have 1
 MAX_DARK = 16  # of 255: images with such pixels have other ranges

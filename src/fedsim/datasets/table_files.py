@@ -22,9 +22,13 @@ MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
 ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark; Arrow skips that of UTF-8
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
+EXCEL = re.compile(r"\ufeff?sep=(.)\r?\n")  # the first line of some files for Excel
+COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 PADDED, HEXADECIMAL = r"^-?0[\dxX]", r"^-?0[xX]"
 WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): (.*)")
+SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -49,11 +53,17 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
     parts = _parts(path) if path.is_dir() else [path]
     if not parts:
         raise DataError(f"{path}: must have {', '.join(SUFFIXES)} files, got none")
+    splits = {split.lower() for part in parts for split in SPLIT.findall(str(part.relative_to(path)))}
+    if len(splits) > 1:
+        shown = " and ".join(sorted(splits))
+        raise DataError(
+            f"{path}: must hold one table, got {shown}; give one, of which data.test_fraction is a test set"
+        )
     tables, texts = [], set()
     for part in parts:
         try:
             is_csv = _suffix(part) != ".parquet"
-            rows = _read_csv(part, {label, client}) if is_csv else parquet.ParquetFile(part).read()
+            rows = _read_csv(part, label, client) if is_csv else parquet.ParquetFile(part).read()
             folders = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
             texts |= {*folders, *((label, client) if is_csv else ())}
             for name, value in folders.items():
@@ -62,12 +72,15 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
             tables.append(rows)
             _ = rows.column_names  # raises if they are not UTF-8
             if len(tables) > 1:
-                rows = pa.concat_tables(tables, promote_options="permissive" if is_csv else "default")
+                rows = pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowException, OSError, ValueError) as error:
             problem = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason(error))
             if re.search("utf-?8", problem, re.IGNORECASE):
                 problem = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
-            raise DataError(f"{part}: not a {_suffix(part)} table: {problem}") from None
+            problem = "it has no rows" if "Empty CSV file" in problem else problem
+            is_merge = problem.startswith("Unable to merge")
+            what = "must have the types of the other files" if is_merge else f"not a {_suffix(part)} table"
+            raise DataError(f"{part}: {what}: {problem}") from None
     for i, name in enumerate(rows.column_names):
         if name in texts:
             rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
@@ -85,11 +98,12 @@ def _suffix(path: Path) -> str:
 def _parts(folder: Path) -> list[Path]:
     """The files of a table in the folder and those below, without logs and metadata."""
     is_part = lambda path: _suffix(path) in SUFFIXES and not re.search(r"(^|/)[._]", str(path.relative_to(folder)))
-    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path))
+    is_empty = lambda path: path.stat().st_size == 0 and _suffix(path) != ".parquet"  # as of Spark
+    return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path) and not is_empty(path))
 
 
-def _read_csv(path: Path, targets: Collection[str]) -> "pa.Table":
-    """The rows of a CSV file, with the columns `targets` as texts."""
+def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
+    """The rows of a CSV file, with the labels and clients as texts."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -103,9 +117,11 @@ def _read_csv(path: Path, targets: Collection[str]) -> "pa.Table":
     text = head.decode(encoding, "replace")
     if "\0" in text:
         raise ValueError("it is not text; save the table as CSV or Parquet")
-    header = QUOTED.sub("", next(filter(str.strip, text.splitlines()), ""))
-    reading = csv.ReadOptions(encoding=encoding)
-    parsing = csv.ParseOptions(delimiter=max(SEPARATORS, key=header.count), newlines_in_values=True)
+    lines = [QUOTED.sub("", line) for line in text.splitlines() if line.strip()][:2]  # a name may have a comma
+    named = EXCEL.match(text)
+    reading = csv.ReadOptions(encoding=encoding, skip_rows=int(named is not None))
+    delimiter = named[1] if named else max(SEPARATORS, key=lambda s: min((line.count(s) for line in lines), default=0))
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def load(how: Callable[..., Any], texts: Collection[str] = ()) -> Any:
         types = dict.fromkeys(texts, pa.string())
@@ -114,6 +130,7 @@ def _read_csv(path: Path, targets: Collection[str]) -> "pa.Table":
             return how(file, reading, parsing, converting)
 
     first = load(csv.open_csv).schema  # as the first block suggests
+    targets = {label, client}
     texts = {field.name for field in first if field.name.strip() in targets or pa.types.is_integer(field.type)}
     rows = load(csv.read_csv, texts)
     if doubtful := {name for name, column in zip(first.names, rows.columns, strict=True) if _may_be_names(column)}:
@@ -125,6 +142,8 @@ def _read_csv(path: Path, targets: Collection[str]) -> "pa.Table":
         if pa.types.is_string(field.type):
             numbers = None if name in targets else _numbers(column)
             column = _trim(f"{path}: column {name!r}", column) if numbers is None else numbers
+            if delimiter != "," and name != client and numbers is None:
+                column = _with_points(column, is_label=name == label)
         rows = rows.set_column(i, name, column)
     return rows
 
@@ -137,6 +156,18 @@ def _may_be_names(column: "pa.ChunkedArray") -> bool:
     if pa.types.is_floating(column.type):
         return bool(pc.any(pc.greater_equal(pc.abs(column), float(MAX_EXACT))).as_py())
     return bool(pa.types.is_integer(column.type))
+
+
+def _with_points(column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
+    """Texts such as 0,5 as numbers, labels as texts with points; the same texts if others are among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column.unique().drop_null().to_pylist()
+    if all(map(COMMA.fullmatch, values)) and not all(map(GROUPED.fullmatch, values)):
+        column = pc.replace_substring(column, ",", ".")
+        return column if is_label else column.cast(pa.float64())
+    return column
 
 
 def _numbers(texts: "pa.ChunkedArray") -> "pa.ChunkedArray | None":

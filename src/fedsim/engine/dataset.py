@@ -32,7 +32,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]
     raw = deduplicate(raw) if data.deduplicate else raw
-    sample = sampling.sample_clients if is_natural else sampling.subsample
+    sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
     raw = canonicalize(sample(raw, data, np.random.default_rng([split, 2])))
     rng = np.random.default_rng([split, 1])
     raw, root = hold_out_root(raw, data.root_examples, np.random.default_rng([split, 3]))
