@@ -1,0 +1,140 @@
+"""LEAF's folders, and pictures saved by Hugging Face's `save_to_disk`."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from PIL import Image
+
+from fedsim.datasets import huggingface, leaf
+from tests.fuzz.generated.cases import SIDE, SITES, Case, data_case, draw_parts, pick
+
+User = dict[str, list]
+
+
+def write_leaf(rng: np.random.Generator, folder: Path, users: dict[str, User]) -> None:
+    """Two files, plain or gzipped, with several users in each."""
+    folder.mkdir(parents=True)
+    for i in range(2):
+        data = dict(list(users.items())[i::2])
+        content = {"users": list(data), "user_data": data, "num_samples": [len(u.get("y", ())) for u in data.values()]}
+        if rng.random() < 0.2:
+            del content["num_samples"]
+        text = json.dumps(content, ensure_ascii=bool(rng.random() < 0.5)).encode()
+        is_gzipped = rng.random() < 0.4
+        path = folder / f"{'ba'[i]}.json{'.gz' * is_gzipped}"
+        path.write_bytes(gzip.compress(text) if is_gzipped else text)
+    (folder / "README.md").write_text("not data")
+
+
+def leaf_folder(rng: np.random.Generator, folder: Path) -> Case:
+    """Vectors, and images as vectors or nested lists; labels are numbers or digits."""
+    kind, label_form = pick(rng, ["gray", "vector"]), pick(rng, ["int", "float", "digits", "digits of some"])
+    parts, splits = draw_parts(rng, kind, 1.0), []
+    is_nested, is_scaled = kind == "gray" and rng.random() < 0.3, kind != "gray" or rng.random() < 0.7
+    for part in parts:
+        users = {}
+        for owner in np.unique(part.owner):
+            x = part.x[part.owner == owner]
+            x = (x if is_scaled else np.rint(255 * x).astype(int)).reshape(x.shape if is_nested else (len(x), -1))
+            convert = {"int": int, "float": float, "digits": str}.get(label_form, str if owner % 2 else int)
+            labels = [convert(int(label)) for label in part.y[part.owner == owner]]
+            users[f"user {SITES[owner]}"] = {"x": x.tolist(), "y": labels}
+        splits.append(users)
+    if fault := pick(rng, LEAF_FAULTS, 0.4):
+        LEAF_FAULTS[fault](splits[0][max(splits[0])])
+    for split, users in zip(("train", "test"), splits, strict=True):
+        write_leaf(rng, folder / split, users)
+    if not fault and rng.random() < 0.15:
+        fault, path = "truncated", next((folder / "train").glob("*.json*"))
+        path.write_bytes(path.read_bytes()[:-20])
+    form = f"{kind}, {label_form} labels{', nested' * is_nested}{', 0 to 255' * (not is_scaled)}"
+    return data_case(form, fault, lambda: leaf.read_folder(folder), parts, True)
+
+
+def put(key: str, value: Any, place: int = 0) -> Callable[[User], Any]:
+    """A change of one value of a user."""
+    return lambda user: user[key].__setitem__(place, value)
+
+
+def replace(key: str, make: Callable[[int, Any], Any]) -> Callable[[User], Any]:
+    """A change of all values of a user."""
+    return lambda user: user.update({key: [make(i, value) for i, value in enumerate(user[key])]})
+
+
+LEAF_FAULTS: dict[str, Callable[[User], Any]] = {
+    "file names": replace("x", lambda i, x: f"{i:06d}.jpg"),
+    "lists of words": replace("x", lambda i, x: ["a", "b"]),
+    "ragged": lambda user: user["x"].__setitem__(0, user["x"][0][:-1]),
+    "other length": replace("x", lambda i, x: x[:-1]),
+    "null": lambda user: user["x"].__setitem__(0, [None] * len(user["x"][0])),
+    "label null": put("y", None),
+    "label text": put("y", "cat"),
+    "label list": put("y", [0, 1]),
+    "label fraction": put("y", 0.5),
+    "label id": put("y", 10**8),
+    "negative label": put("y", -1),
+    "one label too few": lambda user: user["y"].pop(),
+    "no labels": lambda user: user.pop("y"),
+}
+MODES: dict[str, Callable[[np.ndarray, int], Any]] = {  # of pixels uint8, and the number of the picture
+    "L": lambda p, i: Image.fromarray(p),
+    "LA": lambda p, i: Image.fromarray(p).convert("LA"),
+    "I;16": lambda p, i: Image.fromarray(257 * p.astype(np.uint16)),
+    "I": lambda p, i: Image.fromarray(p.astype(np.int32)),
+    "F": lambda p, i: Image.fromarray(p.astype(np.float32)),
+    "F in [0, 1]": lambda p, i: Image.fromarray(p.astype(np.float32) / 255),
+    "L and RGB": lambda p, i: Image.fromarray(p).convert(("L", "RGB")[i % 2]),
+    "L and I;16": lambda p, i: Image.fromarray(257 * p.astype(np.uint16) if i % 2 else p),
+    "1": lambda p, i: Image.fromarray(p).convert("1"),
+    **{m: lambda p, i, m=m: Image.fromarray(p).convert(m) for m in ("RGB", "RGBA", "P", "CMYK")},
+}
+LOSSY = {"P": "RGB", "CMYK": "RGB", "1": "L"}  # the truth is what Pillow shows
+
+
+def pictures(rng: np.random.Generator, folder: Path) -> Case:
+    """Pictures of all modes of Pillow that can be saved, also mixed."""
+    mode, has_clients = pick(rng, MODES), bool(rng.random() < 0.5)
+    parts = draw_parts(rng, "rgb" if mode in ("RGB", "RGBA", "P", "CMYK") else "gray")
+    fault, splits = pick(rng, PICTURE_FAULTS, 0.4), {}
+    for name, part in zip(("train", "test"), parts, strict=False):
+        pixels = np.rint(255 * part.x).astype(np.uint8)
+        images = [MODES[mode](one.squeeze(), i) for i, one in enumerate(pixels)]
+        if mode in LOSSY:
+            part.x = np.stack([np.asarray(image.convert(LOSSY[mode])) for image in images]).reshape(part.x.shape) / 255
+        part.x = np.repeat(part.x, 3, axis=-1) if mode in ("L and RGB", "LA") else part.x
+        if fault and part is parts[-1]:
+            images[int(rng.integers(len(images)))] = PICTURE_FAULTS[fault](images[0])
+        rows = {"image": images, "label": part.y.tolist(), "site": SITES[part.owner].tolist()}
+        kinds = {"image": datasets.Image(), "label": datasets.Value("int64"), "site": datasets.Value("string")}
+        rows, kinds = ({key: d[key] for key in d if has_clients or key != "site"} for d in (rows, kinds))
+        splits[name] = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
+    save(splits, folder)
+    read = lambda: huggingface.huggingface(0, path=str(folder), label="label", client="site" if has_clients else "")
+    return data_case(f"{mode}", fault, read, parts, has_clients)
+
+
+def save(splits: dict[str, Any], folder: Path) -> None:
+    """As `save_to_disk` does: splits, or rows alone."""
+    datasets.disable_progress_bars()
+    (datasets.DatasetDict(splits) if len(splits) > 1 else splits["train"]).save_to_disk(folder)
+
+
+def _transparent(image: Any) -> Any:
+    image = image.convert("L").convert("RGBA")
+    image.putpixel((1, 1), (0, 0, 0, 0))
+    return image
+
+
+PICTURE_FAULTS: dict[str, Callable[[Any], Any]] = {
+    "none": lambda image: None,
+    "damaged": lambda image: {"bytes": b"\x89PNG\r\n\x1a\n damaged", "path": None},
+    "empty": lambda image: {"bytes": b"", "path": None},
+    "other size": lambda image: image.convert("L").resize((SIDE, SIDE - 1)),
+    "transparent": _transparent,
+    "32 bits": lambda image: Image.fromarray(1000 * np.arange(SIDE * SIDE, dtype=np.int32).reshape(SIDE, SIDE)),
+}
