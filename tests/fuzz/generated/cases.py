@@ -5,7 +5,6 @@ Without a fault, what fedsim reads must be equal to the truth; with one, it must
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,68 +52,64 @@ class Truth:
     y: np.ndarray
     owner: np.ndarray
 
-    def groups(self, is_test: bool) -> dict[int, np.ndarray]:
-        """The rows [is_test, *x, y] of each client."""
-        part = np.full((len(self.y), 1), is_test)
-        rows = np.concatenate([part, np.reshape(self.x, (len(self.x), -1)), np.reshape(self.y, (-1, 1))], axis=1)
-        return {int(i): rows[self.owner == i].astype(np.float32) for i in np.unique(self.owner)}
-
 
 def data_case(form: str, fault: str, read: Callable[[], Any], parts: list[Truth], has_clients: bool) -> Case:
     """A case of the training examples and, if there are two `parts`, test examples."""
-
 
     def read_split() -> FederatedDataset:
         data = read()
         return data if isinstance(data, FederatedDataset) else arrays.federate(data, 0.2, 0)
 
-    return Case(form, fault, read_split, partial(check_examples, parts, has_clients))
+    return Case(form, fault, read_split, lambda data: check_examples(parts, has_clients, data))
 
 
 def check_examples(parts: list[Truth], has_clients: bool, data: FederatedDataset) -> None:
     """Compares the examples of each client, in any order; training and test examples unless fedsim splits them."""
-    owner, test_owner = np.repeat(np.arange(data.num_clients), data.train.num_examples), data.test_clients
-    if not has_clients:
-        assert data.num_clients == 1
-        parts = [Truth(part.x, part.y, 0 * part.owner) for part in parts]
-    if test_owner is None:  # a client of their own
-        test_owner = np.full(len(data.y_test), 0 if len(parts) == 1 else -1)
-        parts = [*parts[:1], *(Truth(part.x, part.y, np.full(len(part.y), -1)) for part in parts[1:])]
+    is_split = len(parts) == 1
     scale = 255 if data.train.x.dtype == np.uint8 else 1
-    x, x_test = (np.asarray(inputs, np.float64) / scale for inputs in (data.train.x, data.x_test))
-    got = [Truth(x, np.asarray(data.train.y), owner), Truth(x_test, np.asarray(data.y_test), test_owner)]
-    actual, expected = (_sorted_clients(both, len(parts) == 1) for both in (got, parts))
+    owner = np.repeat(np.arange(data.num_clients), data.train.num_examples)
+    test_owner = np.zeros(len(data.y_test)) if data.test_clients is None else data.test_clients
+    inputs, labels = (data.train.x, data.x_test), (data.train.y, data.y_test)
+    got = [Truth(np.asarray(x, float) / scale, *more) for x, *more in zip(inputs, labels, (owner, test_owner))]
+    if not has_clients:
+        parts = [Truth(part.x, part.y, 0 * part.owner) for part in parts]
+    assert has_clients == (data.test_clients is not None)
+    actual, expected = (_clients(both, is_split) for both in (got, parts))
     assert list(map(np.shape, actual)) == list(map(np.shape, expected)), "numbers of clients or examples"
     for rows, true_rows in zip(actual, expected, strict=True):
         np.testing.assert_allclose(rows, true_rows, rtol=1e-4, atol=1e-4)
-    if len(parts) == 1 and has_clients:  # each keeps 20 %, rounded up, for the test
-        sizes = np.unique(parts[0].owner, return_counts=True)[1]
-        assert sorted(data.train.num_examples) == sorted(np.maximum(1, np.floor(0.8 * sizes + 1e-9)))
+    if is_split and has_clients:  # each keeps 20 %, rounded up, for the test
+        sizes = np.asarray(list(map(len, expected)))
+        assert sorted(data.train.num_examples) == np.maximum(1, np.floor(0.8 * sizes + 1e-9)).tolist()
 
 
-def _sorted_clients(parts: list[Truth], is_merged: bool) -> list[np.ndarray]:
-    clients: dict[int, list[np.ndarray]] = {}
-    for is_test, part in enumerate(parts):
-        for i, rows in part.groups(bool(is_test) and not is_merged).items():
-            clients.setdefault(i, []).append(rows)
-    joined = [np.concatenate(rows) for rows in clients.values()]
-    return sorted((rows[np.lexsort(rows.T)] for rows in joined), key=lambda rows: (len(rows), *rows.ravel()))
-
-
-def draw_truth(rng: np.random.Generator, num: int, kind: str, num_classes: int, num_clients: int) -> Truth:
-    """Every class and every client occurs several times; pixels reach 255 and are multiples of 1 / 255."""
-    y, owner = rng.permutation(np.arange(num) % num_classes), rng.permutation(np.arange(num) % num_clients)
-    if kind == "vector":
-        return Truth(np.round(rng.normal(size=(num, 5)), 2), y, owner)
-    pixels = rng.integers(0, 256, (num, SIDE, SIDE, 3 if kind == "rgb" else 1))
-    pixels[:, 0, 0], pixels[:, 0, 1] = 255, 0
-    return Truth(pixels / 255, y, owner)
+def _clients(parts: list[Truth], is_split: bool) -> list[np.ndarray]:
+    """The rows [M_i, 1 + F + 1] of each client, sorted: whether it is for the test, inputs and label."""
+    rows = np.concatenate(
+        [
+            np.column_stack([np.full(len(p.y), i * (not is_split)), p.x.reshape(len(p.x), -1), p.y])
+            for i, p in enumerate(parts)
+        ]
+    ).astype(np.float32)
+    owner = np.concatenate([part.owner for part in parts])
+    clients = (rows[owner == i] for i in np.unique(owner))
+    return sorted((r[np.lexsort(r.T)] for r in clients), key=lambda r: (len(r), *r.ravel()))
 
 
 def draw_parts(rng: np.random.Generator, kind: str, share: float = 0.6) -> list[Truth]:
-    """Training examples and, with probability `share`, test examples of the same classes and clients."""
-    numbers = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    return [draw_truth(rng, num, kind, *numbers) for num in ((40, 16) if rng.random() < share else (40,))]
+    """Training examples and, with probability `share`, test examples, "vector" or pixels that reach 255.
+
+    Every class and every client occurs several times in both.
+    """
+    num_classes, num_clients = rng.integers(2, 5, 2)
+    parts = []
+    for num in (40, 16) if rng.random() < share else (40,):
+        y, owner = rng.permutation(np.arange(num) % num_classes), rng.permutation(np.arange(num) % num_clients)
+        pixels = rng.integers(0, 256, (num, SIDE, SIDE, 3 if kind == "rgb" else 1))
+        pixels[:, 0, 0], pixels[:, 0, 1] = 255, 0
+        x = np.round(rng.normal(size=(num, 5)), 2) if kind == "vector" else pixels / 255
+        parts.append(Truth(x, y, owner))
+    return parts
 
 
 def pick(rng: np.random.Generator, values: Any, share: float = 1.0) -> Any:

@@ -7,38 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-NAMES = {
-    "words": ["flu", "cold", "none"],
-    "unicode": ["Köln", "Koln", "ко́д", "日本"],
-    "case": ["a", "A", "b"],
-    "quoted": ["a,b", 'say "a"', "a;b", "c"],
-    "lines": ["a\nb", "a", "b"],
-    "integers": ["0", "1", "2", "12"],
-    "negative": ["-1", "0", "1"],
-    "signs": ["+1", "1", "-1"],
-    "zeros": ["007", "7", "07"],
-    "zip codes": ["01234", "12345", "99999"],
-    "big": ["9007199254740992", "9007199254740993", "9007199254740994"],
-    "huge": ["123456789012345678901", "123456789012345678902", "123456789012345678903"],
-    "exponents": ["1e5", "100000", "10e4", "1E5"],
-    "hexadecimal": ["0x10", "16", "0X10"],
-    "addresses": ["0x10", "0x1F", "0x2A"],
-    "truth": ["true", "True", "false"],
-    "yes": ["True", "False"],
-    "whole floats": ["1.0", "2.0", "10.0"],
-    "versions": ["1.0", "1", "1.00"],
-    "dates": ["2024-01-01", "2024-01-02", "01.01.2024"],
-    "times": ["12:00", "12:00:00", "13:00"],
-    "dots": ["1.", "1", ".5"],
-    "underscores": ["1_000", "1000", "10_00"],
-    "infinities": ["inf", "Infinity", "1"],
-    "spaces": ["a b", "a  b", "ab"],
-    "outer spaces": ["a", " a", "a "],
-    "missing words": ["NA", "a", "b"],
-    "missing none": ["None", "a", "nan", "null"],
-    "missing empty": ["", "a", "b"],
-    "question marks": ["?", "a", "b"],
-}
+NAMES = [
+    *[["a\nb", "a", "b"], ["a b", "a  b", "ab"], ["a", " a", "a "], ["", "a", "b"], ["a,b", 'say "a"', "a;b", "c"]],
+    *[names.split(",") for names in """flu,cold,none Köln,Koln,ко́д,日本 a,A,b 0,1,2,12 -1,0,1 +1,1,-1 007,7,07
+    01234,12345,99999 9007199254740992,9007199254740993,9007199254740994 123456789012345678901,123456789012345678902
+    1e5,100000,10e4,1E5 0x10,16,0X10 0x10,0x1F,0x2A true,True,false True,False 1.0,2.0,10.0 1.0,1,1.00 1.,1,.5
+    2024-01-01,2024-01-02,01.01.2024 12:00,12:00:00,13:00 1_000,1000,10_00 inf,Infinity,1 NA,a,b None,a,nan,null
+    ?,a,b""".split()],
+]  # fmt: skip
 TYPED: dict[str, Callable[[np.ndarray], Any]] = {  # of numbers [M] from 0 to 3; for all but CSV
     "int8": lambda n: (n - 1).astype(np.int8),
     "big integers": lambda n: 2**53 + n.astype(np.int64),
@@ -62,7 +38,7 @@ REFUSED: dict[str, Callable[[np.ndarray], Any]] = {
     "missing texts": lambda n: np.where(n == 2, None, n.astype(str)),
     "missing categories": lambda n: pd.Categorical.from_codes(n - 1, ["b", "a", "c"]),
     "cut with holes": lambda n: pd.cut(n.astype(float), [0.5, 9]),
-    "datetimes": lambda n: pd.to_datetime("2024-01-01") + pd.to_timedelta(n, "D"),
+    "times": lambda n: pd.to_datetime("2024-01-01") + pd.to_timedelta(n, "D"),
     "NaT": lambda n: pd.to_datetime(np.where(n == 1, None, "2024-01-01")),
     "complex": lambda n: n + 1j,
     "bytes": lambda n: [bytes([k + 65]) for k in n],
@@ -74,14 +50,10 @@ NUMBERS: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "normal": lambda rng, m: rng.normal(size=m),
     "small": lambda rng, m: 1e-30 * rng.normal(size=m),
     "integers": lambda rng, m: rng.integers(-5, 50, m),
-    "dates": lambda rng, m: 1_700_000_000 + rng.integers(0, 10_000, m),
+    "seconds": lambda rng, m: 1_700_000_000 + rng.integers(0, 10_000, m),
     "beyond 2^53": lambda rng, m: 2**60 + rng.integers(0, 50, m),
     "unsigned": lambda rng, m: np.uint64(2**63) + rng.integers(0, 50, m).astype(np.uint64),
     "constant": lambda rng, m: np.full(m, 3.25),
-    "truth": lambda rng, m: rng.random(m) < 0.4,
+    "truth values": lambda rng, m: rng.random(m) < 0.4,
 }
-WRONG: dict[str, Callable[[np.random.Generator, int], Any]] = {
-    "missing": lambda rng, m: np.where(np.arange(m) == 4, np.nan, rng.normal(size=m)),
-    "infinite": lambda rng, m: np.where(np.arange(m) == 3, np.inf, rng.normal(size=m)),
-    "too large": lambda rng, m: np.where(np.arange(m) == 3, 8e299, rng.normal(size=m)),
-}
+WRONG = {"NaN": np.nan, "infinity": np.inf, "too large": 8e299}

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from fedsim.datasets import huggingface, leaf
-from tests.fuzz.generated.cases import SIDE, SITES, Case, data_case, draw_parts, pick
+from tests.fuzz.generated.cases import SIDE, SITES, WORDS, Case, Truth, data_case, draw_parts, pick
+from tests.fuzz.generated.tables import CLIENT, LABEL, number_names, save_splits
 
 User = dict[str, list]
 
@@ -97,31 +98,25 @@ LOSSY = {"P": "RGB", "CMYK": "RGB", "1": "L"}  # the truth is what Pillow shows
 
 
 def pictures(rng: np.random.Generator, folder: Path) -> Case:
-    """Pictures of all modes of Pillow that can be saved, also mixed."""
-    mode, has_clients = pick(rng, MODES), bool(rng.random() < 0.5)
+    """Pictures of all modes of Pillow that can be saved, also mixed; classes are numbers, texts or class names."""
+    mode, has_clients, is_named = pick(rng, MODES), bool(rng.random() < 0.5), bool(rng.random() < 0.7)
     parts = draw_parts(rng, "rgb" if mode in ("RGB", "RGBA", "P", "CMYK") else "gray")
-    fault, splits = pick(rng, PICTURE_FAULTS, 0.4), {}
-    for name, part in zip(("train", "test"), parts, strict=False):
-        pixels = np.rint(255 * part.x).astype(np.uint8)
-        images = [MODES[mode](one.squeeze(), i) for i, one in enumerate(pixels)]
-        if mode in LOSSY:
-            part.x = np.stack([np.asarray(image.convert(LOSSY[mode])) for image in images]).reshape(part.x.shape) / 255
-        part.x = np.repeat(part.x, 3, axis=-1) if mode in ("L and RGB", "LA") else part.x
-        if fault and part is parts[-1]:
-            images[int(rng.integers(len(images)))] = PICTURE_FAULTS[fault](images[0])
-        rows = {"image": images, "label": part.y.tolist(), "site": SITES[part.owner].tolist()}
-        kinds = {"image": datasets.Image(), "label": datasets.Value("int64"), "site": datasets.Value("string")}
-        rows, kinds = ({key: d[key] for key in d if has_clients or key != "site"} for d in (rows, kinds))
-        splits[name] = datasets.Dataset.from_dict(rows, features=datasets.Features(kinds))
-    save(splits, folder)
-    read = lambda: huggingface.huggingface(0, path=str(folder), label="label", client="site" if has_clients else "")
-    return data_case(f"{mode}", fault, read, parts, has_clients)
-
-
-def save(splits: dict[str, Any], folder: Path) -> None:
-    """As `save_to_disk` does: splits, or rows alone."""
-    datasets.disable_progress_bars()
-    (datasets.DatasetDict(splits) if len(splits) > 1 else splits["train"]).save_to_disk(folder)
+    y, owner = (np.concatenate([getattr(part, key) for part in parts]) for key in ("y", "owner"))
+    frame = pd.DataFrame({LABEL: WORDS[y] if is_named else y} | ({CLIENT: SITES[owner]} if has_clients else {}))
+    pixels = np.rint(255 * np.concatenate([part.x for part in parts])).astype(np.uint8)
+    images = [MODES[mode](one.squeeze(), i) for i, one in enumerate(pixels)]
+    x = pixels / 255
+    if mode in LOSSY:
+        x = np.stack([np.asarray(image.convert(LOSSY[mode])) for image in images]).reshape(x.shape) / 255
+    x = np.repeat(x, 3, axis=-1) if mode in ("L and RGB", "LA") else x
+    if fault := pick(rng, PICTURE_FAULTS, 0.35):
+        images[int(rng.integers(len(images)))] = PICTURE_FAULTS[fault](images[0])
+    sizes = [len(part.y) for part in parts]
+    declared, broken = save_splits(frame, sizes, rng, folder, images)
+    truth = (np.split(values, sizes[:1]) for values in (x, *number_names(frame, declared)))
+    parts = [Truth(*part) for part in zip(*truth, strict=True)][: len(parts)]
+    read = lambda: huggingface.huggingface(0, path=str(folder), label=LABEL, client=CLIENT if has_clients else "")
+    return data_case(f"{mode}, class names {is_named}", fault or broken, read, parts, has_clients)
 
 
 def _transparent(image: Any) -> Any:

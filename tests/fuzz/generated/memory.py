@@ -8,21 +8,20 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pandas as pd
+import polars
 
 from fedsim.datasets import arrays
 from tests.fuzz.generated.cases import SITES, WORDS, Case, data_case, draw_parts, pick
 
 NUMBERS = ["float16", "float32", "float64", ">f4", ">f8", "longdouble", ml_dtypes.bfloat16]
+INTEGERS = ["u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u2", "f2", "f4", "f8", ">f8"]
+LABELS = ["uint8", "int8", "int32", "int64", "uint64", ">i4"]
 PIXELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # of x in [0, 1]
     "16 bits": lambda x: np.rint(65535 * x).astype(np.uint16),
     "fractions": lambda x: x.astype(np.float32),
     "big-endian fractions": lambda x: x.astype(">f4"),
-    **{
-        str(kind): lambda x, kind=kind: np.rint(255 * x).astype(kind)
-        for kind in "u1 i2 u2 i4 u4 i8 u8 >i4 >u2 f2 f4 f8 >f8".split()
-    },
+    **{kind: lambda x, kind=kind: np.rint(255 * x).astype(kind) for kind in INTEGERS},
 }
-LABELS = ["uint8", "int8", "int32", "int64", "uint64", ">i4"]
 CONTAINERS: dict[str, Callable[[np.ndarray], Any]] = {
     "array": lambda a: a,
     "list": lambda a: a if a.dtype == np.uint16 else a.tolist(),  # lists of 16 bits are int64
@@ -32,6 +31,7 @@ CONTAINERS: dict[str, Callable[[np.ndarray], Any]] = {
     "read-only": lambda a: np.broadcast_to(a, a.shape),
     "jax": lambda a: jnp.asarray(a) if a.dtype.isnative and a.dtype.itemsize <= 4 else a,
     "pandas": lambda a: {1: pd.Series, 2: pd.DataFrame}.get(a.ndim, np.asarray)(a),
+    "polars": lambda a: polars.Series(a) if a.ndim == 1 and a.dtype.isnative else a,
 }
 IDS: dict[str, Callable[[np.ndarray], Any]] = {
     "integers": lambda owner: owner,
@@ -51,122 +51,88 @@ IDS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
+def _put(a: Any, value: Any, dtype: Any) -> np.ndarray:
+    a = np.asarray(a).astype(dtype)
+    a.flat[a.size // 2] = value
+    return a
+
+
+def _stretch(high: float, low: float, dtype: str) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: (x.astype(float) / x.max() * (high - low) + low).astype(dtype)
+
+
+FAULTS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # part of the arguments' names, and a change of each value
+    "NaN": ("x", lambda x: _put(x, np.nan, float)),
+    "infinity": ("x", lambda x: _put(x, np.inf, float)),
+    "texts": ("x", lambda x: x.astype(float).astype(str)),
+    "complex": ("x", lambda x: x.astype(complex)),
+    "dates": ("x", lambda x: x.astype(float).astype(int).astype("M8[s]")),
+    "one-hot": ("y", lambda y: np.eye(6)[y]),
+    "whole floats as labels": ("y", lambda y: y.astype(float)),
+    "negative labels": ("y", lambda y: y - 1),
+    "labels that are ids": ("y", lambda y: y * 10**6 + 17),
+    "texts as labels": ("y", lambda y: WORDS[y]),
+    "one label too few": ("y", lambda y: y[:-1]),
+    "no test labels": ("y_test", lambda y: None),
+    "one client": ("ids", lambda ids: np.full(len(ids), "a")),
+    "test ids of another type": (
+        "test_client",
+        lambda ids: ids.astype(str) if ids.dtype.kind in "iuf" else np.arange(len(ids)),
+    ),
+    "number of classes": ("num_classes", lambda value: np.asarray(value)),
+    "channels first": ("x", lambda x: np.moveaxis(x, -1, 1)),
+    "12 bits in int64": ("x", _stretch(4095, 0, "int64")),
+    "floats of 0 to 255": ("x", _stretch(254.3, 0, "float32")),
+    "int8": ("x", _stretch(127, -128, "int8")),
+}
+OF_PIXELS = list(FAULTS)[-4:]
+IN_MEMORY: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "masked inputs": ("x", lambda x: np.ma.array(x, mask=_put(np.zeros(x.shape), 1, bool))),
+    "masked labels": ("y", lambda y: np.ma.array(y, mask=_put(np.zeros(y.shape), 1, bool))),
+    "missing id": ("ids", lambda ids: _put(ids, None, object)),
+    "NaN as id": ("ids", lambda ids: _put(ids, np.nan, object).tolist()),
+}
+
+
 def memory(rng: np.random.Generator, folder: Path, is_file: bool = False) -> Case:
     """The arguments of `from_arrays`, or the same as an .npz file or a folder of .npy files."""
-    kind = pick(rng, ["gray", "rgb", "vector"])
-    parts, has_clients = draw_parts(rng, kind), bool(rng.random() < 0.6)
-    is_regression, is_flat = bool(rng.random() < 0.15), kind == "gray" and bool(rng.random() < 0.2)
-    x_form = pick(rng, NUMBERS if kind == "vector" else PIXELS)
-    x_form = "fractions" if is_flat and x_form == "16 bits" else x_form  # three axes may be no images
-    x_form = "float64" if is_file and x_form is ml_dtypes.bfloat16 else x_form
-    id_form, is_column = pick(rng, list(IDS)[: -3 if is_file else None]), bool(rng.random() < 0.2)
+    kind, is_regression = pick(rng, ["gray", "rgb", "vector"]), bool(rng.random() < 0.15)
+    parts, has_clients, is_column = draw_parts(rng, kind), bool(rng.random() < 0.6), bool(rng.random() < 0.2)
+    is_flat = kind == "gray" and bool(rng.random() < 0.2)
+    x_form = pick(rng, NUMBERS[: -1 if is_file else None] if kind == "vector" else list(PIXELS)[is_flat:])
+    id_form = pick(rng, list(IDS)[: -3 if is_file else None])
+    faults = {} if is_regression or is_flat else FAULTS if is_file else FAULTS | IN_MEMORY
+    fault = pick(rng, [f for f in faults if kind != "vector" or f not in OF_PIXELS] or [""], 0.4)
+    target, change = faults.get(fault, ("nothing", None))
     form, values = f"{kind} {'[M, H, W] ' * is_flat}{x_form}, ids {id_form if has_clients else 'none'}", {}
+    if fault == "number of classes":
+        values["num_classes"] = pick(rng, [[3], 2.5, "2", 1, -1])
     for suffix, ids, part in zip(("", "_test"), ("client_ids", "test_client_ids"), parts, strict=False):
         part.x = part.x[..., 0] if is_flat else part.x
         part.y = np.round(rng.normal(size=len(part.y)), 3) + 1e-4 if is_regression else part.y
         x = part.x.astype(x_form) if kind == "vector" else PIXELS[x_form](part.x)
-        part.x = x.astype(np.float64) if kind == "vector" else part.x
-        y = part.y.astype(pick(rng, ["float32", "float64", ">f8"] if is_regression else LABELS))
-        names = ["array" if is_file else pick(rng, CONTAINERS) for _ in range(2)]
-        names[0] = "array" if x_form is ml_dtypes.bfloat16 else names[0]
-        values |= {"x" + suffix: CONTAINERS[names[0]](x)}
-        values |= {"y" + suffix: y[:, None] if is_column else CONTAINERS[names[1]](y)}
-        values |= {ids: IDS[id_form](part.owner)} if has_clients else {}
-        form += f", {' and '.join(names)}"
-    faults = list(FAULTS)[: -2 if is_file else None]
-    fault = pick(rng, faults, 0.0 if is_regression or is_flat else 0.4)
-    changed = FAULTS[fault](rng, values) if fault else None
-    fault, values = (fault, changed) if changed else ("", values)
+        part.x = x.astype(float) if kind == "vector" else part.x
+        values |= {"x" + suffix: x, "y" + suffix: part.y, **({ids: IDS[id_form](part.owner)} if has_clients else {})}
+    fault = fault if any(target in name for name in values) else ""
+    for name, value in values.items():
+        if fault and target in name:
+            values[name] = change(np.ravel(value) if "ids" in name else value)
+        elif "ids" not in name:
+            if name[0] == "y":
+                value = value.astype(pick(rng, ["float32", "float64", ">f8"] if is_regression else LABELS))
+                value = value[:, None] if is_column else value
+            container = "array" if is_file or value.dtype.kind == "V" else pick(rng, CONTAINERS)
+            form, values[name] = f"{form}, {name} {value.dtype} in {container}", CONTAINERS[container](value)
+    values = {name: value for name, value in values.items() if value is not None}
     if not is_file:
         return data_case(form, fault, lambda: arrays.from_arrays(**values), parts, has_clients)
     folder.mkdir(parents=True)
     path = folder if rng.random() < 0.4 else folder / "mine.npz"
-    if path == folder:
-        for name, value in values.items():
-            np.save(folder / f"{name}.npy", value)
-    else:
+    for name, value in values.items() if path == folder else ():
+        np.save(folder / f"{name}.npy", value)
+    if path != folder:
         np.savez(path, **values)
         if not fault and rng.random() < 0.15:
             fault, content = "truncated", path.read_bytes()
             path.write_bytes(content[: int(rng.integers(len(content) - 1))])
     return data_case(f"{path.name}: {form}", fault, lambda: arrays.read(path), parts, has_clients)
-
-
-Values = dict[str, Any]
-Change = Callable[[np.random.Generator, Values], Values | None]
-
-
-def _inputs(change: Callable[[np.ndarray], Any], least_axes: int = 0) -> Change:
-    return lambda rng, values: (
-        None
-        if np.ndim(values["x"]) < least_axes
-        else values | {key: change(np.asarray(values[key])) for key in ("x", "x_test") if key in values}
-    )
-
-
-def _labels(change: Callable[[np.ndarray], Any]) -> Change:
-    numbers = lambda labels: np.asarray(labels).reshape(-1).astype(np.int64)
-    return lambda rng, values: values | {key: change(numbers(values[key])) for key in ("y", "y_test") if key in values}
-
-
-def _put(value: float) -> Change:
-    return _inputs(lambda x: np.where(np.arange(x.size).reshape(x.shape) == x.size // 2, value, x.astype(np.float64)))
-
-
-def _stretch(high: float, low: float, dtype: str) -> Change:
-    return _inputs(lambda x: (x.astype(np.float64) / x.max() * (high - low) + low).astype(dtype), least_axes=4)
-
-
-def _with_ids(change: Callable[[str, np.ndarray], Any], needed: str = "x") -> Change:
-    keys = lambda values: ["client_ids", "test_client_ids"][: 1 + ("x_test" in values)]
-    return lambda rng, values: (
-        values | {key: change(key, np.arange(len(values["x_test" if "test" in key else "x"]))) for key in keys(values)}
-        if needed in values
-        else None
-    )
-
-
-def _mask(rng: np.random.Generator, values: Values) -> Values | None:
-    keys = [key for key, value in values.items() if isinstance(value, np.ndarray) and value.dtype.kind in "iuf"]
-    if not keys:
-        return None
-    key = pick(rng, keys)
-    mask = np.arange(values[key].size).reshape(values[key].shape) == rng.integers(values[key].size)
-    return values | {key: np.ma.array(values[key], mask=mask)}
-
-
-def _missing_id(rng: np.random.Generator, values: Values) -> Values | None:
-    if "client_ids" not in values:
-        return None
-    ids = np.asarray(values["client_ids"]).reshape(-1).tolist()
-    ids[int(rng.integers(len(ids)))] = pick(rng, [None, float("nan")])
-    return values | {"client_ids": ids if rng.random() < 0.5 else np.asarray(ids, object)}
-
-
-FAULTS: dict[str, Change] = {
-    "NaN": _put(np.nan),
-    "infinity": _put(np.inf),
-    "channels first": _inputs(lambda x: np.moveaxis(x, -1, 1), least_axes=4),
-    "12 bits in int64": _stretch(4095, 0, "int64"),
-    "floats of 0 to 255": _stretch(254.3, 0, "float32"),
-    "int8": _stretch(127, -128, "int8"),
-    "texts": _inputs(lambda x: x.astype(np.float64).astype(str)),
-    "complex": _inputs(lambda x: x.astype(np.float64).astype(complex)),
-    "dates": _inputs(lambda x: x.astype(np.float64).astype(np.int64).astype("M8[s]")),
-    "one-hot": _labels(lambda y: np.eye(6)[y]),
-    "whole floats as labels": _labels(lambda y: y.astype(float)),
-    "negative labels": _labels(lambda y: y - 1),
-    "labels that are ids": _labels(lambda y: y * 10**6 + 17),
-    "texts as labels": _labels(lambda y: WORDS[y]),
-    "one label too few": _labels(lambda y: y[:-1]),
-    "one client": _with_ids(lambda key, rows: np.full(len(rows), "a")),
-    "test ids of another type": _with_ids(lambda key, rows: rows if "test" in key else rows.astype(str), "x_test"),
-    "no test labels": lambda rng, values: (
-        {key: value for key, value in values.items() if key != "y_test"} if "y_test" in values else None
-    ),
-    "number of classes": lambda rng, values: (
-        values | {"num_classes": pick(rng, map(np.asarray, ([3], 2.5, "2", 1, -1)))}
-    ),
-    "mask": _mask,
-    "missing id": _missing_id,
-}

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
+import pandas as pd
 
 from fedsim.datasets import arrays, huggingface, leaf
 from fedsim.datasets.text import ALPHABET
 from tests.fuzz.generated.cases import Case, Truth, data_case, pick
-from tests.fuzz.generated.folders import put, replace, save, write_leaf
+from tests.fuzz.generated.folders import put, replace, write_leaf
+from tests.fuzz.generated.tables import save_splits
 
 
 def texts(rng: np.random.Generator, folder: Path) -> Case:
@@ -25,7 +26,10 @@ def texts(rng: np.random.Generator, folder: Path) -> Case:
         made[0]["short"] = "ab"  # left out, with a note
     place = list(ALPHABET) if form == "LEAF" else sorted({c for part in made for text in part.values() for c in text})
     users = [
-        {name: {"x": [t[i : i + window] for i in range(len(t) - window)], "y": list(t[window:])} for name, t in m.items()}
+        {
+            name: {"x": [t[i : i + window] for i in range(len(t) - window)], "y": list(t[window:])}
+            for name, t in m.items()
+        }
         for m in made
     ]
     parts = [_truth(part, place) for part in users]
@@ -41,12 +45,10 @@ def texts(rng: np.random.Generator, folder: Path) -> Case:
         options = {"test_client_ids": test_ids, "inputs": "text", "num_classes": num_classes}
         read = lambda: arrays.from_arrays(x, y, ids, x_test, y_test, **options)
         return data_case(f"{form}, {dtype}", "", read, parts, True)
-    fault, kind, splits = pick(rng, ["none"], 0.4), pick(rng, ["string", "large_string"]), {}
-    for split, part in zip(("train", "test"), made, strict=True):
-        lines = [None if fault and name == "al" else text for name, text in part.items()]
-        kinds = datasets.Features({"who": datasets.Value("string"), "line": datasets.Value(kind)})
-        splits[split] = datasets.Dataset.from_dict({"who": list(part), "line": lines}, features=kinds)
-    save(splits, folder)
+    fault = pick(rng, ["no text"], 0.3)
+    rows = pd.DataFrame([row for part in made for row in part.items()], columns=["who", "line"])
+    rows.loc[0, "line"] = None if fault else rows.line[0]
+    save_splits(rows, [len(made[0]), 3], np.random.default_rng(4), folder)  # one whose splits are alike
     read = lambda: huggingface.huggingface(0, path=str(folder), text="line", client="who", window=window)
     return data_case(f"{form}, window {window}", fault, read, parts, True)
 
