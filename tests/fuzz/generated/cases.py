@@ -70,7 +70,8 @@ def check_examples(parts: list[Truth], has_clients: bool, data: FederatedDataset
     owner = np.repeat(np.arange(data.num_clients), data.train.num_examples)
     test_owner = np.zeros(len(data.y_test)) if data.test_clients is None else data.test_clients
     inputs, labels = (data.train.x, data.x_test), (data.train.y, data.y_test)
-    got = [Truth(np.asarray(x, float) / scale, *more) for x, *more in zip(inputs, labels, (owner, test_owner))]
+    rows = zip(inputs, labels, (owner, test_owner), strict=True)
+    got = [Truth(np.asarray(x, float) / scale, *more) for x, *more in rows]
     if not has_clients:
         parts = [Truth(part.x, part.y, 0 * part.owner) for part in parts]
     assert has_clients == (data.test_clients is not None)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-NAMES = [
-    *[["a\nb", "a", "b"], ["a b", "a  b", "ab"], ["a", " a", "a "], ["", "a", "b"], ["a,b", 'say "a"', "a;b", "c"]],
-    *[names.split(",") for names in """flu,cold,none Köln,Koln,ко́д,日本 a,A,b 0,1,2,12 -1,0,1 +1,1,-1 007,7,07
-    01234,12345,99999 9007199254740992,9007199254740993,9007199254740994 123456789012345678901,123456789012345678902
-    1e5,100000,10e4,1E5 0x10,16,0X10 0x10,0x1F,0x2A true,True,false True,False 1.0,2.0,10.0 1.0,1,1.00 1.,1,.5
-    2024-01-01,2024-01-02,01.01.2024 12:00,12:00:00,13:00 1_000,1000,10_00 inf,Infinity,1 NA,a,b None,a,nan,null
-    ?,a,b""".split()],
-]  # fmt: skip
+LISTS = """
+flu,cold,none Köln,Koln,ко́д,日本 a,A,b 0,1,2,12 -1,0,1 +1,1,-1 007,7,07 01234,12345,99999 1e5,100000,10e4,1E5
+9007199254740992,9007199254740993,9007199254740994 123456789012345678901,123456789012345678902 0x10,16,0X10
+0x10,0x1F,0x2A true,True,false True,False 1.0,2.0,10.0 1.0,1,1.00 1.,1,.5 2024-01-01,2024-01-02,01.01.2024
+12:00,12:00:00,13:00 1_000,1000,10_00 inf,Infinity,1 NA,a,b None,a,nan,null ?,a,b
+"""
+SPACED = [["a\nb", "a", "b"], ["a b", "a  b", "ab"], ["a", " a", "a "], ["", "a", "b"], ["a,b", 'say "a"', "a;b", "c"]]
+NAMES = [names.split(",") for names in LISTS.split()] + SPACED
 TYPED: dict[str, Callable[[np.ndarray], Any]] = {  # of numbers [M] from 0 to 3; for all but CSV
     "int8": lambda n: (n - 1).astype(np.int8),
     "big integers": lambda n: 2**53 + n.astype(np.int64),

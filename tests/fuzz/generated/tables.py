@@ -2,18 +2,15 @@
 
 import contextlib
 import csv
-import decimal
-import gzip
-import io
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+import datasets
 import fedsim
 from fedsim.datasets import huggingface, table
 from tests.fuzz.generated.cases import Case, Truth, data_case, pick
@@ -26,13 +23,13 @@ def tables(rng: np.random.Generator, folder: Path, container: str) -> Case:
     """A table in a container, "csv", "parquet", "pandas" or "huggingface"."""
     folder.mkdir(parents=True)
     frame, kinds, fault = _draw_frame(rng, can_be_typed=container != "csv")
-    form, plain, declared, sizes = container, frame.apply(_native), None, [len(frame)]
+    form, plain, declared, sizes = container, frame.apply(_plain_column), None, [len(frame)]
     names = {"label": LABEL, "client": CLIENT if CLIENT in frame else ""}
     path = folder / "d.parquet"
     try:
         if container == "csv":
-            path, form = _write_csv(frame, rng, folder)
-            plain = _read_plainly(path, list(frame))
+            path, sep, encoding, options = _write_csv(frame, rng, folder)
+            form, plain = f"{path.name} {sep!r} {encoding} {options}", _read_plainly(path, list(frame), sep, encoding)
         elif container == "parquet":
             frame.to_parquet(path, index=bool(rng.random() < 0.5))
         elif container == "huggingface":
@@ -74,18 +71,17 @@ def _draw_frame(rng: np.random.Generator, can_be_typed: bool) -> tuple[pd.DataFr
     return pd.DataFrame({name: columns[name] for name in rng.permutation(list(columns))}), kinds, fault
 
 
-def _write_csv(frame: pd.DataFrame, rng: np.random.Generator, folder: Path) -> tuple[Path, str]:
+def _write_csv(frame: pd.DataFrame, rng: np.random.Generator, folder: Path) -> tuple[Path, str, str, dict[str, Any]]:
+    """The path, separator, encoding and further options."""
+    sep, encoding = pick(rng, ",,;\t|"), pick(rng, ["utf-8", "utf-8", "utf-8-sig", "utf-16"])
+    suffix = pick(rng, [".csv", ".csv", ".CSV", ".csv.gz", ".tsv" if sep == "\t" else ".csv"])
     options = {
-        "sep": pick(rng, ",,;\t|"),
         "quoting": pick(rng, [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
         "lineterminator": pick(rng, ["\n", "\r\n"]),
         "index": bool(rng.random() < 0.2),
     }
-    encoding = pick(rng, ["utf-8", "utf-8", "utf-8-sig", "utf-16"])
-    suffix = pick(rng, [".csv", ".csv", ".CSV", ".csv.gz", ".tsv" if options["sep"] == "\t" else ".csv"])
-    content, path = frame.to_csv(None, **options).encode(encoding), folder / f"d{suffix}"
-    path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
-    return path, f"{path.name} {options | {'encoding': encoding}}"
+    frame.to_csv(folder / f"d{suffix}", sep=sep, encoding=encoding, **options)
+    return folder / f"d{suffix}", sep, encoding, options
 
 
 def save_splits(
@@ -93,40 +89,36 @@ def save_splits(
 ) -> tuple[list[str] | None, str]:
     """Saves rows as splits, with texts as class names in some; returns the classes that train declares, and a fault."""
     declared, splits, fault = None, {}, ""
+    add = lambda split, column, values, kind: datasets.concatenate_datasets(
+        [split, datasets.Dataset.from_dict({column: values}, datasets.Features({column: kind}))], axis=1
+    )
     for name, rows in zip(("train", "test"), np.split(np.arange(len(frame)), np.cumsum(sizes)[:-1]), strict=False):
         part = frame.iloc[rows].reset_index(drop=True)
         split = datasets.Dataset(pa.Table.from_pandas(part, preserve_index=False).replace_schema_metadata())
-        add = lambda column, values, kind, split: datasets.concatenate_datasets(
-            [split, datasets.Dataset.from_dict({column: values}, datasets.Features({column: kind}))], axis=1
-        )
         for column in part:
             values = part[column].tolist()
-            if not all(isinstance(value, str) for value in values) or rng.random() < 0.5:
+            if not all(isinstance(value, str) for value in values) or rng.random() < 0.5 or LABEL not in frame:
                 continue
             names = rng.permutation(np.unique(values)).tolist()  # in another order in each split
             numbers = [names.index(value) for value in values]
             if column == LABEL and rng.random() < 0.05:
                 numbers[0], fault = -1, "no label"
-            split = add(column, numbers, datasets.ClassLabel(names=names), split.remove_columns(column))
+            split = add(split.remove_columns(column), column, numbers, datasets.ClassLabel(names=names))
             declared = names if column == LABEL and name == "train" else declared
         split = split.select_columns(list(part)) if name == "train" else split  # in another order in the test split
-        if name == "test" and rng.random() < 0.05:
+        if pictures is not None:
+            split = add(split, "image", [pictures[row] for row in rows], datasets.Image())
+        elif name == "test" and rng.random() < 0.05 and LABEL in frame:
             split, fault = split.add_column("more", [1] * len(split)), "a column of one split"
-        splits[name] = (
-            split if pictures is None else add("image", pictures[rows[0] :][: len(rows)], datasets.Image(), split)
-        )
+        splits[name] = split
     datasets.disable_progress_bars()
     (datasets.DatasetDict(splits) if len(splits) > 1 else splits["train"]).save_to_disk(folder)
     return declared, fault
 
 
-def _read_plainly(path: Path, columns: list[str]) -> pd.DataFrame:
+def _read_plainly(path: Path, columns: list[str], sep: str, encoding: str) -> pd.DataFrame:
     """The columns as pandas reads them: names as texts, others as numbers or truth values if these merge no texts."""
-    content = path.read_bytes()
-    content = gzip.decompress(content) if path.suffix == ".gz" else content
-    text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    sep = max(",;\t|", key=text.splitlines()[0].count)
-    plain, names = (pd.read_csv(io.StringIO(text), sep=sep, dtype=dtype) for dtype in (None, str))
+    plain, names = (pd.read_csv(path, sep=sep, encoding=encoding, dtype=dtype) for dtype in (None, str))
     for name in columns:
         texts = names[name].str.strip()
         is_whole = texts.dropna().str.fullmatch(r"-?\d+").all()
@@ -134,27 +126,18 @@ def _read_plainly(path: Path, columns: list[str]) -> pd.DataFrame:
         is_number = pd.api.types.is_numeric_dtype(plain[name]) and np.isfinite(plain[name].dropna()).all()
         is_usual = name not in (LABEL, CLIENT) and (plain[name].dtype == bool or (is_number and not merges))
         plain[name] = plain[name] if is_usual else texts
+    labels = plain[LABEL].dropna().tolist()
     for convert in (float, int):  # labels are numbers if all are written as Python writes these
         with contextlib.suppress(ValueError):
-            numbers = [convert(text) for text in plain[LABEL].dropna()]
-            if [repr(number) for number in numbers] == plain[LABEL].dropna().tolist() and max(
-                map(abs, numbers)
-            ) < np.inf:
+            if all(repr(convert(text)) == text != "inf" for text in labels):
                 plain[LABEL] = plain[LABEL].map(convert, na_action="ignore")
                 break
     return plain[columns]
 
 
-def _native(column: pd.Series) -> pd.Series:
-    """The column as pandas can group it: dense, of this machine's byte order, categories as their values."""
-    kind = column.dtype
-    if isinstance(kind, pd.SparseDtype):
-        return column.sparse.to_dense()
-    if isinstance(kind, pd.CategoricalDtype):
-        return column.astype(str if isinstance(kind.categories.dtype, pd.IntervalDtype) else kind.categories.dtype)
-    if isinstance(kind, pd.PeriodDtype):
-        return column.astype(str)
-    return column.astype(kind.newbyteorder("=")) if getattr(kind, "byteorder", "=") == ">" else column
+def _plain_column(column: pd.Series) -> pd.Series:
+    """Numbers and texts as Python has them; also intervals and periods, which are texts."""
+    return pd.Series([str(value) if isinstance(value, pd.Interval | pd.Period) else value for value in column])
 
 
 def _find_fault(plain: pd.DataFrame, kinds: dict[str, str], container: str) -> str:
@@ -181,16 +164,14 @@ def number_names(plain: pd.DataFrame, declared: list[str] | None) -> tuple[np.nd
 def _features(plain: pd.DataFrame) -> np.ndarray:
     """One column for numbers, standardized, and one for each value of a text."""
     parts = []
-    for _, column in plain.items():
-        if column.dtype in (bool, "boolean"):
-            parts.append(column.to_numpy(float))
-        elif pd.api.types.is_numeric_dtype(column) or isinstance(column.iloc[0], decimal.Decimal):
-            is_exact = column.dtype.kind in "iuO"
-            exact = np.asarray([int(v) for v in column], object) if is_exact else column.to_numpy(float)
-            shifted = (exact - exact[0]).astype(float)
-            spread = shifted.std() if shifted.min() < shifted.max() else 1.0
-            parts.append((shifted - shifted.mean()) / spread)
+    for name in plain:
+        values = plain[name].tolist()
+        if isinstance(values[0], str):
+            parts.append((np.asarray(values)[:, None] == np.unique(values)).astype(float))
+        elif isinstance(values[0], bool):
+            parts.append(np.asarray(values, float))
         else:
-            texts = column.astype(str).to_numpy(str)
-            parts.append((texts[:, None] == np.unique(texts)).astype(float))
+            differences = np.asarray([float(value - values[0]) for value in values])  # exact for integers
+            spread = differences.std() if np.ptp(differences) else 1.0
+            parts.append((differences - differences.mean()) / spread)
     return np.column_stack(parts)
