@@ -97,7 +97,7 @@ def save_splits(
         split = datasets.Dataset(pa.Table.from_pandas(part, preserve_index=False).replace_schema_metadata())
         for column in part:
             values = part[column].tolist()
-            if not all(isinstance(value, str) for value in values) or rng.random() < 0.5 or LABEL not in frame:
+            if not all(isinstance(value, str) for value in values) or rng.random() < 0.3 or LABEL not in frame:
                 continue
             names = rng.permutation(np.unique(values)).tolist()  # in another order in each split
             numbers = [names.index(value) for value in values]
