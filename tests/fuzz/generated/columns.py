@@ -25,6 +25,7 @@ TYPED: dict[str, Callable[[np.ndarray], Any]] = {  # of numbers [M] from 0 to 3;
     "truth": lambda n: n % 2 == 0,
     "nullable truth": lambda n: pd.array(n % 2 == 0, "boolean"),
     "decimals": lambda n: [decimal.Decimal(2**60 + int(k)) for k in n],
+    "decimal fractions": lambda n: [decimal.Decimal(int(k)) / 4 for k in n],
     "categories": lambda n: pd.Categorical.from_codes(n, ["b", "a", "NA", "c"]),
     "number categories": lambda n: pd.Categorical(n + 2**53),
     "cut": lambda n: pd.cut(n.astype(float), [-1, 0.5, 9]),

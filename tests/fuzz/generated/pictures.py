@@ -22,15 +22,15 @@ MODES: dict[str, Callable[[np.ndarray, int], Any]] = {  # of pixels uint8, and t
     "L and RGB": lambda p, i: Image.fromarray(p).convert(("L", "RGB")[i % 2]),
     "L and I;16": lambda p, i: Image.fromarray(257 * p.astype(np.uint16) if i % 2 else p),
     "1": lambda p, i: Image.fromarray(p).convert("1"),
-    **{m: lambda p, i, m=m: Image.fromarray(p).convert(m) for m in ("RGB", "RGBA", "P", "CMYK")},
+    **{m: lambda p, i, m=m: Image.fromarray(p).convert(m) for m in ("RGB", "RGBA", "P", "PA", "CMYK")},
 }
-LOSSY = {"P": "RGB", "CMYK": "RGB", "1": "L"}  # the truth is what Pillow shows
+LOSSY = {"P": "RGB", "PA": "RGB", "CMYK": "RGB", "1": "L"}  # the truth is what Pillow shows
 
 
 def pictures(rng: np.random.Generator, folder: Path) -> Case:
     """Pictures of all modes of Pillow that can be saved, also mixed; classes are numbers, texts or class names."""
     mode, has_clients, is_named = pick(rng, MODES), bool(rng.random() < 0.5), bool(rng.random() < 0.7)
-    parts = draw_parts(rng, "rgb" if mode in ("RGB", "RGBA", "P", "CMYK") else "gray")
+    parts = draw_parts(rng, "rgb" if mode in ("RGB", "RGBA", "P", "PA", "CMYK") else "gray")
     y, owner = (np.concatenate([getattr(part, key) for part in parts]) for key in ("y", "owner"))
     frame = pd.DataFrame({LABEL: WORDS[y] if is_named else y} | ({CLIENT: SITES[owner]} if has_clients else {}))
     pixels = np.rint(255 * np.concatenate([part.x for part in parts])).astype(np.uint8)

@@ -74,7 +74,7 @@ def _draw_frame(rng: np.random.Generator, can_be_typed: bool) -> tuple[pd.DataFr
 def _write_csv(frame: pd.DataFrame, rng: np.random.Generator, folder: Path) -> tuple[Path, str, str, dict[str, Any]]:
     """The path, separator, encoding and further options."""
     sep, encoding = pick(rng, ",,;\t|"), pick(rng, ["utf-8", "utf-8", "utf-8-sig", "utf-16"])
-    suffix = pick(rng, [".csv", ".csv", ".CSV", ".csv.gz", ".tsv" if sep == "\t" else ".csv"])
+    suffix = pick(rng, [".csv", ".csv", ".CSV", ".csv.gz", ".csv.bz2", ".tsv" if sep == "\t" else ".csv"])
     options = {
         "quoting": pick(rng, [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),
         "lineterminator": pick(rng, ["\n", "\r\n"]),
@@ -107,7 +107,9 @@ def save_splits(
             declared = names if column == LABEL and name == "train" else declared
         split = split.select_columns(list(part)) if name == "train" else split  # in another order in the test split
         if pictures is not None:
-            split = add(split, "image", [pictures[row] for row in rows], datasets.Image())
+            split = add(
+                split, "image", [pictures[row] for row in rows], datasets.Image(decode=bool(rng.random() < 0.8))
+            )
         elif name == "test" and rng.random() < 0.05 and LABEL in frame:
             split, fault = split.add_column("more", [1] * len(split)), "a column of one split"
         splits[name] = split
