@@ -157,8 +157,8 @@ def number_names(plain: pd.DataFrame, declared: list[str] | None) -> tuple[np.nd
     """Labels [M], classes in sorted order or as declared, and clients [M]."""
     labels = np.asarray(plain[LABEL].tolist())
     order = list(dict.fromkeys([*(declared or []), *np.unique(labels)]))
-    is_target = labels.dtype.kind == "f" and np.any(labels % 1)
-    y = labels if is_target else np.asarray([order.index(label) for label in labels])
+    is_target = labels.dtype.kind != "U" and any(label % 1 for label in labels)
+    y = labels.astype(float) if is_target else np.asarray([order.index(label) for label in labels])
     names = np.asarray(plain[CLIENT].tolist()) if CLIENT in plain else 0 * y
     return y, np.unique(names, return_inverse=True)[1]
 
