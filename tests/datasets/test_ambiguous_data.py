@@ -2,8 +2,6 @@
 
 from datetime import date
 
-import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from fedsim.datasets.federated import unseen_class_notes
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 
-RNG = np.random.default_rng(0)
 X, Y = np.zeros((6, 2), np.float32), np.array([0, 1, 2, 0, 1, 2])
 
 
@@ -113,12 +110,6 @@ class Pairs:
 def test_inputs_that_are_no_numbers_raise(x, message):
     with pytest.raises(DataError, match=message):
         fedsim.from_arrays(x, Y)
-
-
-def test_arrays_of_other_libraries():
-    values = RNG.normal(size=(6, 2)).astype(ml_dtypes.bfloat16)
-    for x in (jnp.asarray(values), values, values.astype(np.float32).tolist(), values.astype(">f4")):
-        np.testing.assert_array_equal(fedsim.from_arrays(x, Y, None, x, Y).train.x, values.astype(np.float32))
 
 
 @pytest.mark.parametrize(

@@ -138,15 +138,6 @@ def test_broken_files_raise(content, message, tmp_path):
         leaf.read_folder(tmp_path)
 
 
-def test_digits_as_texts_are_the_same_labels(tmp_path):
-    for name, labels in (("a", [0, 3]), ("b", ["0", "3"]), ("c", [0.0, 3.0])):
-        data = {name: {"x": [[0.5, 2.0, 1.0], [0.1, 3.0, 1.0]], "y": labels}}
-        write_leaf(tmp_path / "train" / f"{name}.json", data)
-        write_leaf(tmp_path / "test" / f"{name}.json", data)
-    raw = leaf.read_folder(tmp_path)
-    assert (raw.y.tolist(), raw.y_test.tolist(), raw.num_classes) == ([0, 3] * 3, [0, 3] * 3, 4)
-
-
 def test_labels_that_are_ids_raise(tmp_path):
     for part in ("train", "test"):
         write_leaf(tmp_path / part / "a.json", {"a": {"x": [[0.5, 2.0, 1.0]] * 2, "y": [7, 10**9]}})

@@ -1,6 +1,7 @@
 """CSV and Parquet files as users have them, compared with what pandas reads."""
 
 import gzip
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -43,12 +44,10 @@ def csv_file(tmp_path):
         ["12345678901234567890123", "12345678901234567890124"],
         ["1e5", "100000", "1E5"],
         ["007", "7", "07", "0007"],
-        ["01", "02"],
         ["0x10", "16"],
         ["true", "True", "TRUE"],
         ["1", "1.0", "1.00"],
         ["+1", "1"],
-        ["2024-01-01", "2024-01-02"],
         ["12:00", "12:00:00"],
         ["inf", "Infinity"],
         ["a,b", 'a"b', "é\nb"],
@@ -73,17 +72,18 @@ def test_plain_numbers_are_sorted_as_numbers(csv_file):
         read(csv_file(y=["250.0", "250.00", "250.01"] * 8))
 
 
-@pytest.mark.parametrize("cell", ["", "NA", "NULL", "nan", "N/A", "None", "<NA>", " ", " NA"])
 @pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
-def test_missing_cells_are_refused_on_every_route(cell, route, csv_file, tmp_path):
+def test_missing_cells_are_refused_on_every_route(route, csv_file, tmp_path):
+    cells = ["", "NA", "NULL", "nan", "N/A", "None", "<NA>", " ", " NA"]
     for column, message in (("y", "label y has"), ("c", "client c has"), ("text", "column 'text' has")):
-        path = csv_file(**{"text": "p", column: [cell, *["q", "r"] * 11, cell]})
+        path = csv_file(**{"text": "p", column: [*cells, *["q", "r", "s"] * 5]})
         frame = pd.read_csv(path, skipinitialspace=True)
         frame.to_parquet(tmp_path / "rows.parquet")
-        load = lambda: read(path.with_suffix(f".{route}"))  # noqa: B023
         if route == "pandas":
-            load = lambda: fedsim.from_pandas(frame, label="y", client="c")  # noqa: B023
-        with pytest.raises(DataError, match=rf"{message} no value in 2 of 24 rows; "):
+            load = partial(fedsim.from_pandas, frame, label="y", client="c")
+        else:
+            load = partial(read, path.with_suffix(f".{route}"))
+        with pytest.raises(DataError, match=rf"{message} no value in 9 of 24 rows; "):
             load()
 
 
@@ -100,17 +100,11 @@ def test_spaces(csv_file):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("D.CSV", {}),
-        ("d.tsv", {"sep": "\t"}),
-        ("d.csv", {"sep": ";"}),
-        ("d.csv", {"sep": "|", "quoting": 1}),
+        ("D.CSV", {"sep": ";", "encoding": "utf-16"}),
+        ("d.tsv.gz", {"sep": "\t", "encoding": "utf-8-sig", "lineterminator": "\r\n"}),
+        ("d.csv.bz2", {"sep": "|", "quoting": 1}),
         ("d.csv", {"sep": ";", "decimal": ","}),
         ("d.tsv", {"sep": "\t", "decimal": ",", "encoding": "utf-16"}),
-        ("d.csv", {"encoding": "utf-8-sig"}),
-        ("d.csv", {"encoding": "utf-16"}),
-        ("d.csv", {"lineterminator": "\r\n"}),
-        ("d.csv.gz", {}),
-        ("d.csv.bz2", {}),
     ],
 )
 def test_forms_of_csv(name, options, csv_file):

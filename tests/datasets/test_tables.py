@@ -159,27 +159,6 @@ def test_from_pandas():
         fedsim.from_pandas(FRAME.assign(dose=1j), label="diagnosis")
 
 
-@pytest.mark.parametrize(
-    ("special", "plain"),
-    [
-        (pd.cut(FRAME.age, [0, 40, 60, 99]), lambda column: column.astype(str)),
-        (pd.PeriodIndex(["2024-01", "2024-02"] * 60, freq="M"), lambda column: column.astype(str)),
-        (FRAME.dose.round().astype(">f8"), lambda column: column.astype("f8")),
-        (pd.arrays.SparseArray([0.0, 2.5] * 60), np.asarray),
-        ([decimal.Decimal("1.5"), decimal.Decimal("2.25")] * 60, lambda column: column.astype(float)),
-    ],
-)
-def test_special_columns_of_frames(special, plain):
-    """As features, labels and clients: equal to the same values as texts or floats."""
-    frame = FRAME.assign(special=special)
-    usual = frame.assign(special=plain(frame.special))
-    for label, client in (("diagnosis", "site"), ("special", "site"), ("diagnosis", "special")):
-        dataset, expected = (fedsim.from_pandas(rows, label=label, client=client) for rows in (frame, usual))
-        np.testing.assert_array_equal(dataset.train.x, expected.train.x)
-        np.testing.assert_array_equal(dataset.train.y, expected.train.y)
-        np.testing.assert_array_equal(dataset.train.num_examples, expected.train.num_examples)
-
-
 def test_integers_beyond_float64_are_different_names():
     """Also decimals and unsigned integers, and the levels of an index."""
     decimals = [decimal.Decimal(10**30 + i) for i in range(2)]
