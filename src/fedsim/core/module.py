@@ -49,20 +49,15 @@ def apply_module(
     if not isinstance(outputs, jax.Array) or outputs.shape[:1] != x.shape[:1]:
         actual = outputs.shape if isinstance(outputs, jax.Array) else type(outputs).__name__
         raise ValueError(f"module: must return an array [{len(x)}, ...] for {len(x)} examples, got {actual}")
-    if mutable:
-        for name, values in old.items():
-            if _shapes(values) != _shapes(statistics[name]):
-                raise ValueError(f'module: the variables "{name}" must keep structure and shapes in training')
-        is_new = jax.tree.map(lambda new, old: new is not old, statistics, dict(old))
-        are_active += [] if "batch_stats" not in old else [any(jax.tree.leaves(is_new["batch_stats"]))]
+    for name, values in old.items() if mutable else ():
+        if jax.tree.map(jnp.shape, values) != jax.tree.map(jnp.shape, statistics[name]):
+            raise ValueError(f'module: the variables "{name}" must keep structure and shapes in training')
+    if mutable and "batch_stats" in old:
+        pairs = zip(*(jax.tree.leaves(tree["batch_stats"]) for tree in (statistics, old)), strict=True)
+        are_active.append(any(new is not initial for new, initial in pairs))
     if train and are_active and not any(are_active):
         _check_parameters(module)
     return outputs, statistics
-
-
-def _shapes(tree: PyTree) -> PyTree:
-    leaves, structure = jax.tree.flatten(tree)
-    return [jnp.shape(leaf) for leaf in leaves], structure
 
 
 def _is_nnx(module: nn.Module) -> bool:
@@ -119,13 +114,12 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
             return call_in_mode(layer, lambda: call(*args, **options), mask, train, are_active)
         if type(layer).__call__ is nn.BatchNorm.__call__ and args and args[0].shape[:1] == mask.shape:
             options = {"mask": expand_like(mask, args[0])} | options
-        rate: dict[Any, str] = {nn.Dropout: "rate", nn.MultiHeadDotProductAttention: "dropout_rate"}
-        for kind, rate_name in rate.items():
-            if isinstance(layer, kind) and getattr(layer, rate_name):
-                bound = inspect.signature(kind.__call__).bind_partial(layer, *args, **options)
-                is_off = bound.arguments.get("deterministic")
-                are_active.append(not (layer.deterministic if is_off is None else is_off))
-        return call(*args, **options)
+        num_drawn = layer.scope.rng_counters.get("dropout")
+        outputs = call(*args, **options)
+        if isinstance(layer, nn.Dropout | nn.MultiHeadDotProductAttention):
+            if layer.rate if isinstance(layer, nn.Dropout) else layer.dropout_rate:
+                are_active.append(layer.scope.rng_counters.get("dropout") != num_drawn)
+        return outputs
 
     try:
         with nn.intercept_methods(call_layer):
