@@ -105,7 +105,7 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
     are_active: list[bool] = []
 
     def call_layer(call: Callable[..., Any], args: Any, options: Any, context: Any) -> Any:
-        layer = context.module
+        layer: Any = context.module
         if context.method_name != "__call__":
             return call(*args, **options)
         if _is_nnx(layer):
@@ -114,11 +114,10 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
             return call_in_mode(layer, lambda: call(*args, **options), mask, train, are_active)
         if type(layer).__call__ is nn.BatchNorm.__call__ and args and args[0].shape[:1] == mask.shape:
             options = {"mask": expand_like(mask, args[0])} | options
-        num_drawn = layer.scope.rng_counters.get("dropout")
         outputs = call(*args, **options)
-        if isinstance(layer, nn.Dropout | nn.MultiHeadDotProductAttention):
-            if layer.rate if isinstance(layer, nn.Dropout) else layer.dropout_rate:
-                are_active.append(layer.scope.rng_counters.get("dropout") != num_drawn)
+        is_dropout = isinstance(layer, nn.Dropout) and layer.rate
+        if is_dropout or (isinstance(layer, nn.MultiHeadDotProductAttention) and layer.dropout_rate):
+            are_active.append(layer.scope.rng_counters.get("dropout", 0) > 0)
         return outputs
 
     try:
