@@ -13,7 +13,7 @@ from fedsim.engine.model import cached_by_model, make_task, model_errors, model_
 from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # larger models are not tried out
-NUM_ROWS = 5  # of a batch
+NUM_ROWS = 3  # of a batch
 FAST_COMPILING: dict[str, Any] = {"xla_backend_optimization_level": 0}  # an option of the CPU
 
 
