@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedsim.aggregators.arrays import stack_clients, to_array, to_key, to_variables, to_vector
+from fedsim.aggregators.arrays import stack_clients, to_array, to_variables, to_vector
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
+from fedsim.core.draws import check_key
 from fedsim.core.factories import Built
 from fedsim.core.reports import mask_nonfinite
 from fedsim.core.server import make_server
@@ -74,13 +75,10 @@ def apply(
         raise ValueError(f"updates: must have at least one client and one parameter, got shapes {shapes}")
     vectors = {"num_examples": num_examples, "losses": losses, "valid": valid}
     vectors = {name: to_vector(name, value, shapes[0][0]) for name, value in vectors.items() if value is not None}
-    root: dict[str, Any] = {}
-    if root_losses is not None:
-        root["root_losses"] = to_array("root_losses", root_losses)
-    if root_update is not None:
-        root["root_update"] = to_variables("root_update", root_update)
+    root: dict[str, Any] = {} if root_losses is None else {"root_losses": to_array("root_losses", root_losses)}
+    root |= {} if root_update is None else {"root_update": to_variables("root_update", root_update)}
     parts, traced = zip(*map(_describe, (weighting, rule, *pre_aggregators)), strict=True)
-    arguments = traced, tree, vectors, root, to_key(key)
+    arguments = traced, tree, vectors, root, jax.random.key(0) if key is None else check_key(key)
     leaves, structure = jax.tree.flatten(arguments)
     kinds = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
     try:
@@ -136,7 +134,9 @@ def _aggregate(
     def get_root_update() -> PyTree:
         if "root_update" not in root:
             raise ValueError("root_update: must be like one client's update because the rule uses it, got None")
-        _check_like_update(root["root_update"], tree)
+        expected = jax.tree.map(lambda u: u.shape[1:], tree.params)
+        if (actual := jax.tree.map(np.shape, root["root_update"].params)) != expected:
+            raise ValueError(f"root_update: must have the shapes of one client's update, {expected}, got {actual}")
         return jax.tree.map(jnp.asarray, root["root_update"])
 
     report = CohortReport(
@@ -164,12 +164,3 @@ def _check_parts(rule: Any, pre_aggregators: Any, weighting: Any) -> None:
         if not callable(value) or isinstance(value, Aggregator) or hasattr(value, "__wrapped__"):
             got = value if is_list else pre_aggregators
             raise ValueError(f"pre_aggregators: must be a list such as [fedsim.aggregators.nnm()], got {got!r}")
-
-
-def _check_like_update(update: PyTree, updates: PyTree) -> None:
-    expected, actual = (
-        {jax.tree_util.keystr(path): np.shape(leaf)[axes:] for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-        for tree, axes in ((updates.params, 1), (update.params, 0))
-    )
-    if expected != actual:
-        raise ValueError(f"root_update: must have the shapes of one client's update, {expected}, got {actual}")

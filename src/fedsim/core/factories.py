@@ -91,11 +91,12 @@ def _check(name: str, annotation: Any, value: Any) -> Any:
     if isinstance(value, jax.core.Tracer):
         return value
     kind, number = to_msgspec(annotation), value.item() if getattr(value, "ndim", None) == 0 else value
+    if isinstance(number, float) and number.is_integer() and abs(number) <= MAX_INT:
+        number = int(number)
     try:
-        is_whole = isinstance(number, float) and number.is_integer() and abs(number) <= MAX_INT
-        result = msgspec.convert(int(number) if is_whole else number, kind)
+        result = msgspec.convert(number, kind)
     except msgspec.ValidationError:
         result = math.nan
     if result != result:
-        raise ValueError(f"{name}: must be {describe_type(kind)}, got {value!r}".replace("\n", " "))
+        raise ValueError(f"{name}: must be {describe_type(kind)}, got {number!r}".replace("\n", " "))
     return result

@@ -65,31 +65,27 @@ def _is_nnx(module: nn.Module) -> bool:
     return "nnx_class" in type(module).__dataclass_fields__
 
 
-def _name(module: Any) -> str:
-    return getattr(module.nnx_class, "__name__", "the module") if _is_nnx(module) else type(module).__name__
-
-
-def _signature(module: Any) -> inspect.Signature:
-    """That of `__call__`, of the wrapped class if it is one of nnx: the module, its inputs, and more."""
+def _class(module: Any) -> type:
+    """That of `module`, or the one that it wraps if it is one of nnx."""
     if _is_nnx(module):
         from fedsim.core.nnx_mode import wrapped_class
 
-        return inspect.signature(wrapped_class(module).__call__)
-    return inspect.signature(type(module).__call__)
+        return wrapped_class(module)
+    return type(module)
 
 
 def _with_mode(module: Any, x: Array, mask: Array, train: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The module and its arguments; its mode is among them, or else in fields of the module."""
-    signature = _signature(module)
+    class_name, signature = _class(module).__name__, inspect.signature(_class(module).__call__)
     (itself, _), (inputs, kind), *others = signature.parameters.items()
     values: dict[str, Any] = {name: value == train for name, value in IN_TRAINING.items()} | {"mask": mask}
     passed = {name: values[name] for name, _ in others if name in values}
     for name, parameter in others:
         is_needed = parameter.default is parameter.empty and parameter.kind not in HAS_NO_VALUE
         if name not in values and MODE_WORDS & set(name.split("_")):
-            raise ValueError(f"module: {_name(module)} takes {name}, which fedsim does not know; {REMEDY}")
+            raise ValueError(f"module: {class_name} takes {name}, which fedsim does not know; {REMEDY}")
         if name not in values and is_needed:
-            raise ValueError(f"module: {_name(module)} needs {name}, which fedsim does not pass; give it a default")
+            raise ValueError(f"module: {class_name} needs {name}, which fedsim does not pass; give it a default")
     if not passed.keys() - {"mask"}:
         fields = type(module).__dataclass_fields__.keys() & IN_TRAINING.keys()
         fields = {name: values[name] for name in fields if isinstance(getattr(module, name), bool)}
@@ -124,31 +120,22 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
         with nn.intercept_methods(call_layer):
             yield are_active
     except jax.errors.TracerBoolConversionError:
-        raise ValueError(
-            f"module: {_name(module)} branches on a traced value, such as its mode inside nn.remat or nn.jit; use "
-            "static_argnums there"
-        ) from None
+        problem = "branches on a traced value, such as its mode inside nn.remat or nn.jit; use static_argnums there"
+        raise ValueError(f"module: {_class(module).__name__} {problem}") from None
     except (InvalidRngError, ModifyScopeVariableError) as error:
+        reason = " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
+        problem = f"is in training mode in evaluation, too ({reason}); {REMEDY}"
         if train:
-            raise ValueError(
-                f"module: {_name(module)} gets no such random numbers ({_first_sentence(error)}); use those of "
-                'make_rng("dropout")'
-            ) from None
-        raise ValueError(
-            f"module: {_name(module)} is in training mode in evaluation, too ({_first_sentence(error)}); {REMEDY}"
-        ) from None
-
-
-def _first_sentence(error: Exception) -> str:
-    return " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
+            problem = f'gets no such random numbers ({reason}); use those of make_rng("dropout")'
+        raise ValueError(f"module: {_class(module).__name__} {problem}") from None
 
 
 def _check_parameters(module: Any) -> None:
     """Raises `ValueError` if one of them may be the mode of `module`, whose layers are not active in training."""
-    for name, parameter in list(_signature(module).parameters.items())[2:]:
+    for name, parameter in list(inspect.signature(_class(module).__call__).parameters.items())[2:]:
         may_be_mode = parameter.kind is parameter.VAR_KEYWORD or isinstance(parameter.default, bool | str | None)
         if name not in {*IN_TRAINING, "mask"} and may_be_mode:
             raise ValueError(
-                f"module: dropout and normalization layers of {_name(module)} are off in training, and fedsim does not "
-                f"know its argument {name}; {REMEDY}"
+                f"module: dropout and normalization layers of {_class(module).__name__} are off in training, and "
+                f"fedsim does not know its argument {name}; {REMEDY}"
             )
