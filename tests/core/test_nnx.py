@@ -69,7 +69,9 @@ class NormedByFlag(Normed):
 
 def build(kind, **options):
     """As a module, or inside of one."""
-    module = nnx.bridge.to_linen(NormedByFlag if kind == "flag" else Normed, **options)
+    module = nnx.bridge.to_linen(
+        NormedByFlag if kind == "flag" else Normed, own_streams=kind == "own streams", **options
+    )
     return nn.Sequential([module, nn.relu]) if kind == "nested" else module
 
 
@@ -90,7 +92,7 @@ def test_an_nnx_class_learns_the_statistics_of_unmasked_examples(kind):
     np.testing.assert_allclose(together, alone, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "own streams"])
 def test_an_nnx_class_drops_out_in_training_only(kind):
     tasks = {rate: fedsim.classification(build(kind, rate=rate), X[0]) for rate in (0.5, 0.95)}
     variables = tasks[0.5].init(jax.random.key(0))
@@ -105,10 +107,15 @@ class Adapted(Net):
         self.adapter = nnx.LoRA(5, 2, 3, rngs=rngs)
 
 
+class Switched(Normed):
+    def __call__(self, x, active=False):
+        return self.layer(self.drop(x, deterministic=not active))
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (build("mode", rate=0.5, own_streams=True), "Normed draws the same random numbers in each step; .*rngs"),
+        (nnx.bridge.to_linen(Switched, rate=0.5), "dropout and normalization layers of Switched are off .* active;"),
         (nnx.bridge.to_linen(Adapted), r"LoRAParam would not be trained; use nnx\.Param"),
     ],
 )

@@ -57,7 +57,7 @@ from fedsim.aggregators.smea import smea
 from fedsim.aggregators.trimmed_mean import trimmed_mean
 from fedsim.aggregators.weighting import from_weights
 from fedsim.aggregators.zeno import zeno
-from fedsim.core.settings import check_factories
+from fedsim.core.factories import check_factories
 
 __all__ = [
     "apply",

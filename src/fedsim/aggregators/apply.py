@@ -3,18 +3,19 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from fedsim.aggregators.arrays import stack_clients, to_array, to_key, to_variables, to_vector
+from fedsim.aggregators.arrays import stack_clients, to_array, to_variables, to_vector
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
+from fedsim.core.draws import check_key
+from fedsim.core.factories import Built
 from fedsim.core.reports import mask_nonfinite
 from fedsim.core.server import make_server
-from fedsim.core.settings import Built, Traced, annotations
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 MAX_PROGRAMS = 128
@@ -74,50 +75,33 @@ def apply(
         raise ValueError(f"updates: must have at least one client and one parameter, got shapes {shapes}")
     vectors = {"num_examples": num_examples, "losses": losses, "valid": valid}
     vectors = {name: to_vector(name, value, shapes[0][0]) for name, value in vectors.items() if value is not None}
-    root: dict[str, Any] = {}
-    if root_losses is not None:
-        root["root_losses"] = to_array("root_losses", root_losses)
-    if root_update is not None:
-        root["root_update"] = to_variables("root_update", root_update)
+    root: dict[str, Any] = {} if root_losses is None else {"root_losses": to_array("root_losses", root_losses)}
+    root |= {} if root_update is None else {"root_update": to_variables("root_update", root_update)}
     parts, traced = zip(*map(_describe, (weighting, rule, *pre_aggregators)), strict=True)
-    arguments = traced, tree, vectors, root, to_key(key)
+    arguments = traced, tree, vectors, root, jax.random.key(0) if key is None else check_key(key)
     leaves, structure = jax.tree.flatten(arguments)
     kinds = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
-    is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-    has_plugin = any(part.settings is None for part in parts)
-    # A plug-in inside a trace may have captured traced values, which must not be kept.
-    find = _program.__wrapped__ if (is_traced and has_plugin) or not _is_hashable(parts) else _program
-    result = find(parts, structure, kinds)(*arguments)
+    try:
+        has_plugin = any(settings is None for _, settings in parts)
+        if has_plugin and any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            raise TypeError("not to be kept: it may have captured traced values")
+        program = _program(parts, structure, kinds)
+    except TypeError:  # or a plug-in cannot be hashed
+        program = _program.__wrapped__(parts, structure, kinds)
+    result = program(*arguments)
     return result if isinstance(updates, Variables) else result._replace(update=result.update.params)
 
 
-class _Part(NamedTuple):
-    """A rule or pre-aggregator, as a part of a program: a factory with its settings, or a plug-in itself."""
-
-    make: Any
-    settings: tuple[tuple[str, Any], ...] | None
-    """Those that shape the program; None for a plug-in."""
-
-    def build(self, traced: dict[str, Any]) -> Any:
-        return self.make if self.settings is None else self.make(**dict(self.settings), **traced)
+_Part: TypeAlias = tuple[Any, tuple[tuple[str, Any], ...] | None]
+"""A factory, and the settings that shape a program; or a plug-in, and None."""
 
 
 def _describe(part: Any) -> tuple[_Part, dict[str, Any]]:
-    """The part, and its settings that are arguments of the program: `Traced` ones, except integers that are limited."""
+    """A rule or pre-aggregator as a part of a program, and those of its settings that are arguments of the program."""
     if part is None:
-        return _Part(type(None), ()), {}
-    if (built := Built.of(part)) is None:
-        return _Part(part, None), {}
-    traced = {
-        name: value
-        for name, value in built.settings.items()
-        if isinstance(value, jax.core.Tracer) or (isinstance(value, float) and _varies(built.make, name))
-    }
-    return _Part(built.make, tuple((name, v) for name, v in built.settings.items() if name not in traced)), traced
-
-
-def _varies(make: Callable[..., Any], name: str) -> bool:
-    return any(isinstance(note, Traced) for note in get_args(annotations(make).get(name)))
+        return (type(None), ()), {}
+    built = Built.of(part)
+    return ((part, None), {}) if built is None else ((built.make, tuple(built.fixed.items())), built.traced)
 
 
 @lru_cache(MAX_PROGRAMS)
@@ -125,14 +109,6 @@ def _program(parts: tuple[_Part, ...], structure: Any, shapes: Any) -> Callable[
     """The compiled `_aggregate` for arguments of one structure, with one set of shapes, so that it can be freed."""
     del structure, shapes
     return jax.jit(partial(_aggregate, parts))
-
-
-def _is_hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _aggregate(
@@ -143,7 +119,10 @@ def _aggregate(
     root: dict[str, Any],
     key: Array,
 ) -> Aggregate:
-    weighting, rule, *pre_aggregators = (part.build(settings) for part, settings in zip(parts, traced, strict=True))
+    weighting, rule, *pre_aggregators = (
+        make if fixed is None else make(**dict(fixed), **settings)
+        for (make, fixed), settings in zip(parts, traced, strict=True)
+    )
     tree = jax.tree.map(jnp.asarray, updates)
     num_clients = len(jax.tree.leaves(tree)[0])
 
@@ -155,7 +134,9 @@ def _aggregate(
     def get_root_update() -> PyTree:
         if "root_update" not in root:
             raise ValueError("root_update: must be like one client's update because the rule uses it, got None")
-        _check_like_update(root["root_update"], tree)
+        expected = jax.tree.map(lambda u: u.shape[1:], tree.params)
+        if (actual := jax.tree.map(np.shape, root["root_update"].params)) != expected:
+            raise ValueError(f"root_update: must have the shapes of one client's update, {expected}, got {actual}")
         return jax.tree.map(jnp.asarray, root["root_update"])
 
     report = CohortReport(
@@ -183,12 +164,3 @@ def _check_parts(rule: Any, pre_aggregators: Any, weighting: Any) -> None:
         if not callable(value) or isinstance(value, Aggregator) or hasattr(value, "__wrapped__"):
             got = value if is_list else pre_aggregators
             raise ValueError(f"pre_aggregators: must be a list such as [fedsim.aggregators.nnm()], got {got!r}")
-
-
-def _check_like_update(update: PyTree, updates: PyTree) -> None:
-    expected, actual = (
-        {jax.tree_util.keystr(path): np.shape(leaf)[axes:] for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-        for tree, axes in ((updates.params, 1), (update.params, 0))
-    )
-    if expected != actual:
-        raise ValueError(f"root_update: must have the shapes of one client's update, {expected}, got {actual}")

@@ -15,18 +15,6 @@ VALUES = {"num_examples": (MAX_INT, "integers >= 0 with a sum below 2^31"), "val
 """The largest value of a vector of whole numbers, and its values in words."""
 
 
-def to_key(key: Any) -> Array:
-    """`key`, or the default one if it is None."""
-    if key is None:
-        return jax.random.key(0)
-    is_key = isinstance(key, jax.Array) and (
-        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or (key.dtype == jnp.uint32 and key.ndim == 1)
-    )
-    if not is_key:
-        raise ValueError(f"key: must be a random key, such as jax.random.key(0), got {key!r}")
-    return key
-
-
 def to_vector(name: str, value: ArrayLike, size: int) -> Array | np.ndarray:
     """`value` as an array [size] that has values as they are needed under `name`; values of tracers are not checked."""
     array = to_array(name, value)

@@ -17,7 +17,7 @@ from fedsim.algorithms.fednova import fednova
 from fedsim.algorithms.fedprox import fedprox
 from fedsim.algorithms.scaffold import scaffold
 from fedsim.algorithms.worker_momentum import worker_momentum
-from fedsim.core.settings import check_factories
+from fedsim.core.factories import check_factories
 
 __all__ = ["fednova", "fedprox", "scaffold", "worker_momentum"]
 

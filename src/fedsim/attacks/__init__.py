@@ -29,7 +29,7 @@ from fedsim.attacks.none import none
 from fedsim.attacks.optimal_alie import optimal_alie
 from fedsim.attacks.optimal_ipm import optimal_ipm
 from fedsim.attacks.sign_flip import sign_flip
-from fedsim.core.settings import check_factories
+from fedsim.core.factories import check_factories
 
 __all__ = [
     "alie",

@@ -11,12 +11,14 @@ import msgspec
 from fedsim.config.byzantine_count import configured_f, is_byzantine_count
 from fedsim.config.clients import check_clients
 from fedsim.config.components import component_names, factories, flatten
-from fedsim.config.fields import FIXED, Field, describe_type, settings_of
+from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
-from fedsim.config.schema import MAX_INT, Config, Settings
+from fedsim.config.schema import Config, Settings
 from fedsim.config.synonyms import KEYS
 from fedsim.config.values import format_toml, list_element
+from fedsim.core.setting_types import describe_type
+from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
 RESERVED = ("name", "seed", "sweep", "budget", "slurm")  # not allowed as names of sections

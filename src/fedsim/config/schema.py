@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from fedsim.core.settings import Traced
-
-MAX_INT = 2**31 - 1
+from fedsim.core.settings import MAX_INT, Traced
 
 NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
 PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedsim.core.contracts import Corruption
+from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -89,8 +89,7 @@ def corrupt(
     >>> fedsim.corrupt(flipping, jax.random.key(0), data.train, data.spec, num_corrupted=2).corrupted.sum().item()
     2
     """
-    if not isinstance(key, jax.Array | np.ndarray):  # an array is a key of the old type
-        raise ValueError(f"key: must be a key of JAX, such as jax.random.key(0), got {key!r}")
+    check_key(key)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]

@@ -10,12 +10,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.random import define_prng_impl, threefry2x32_p
 
 from fedsim.core.types import Array
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
+
+
+def check_key(key: Any) -> Array:
+    """`key`, which may be an array of the old type. Raises `ValueError` if it is no key."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or (dtype == np.uint32 and key.ndim == 1)):
+        raise ValueError(f"key: must be a key of JAX, such as jax.random.key(0), got {key!r}".replace("\n", " "))
+    return jnp.asarray(key)
 
 
 def draws_by_threefry(key: Array) -> bool:

@@ -49,20 +49,15 @@ def apply_module(
     if not isinstance(outputs, jax.Array) or outputs.shape[:1] != x.shape[:1]:
         actual = outputs.shape if isinstance(outputs, jax.Array) else type(outputs).__name__
         raise ValueError(f"module: must return an array [{len(x)}, ...] for {len(x)} examples, got {actual}")
-    if mutable:
-        for name, values in old.items():
-            if _shapes(values) != _shapes(statistics[name]):
-                raise ValueError(f'module: the variables "{name}" must keep structure and shapes in training')
-        is_new = jax.tree.map(lambda new, old: new is not old, statistics, dict(old))
-        are_active += [] if "batch_stats" not in old else [any(jax.tree.leaves(is_new["batch_stats"]))]
+    for name, values in old.items() if mutable else ():
+        if jax.tree.map(jnp.shape, values) != jax.tree.map(jnp.shape, statistics[name]):
+            raise ValueError(f'module: the variables "{name}" must keep structure and shapes in training')
+    if mutable and "batch_stats" in old:
+        pairs = zip(*(jax.tree.leaves(tree["batch_stats"]) for tree in (statistics, old)), strict=True)
+        are_active.append(any(new is not initial for new, initial in pairs))
     if train and are_active and not any(are_active):
         _check_parameters(module)
     return outputs, statistics
-
-
-def _shapes(tree: PyTree) -> PyTree:
-    leaves, structure = jax.tree.flatten(tree)
-    return [jnp.shape(leaf) for leaf in leaves], structure
 
 
 def _is_nnx(module: nn.Module) -> bool:
@@ -70,31 +65,27 @@ def _is_nnx(module: nn.Module) -> bool:
     return "nnx_class" in type(module).__dataclass_fields__
 
 
-def _name(module: Any) -> str:
-    return getattr(module.nnx_class, "__name__", "the module") if _is_nnx(module) else type(module).__name__
-
-
-def _signature(module: Any) -> inspect.Signature:
-    """That of `__call__`, of the wrapped class if it is one of nnx: the module, its inputs, and more."""
+def _class(module: Any) -> type:
+    """That of `module`, or the one that it wraps if it is one of nnx."""
     if _is_nnx(module):
         from fedsim.core.nnx_mode import wrapped_class
 
-        return inspect.signature(wrapped_class(module).__call__)
-    return inspect.signature(type(module).__call__)
+        return wrapped_class(module)
+    return type(module)
 
 
 def _with_mode(module: Any, x: Array, mask: Array, train: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The module and its arguments; its mode is among them, or else in fields of the module."""
-    signature = _signature(module)
+    class_name, signature = _class(module).__name__, inspect.signature(_class(module).__call__)
     (itself, _), (inputs, kind), *others = signature.parameters.items()
     values: dict[str, Any] = {name: value == train for name, value in IN_TRAINING.items()} | {"mask": mask}
     passed = {name: values[name] for name, _ in others if name in values}
     for name, parameter in others:
         is_needed = parameter.default is parameter.empty and parameter.kind not in HAS_NO_VALUE
         if name not in values and MODE_WORDS & set(name.split("_")):
-            raise ValueError(f"module: {_name(module)} takes {name}, which fedsim does not know; {REMEDY}")
+            raise ValueError(f"module: {class_name} takes {name}, which fedsim does not know; {REMEDY}")
         if name not in values and is_needed:
-            raise ValueError(f"module: {_name(module)} needs {name}, which fedsim does not pass; give it a default")
+            raise ValueError(f"module: {class_name} needs {name}, which fedsim does not pass; give it a default")
     if not passed.keys() - {"mask"}:
         fields = type(module).__dataclass_fields__.keys() & IN_TRAINING.keys()
         fields = {name: values[name] for name in fields if isinstance(getattr(module, name), bool)}
@@ -110,7 +101,7 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
     are_active: list[bool] = []
 
     def call_layer(call: Callable[..., Any], args: Any, options: Any, context: Any) -> Any:
-        layer = context.module
+        layer: Any = context.module
         if context.method_name != "__call__":
             return call(*args, **options)
         if _is_nnx(layer):
@@ -119,43 +110,32 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
             return call_in_mode(layer, lambda: call(*args, **options), mask, train, are_active)
         if type(layer).__call__ is nn.BatchNorm.__call__ and args and args[0].shape[:1] == mask.shape:
             options = {"mask": expand_like(mask, args[0])} | options
-        rate: dict[Any, str] = {nn.Dropout: "rate", nn.MultiHeadDotProductAttention: "dropout_rate"}
-        for kind, rate_name in rate.items():
-            if isinstance(layer, kind) and getattr(layer, rate_name):
-                bound = inspect.signature(kind.__call__).bind_partial(layer, *args, **options)
-                is_off = bound.arguments.get("deterministic")
-                are_active.append(not (layer.deterministic if is_off is None else is_off))
-        return call(*args, **options)
+        outputs = call(*args, **options)
+        is_dropout = isinstance(layer, nn.Dropout) and layer.rate
+        if is_dropout or (isinstance(layer, nn.MultiHeadDotProductAttention) and layer.dropout_rate):
+            are_active.append(layer.scope.rng_counters.get("dropout", 0) > 0)
+        return outputs
 
     try:
         with nn.intercept_methods(call_layer):
             yield are_active
     except jax.errors.TracerBoolConversionError:
-        raise ValueError(
-            f"module: {_name(module)} branches on a traced value, such as its mode inside nn.remat or nn.jit; use "
-            "static_argnums there"
-        ) from None
+        problem = "branches on a traced value, such as its mode inside nn.remat or nn.jit; use static_argnums there"
+        raise ValueError(f"module: {_class(module).__name__} {problem}") from None
     except (InvalidRngError, ModifyScopeVariableError) as error:
+        reason = " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
+        problem = f"is in training mode in evaluation, too ({reason}); {REMEDY}"
         if train:
-            raise ValueError(
-                f"module: {_name(module)} gets no such random numbers ({_first_sentence(error)}); use those of "
-                'make_rng("dropout")'
-            ) from None
-        raise ValueError(
-            f"module: {_name(module)} is in training mode in evaluation, too ({_first_sentence(error)}); {REMEDY}"
-        ) from None
-
-
-def _first_sentence(error: Exception) -> str:
-    return " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
+            problem = f'gets no such random numbers ({reason}); use those of make_rng("dropout")'
+        raise ValueError(f"module: {_class(module).__name__} {problem}") from None
 
 
 def _check_parameters(module: Any) -> None:
     """Raises `ValueError` if one of them may be the mode of `module`, whose layers are not active in training."""
-    for name, parameter in list(_signature(module).parameters.items())[2:]:
+    for name, parameter in list(inspect.signature(_class(module).__call__).parameters.items())[2:]:
         may_be_mode = parameter.kind is parameter.VAR_KEYWORD or isinstance(parameter.default, bool | str | None)
         if name not in {*IN_TRAINING, "mask"} and may_be_mode:
             raise ValueError(
-                f"module: dropout and normalization layers of {_name(module)} are off in training, and fedsim does not "
-                f"know its argument {name}; {REMEDY}"
+                f"module: dropout and normalization layers of {_class(module).__name__} are off in training, and "
+                f"fedsim does not know its argument {name}; {REMEDY}"
             )

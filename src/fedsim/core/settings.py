@@ -9,16 +9,16 @@ A rule's setting that counts clients may have a `Limit`, the largest count that 
 one switches on has `OnlyIf`, so that users who set it in vain are warned.
 """
 
-import inspect
-import operator
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from fedsim.core.types import Scalar
+
+
+POSITIVE = {"ge": 1e-30, "le": 1e30}  # as float32 neither 0 nor infinite
+MAX_INT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -82,98 +82,3 @@ class Limit:
         rows = rows or f"a cohort of {num_rows}"
         verb, remark = ("must", "") if self.is_required else ("should", "; the authors guarantee nothing beyond")
         raise ValueError(f"{name}: {verb} be at most {largest} for {rows} ({self.condition}), got {value:g}{remark}")
-
-
-POSITIVE = {"ge": 1e-30, "le": 1e30}  # as float32 neither 0 nor infinite
-MAX_INT = 2**31 - 1
-SIGNS = {"ge": (">=", operator.ge), "gt": (">", operator.gt), "le": ("<=", operator.le), "lt": ("<", operator.lt)}
-
-
-@dataclass(frozen=True)
-class Built:
-    """What built a component; the attribute `built` of a rule's `aggregate`, and of a pre-aggregator."""
-
-    make: Callable[..., Any]
-    settings: dict[str, Any]
-    others: tuple[Any, ...]
-    """The other functions of the rule; if some are not those, `_replace` has changed it."""
-
-    @staticmethod
-    def of(component: Any) -> "Built | None":
-        """What built this rule or pre-aggregator; None for a plug-in."""
-        function = getattr(component, "aggregate", component)
-        built = getattr(function, "built", None)
-        return built if isinstance(built, Built) and built.others == other_functions(component, function) else None
-
-
-def other_functions(component: Any, function: Any) -> tuple[Any, ...]:
-    """All functions of a component but one, since that one must not refer to itself: a cycle is freed late."""
-    return tuple(other for other in component if other is not function) if isinstance(component, tuple) else ()
-
-
-def check_factories(namespace: dict[str, Any]) -> None:
-    """Makes the public factories in a package's `globals()` check their settings, as configurations do.
-
-    A setting that violates its annotation raises `ValueError`. Traced settings pass, and numbers become Python's.
-    """
-    for name in namespace["__all__"]:
-        make = namespace[name]
-        if isinstance(make, types.FunctionType):
-            parameters = inspect.signature(make).parameters.values()
-            if annotations(make) or not any(parameter.default is parameter.empty for parameter in parameters):
-                namespace[name] = _checked(make, namespace["__name__"])
-
-
-def _checked(make: Callable[..., Any], module: str) -> Callable[..., Any]:
-    @wraps(make)
-    def checked(*arguments: Any, **settings: Any) -> Any:
-        kinds = annotations(make)
-        settings = {name: _check(name, kinds[name], v) if name in kinds else v for name, v in settings.items()}
-        component = make(*arguments, **settings)
-        function: Any = getattr(component, "aggregate", component)
-        if isinstance(function, types.FunctionType) and not arguments:
-            vars(function)["built"] = Built(make, settings, other_functions(component, function))
-        return component
-
-    checked.__module__ = module  # where `pickle` looks for it
-    return checked
-
-
-@cache
-def annotations(make: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a factory's settings."""
-    hints = get_type_hints(make, include_extras=True)
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
-
-
-def _check(name: str, annotation: Any, value: Any) -> Any:
-    """`value`, a number as Python's. Raises `ValueError` if it violates the annotation; traced values pass."""
-    import jax
-
-    if isinstance(value, jax.core.Tracer):
-        return value
-    kind, *notes = get_args(annotation)
-    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    choices = [choice for member in members if get_origin(member) is Literal for choice in get_args(member)]
-    bounds = next((vars(note) for note in notes if isinstance(note, Bounds)), {})
-    limits = {sign: limit for sign, limit in bounds.items() if limit is not None}
-    if int in members:
-        limits.setdefault("le", MAX_INT)
-    result = value.item() if getattr(value, "ndim", None) == 0 else value
-    if not isinstance(result, int | float) or isinstance(result, bool):
-        is_right = type(result) in members or result in choices
-    else:
-        result = float(result) if float in members or result % 1 != 0 else int(result)
-        is_right = type(result) in members and all(SIGNS[sign][1](result, limit) for sign, limit in limits.items())
-    if is_right and result == result:  # not NaN
-        return result
-    limits = {sign: limit for sign, limit in limits.items() if limit != MAX_INT}
-    numbers = [noun for number, noun in ((int, "an integer"), (float, "a number")) if number in members]
-    within = " and ".join(
-        "> 0" if limit == POSITIVE["ge"] else f"{SIGNS[s][0]} {limit:g}" for s, limit in limits.items()
-    )
-    words = [f"{noun} {within}".strip() for noun in numbers] + [repr(choice) for choice in choices]
-    words += [
-        word for member, word in ((bool, "True or False"), (str, "text"), (type(None), "None")) if member in members
-    ]
-    raise ValueError(f"{name}: must be {' or '.join(words)}, got {value!r}".replace("\n", " "))

@@ -6,7 +6,7 @@ whether it applies to a kind of data. Test sets are never changed; a backdoor ha
 examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
-from fedsim.core.settings import check_factories
+from fedsim.core.factories import check_factories
 from fedsim.corruption.backdoor import backdoor
 from fedsim.corruption.collusion import collusion
 from fedsim.corruption.exclude import exclude

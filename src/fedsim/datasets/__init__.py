@@ -1,6 +1,6 @@
 """Data sets, one file each, loaded as a `RawDataset` and then partitioned into a `FederatedDataset`."""
 
-from fedsim.core.settings import check_factories
+from fedsim.core.factories import check_factories
 from fedsim.datasets.arrays import from_arrays
 from fedsim.datasets.feature_noise import feature_noise
 from fedsim.datasets.label_skew import extreme, label_quantity, shards

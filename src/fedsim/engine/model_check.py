@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.schema import Config
-from fedsim.core.types import FederatedDataset, PyTree, Variables
+from fedsim.core.types import FederatedDataset, Metrics, PyTree, Variables
 from fedsim.engine.memory import tree_bytes
 from fedsim.engine.model import cached_by_model, make_task, model_errors, model_shapes
 from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # larger models are not tried out
-NUM_ROWS = 5  # of a batch
+NUM_ROWS = 3  # of a batch
 FAST_COMPILING: dict[str, Any] = {"xla_backend_optimization_level": 0}  # an option of the CPU
 
 
@@ -24,41 +24,43 @@ def check_rows(config: Config, dataset: FederatedDataset) -> None:
     In training, only if there is padding. Parameters are random numbers, because initial ones may be zero.
     """
     task, shapes, name = make_task(config, dataset), model_shapes(config, dataset), config.model.name
-    bind = lambda frozen: task if task.bind is None else task.bind(frozen)
-    positions = np.linspace(0, len(dataset.train.y) - 1, 2 * NUM_ROWS).astype(int)
-    batch, others = zip(
-        *(np.split(np.asarray(a[positions]), 2) for a in (dataset.train.x, dataset.train.y)), strict=True
-    )
-    masks = np.concatenate([np.eye(NUM_ROWS, dtype=bool), np.ones((1, NUM_ROWS), bool)])
+    size = min(config.client.batch_size, dataset.max_num_examples)
+    has_padding = np.any(np.asarray(dataset.train.num_examples) % size)
+    positions = np.linspace(0, len(dataset.train.y) - 1, 2 * NUM_ROWS).astype(int).reshape(2, NUM_ROWS)
+    alone, (batch, others) = np.eye(NUM_ROWS, dtype=bool), positions
+    moved, padded = np.r_[others[:1], batch[:1], others[2:]], np.r_[batch[:-1], others[-1:]]
+    masks = np.stack([*alone, alone[1], np.ones(NUM_ROWS, bool), np.ones(NUM_ROWS, bool)])
+    rows = np.stack([batch] * NUM_ROWS + [moved, batch, padded])
+    batches = (np.asarray(dataset.train.x[rows]), np.asarray(dataset.train.y[rows]), masks)
 
-    def loss(frozen: PyTree, variables: Variables, x: Any, y: Any) -> PyTree:
-        return bind(frozen).loss(variables, x, y, jnp.arange(NUM_ROWS) < NUM_ROWS - 1, jax.random.key(0))
+    def compute(frozen: PyTree, variables: Variables, batches: PyTree) -> tuple[PyTree, Metrics]:
+        bound, in_training = task if task.bind is None else task.bind(frozen), jnp.arange(NUM_ROWS) < NUM_ROWS - 1
 
-    def metrics(frozen: PyTree, variables: Variables, x: Any, y: Any) -> PyTree:
-        return jax.lax.map(lambda mask: bind(frozen).metrics(variables, x, y, mask), jnp.asarray(masks))
+        def compute_batch(batch: PyTree) -> tuple[PyTree, Metrics]:  # one program: mostly the same twice, so fast
+            x, y, mask = batch
+            loss = bound.loss(variables, x, y, in_training, jax.random.key(0))
+            return (loss if has_padding else ()), bound.metrics(variables, x, y, mask)
+
+        return jax.lax.map(compute_batch, batches)
 
     options = FAST_COMPILING if jax.default_backend() == "cpu" else None
-    compute_loss, compute_metrics = (jax.jit(f, compiler_options=options) for f in (loss, metrics))
+    program = jax.jit(compute, compiler_options=options)
     with model_errors(config):
-        jax.eval_shape(compute_loss, task.frozen, shapes, *batch)
+        jax.eval_shape(program, task.frozen, shapes, batches)
         if tree_bytes(shapes) > MAX_BYTES:
             return
-        inputs, size = (task.frozen, _draw(shapes)), min(config.client.batch_size, dataset.max_num_examples)
-        if np.any(np.asarray(dataset.train.num_examples) % size):
-            padded = [np.concatenate([a[:-1], b[-1:]]) for a, b in zip(batch, others, strict=True)]
-            if not _is_close(compute_loss(*inputs, *batch), compute_loss(*inputs, *padded)):
-                raise ConfigError(
-                    f"model.name: {name} reads padding in training: client.batch_size = {size} does not divide the "
-                    "clients' examples, and its loss or statistics change with what fills a batch; leave out examples "
-                    "where the argument `mask` [B] is False"
-                )
-        moved = [np.concatenate([b[:1], a[:1], b[2:]]) for a, b in zip(batch, others, strict=True)]
-        values, moved_values = compute_metrics(*inputs, *batch), compute_metrics(*inputs, *moved)
-    if not np.array_equal(values.num_examples, masks.sum(axis=1)):
+        results = program(task.frozen, _draw(shapes), batches)
+    losses, metrics = jax.tree.map(np.asarray, results)
+    if not _is_close(*(jax.tree.map(lambda a, i=i: a[i], losses) for i in (-2, -1))):
+        raise ConfigError(
+            f"model.name: {name} reads padding in training: client.batch_size = {size} does not divide the clients' "
+            "examples, and its loss or statistics change with what fills a batch; leave out examples where the "
+            "argument `mask` [B] is False"
+        )
+    if not np.array_equal(metrics.num_examples, masks.sum(axis=1)):
         raise ConfigError(f"model.name: {name}: metrics must count the examples where mask is True, and no others")
-    sums, moved_sums = ((np.asarray(v.loss_sum), np.asarray(v.num_correct)) for v in (values, moved_values))
-    together, alone = ([part(a) for a in sums] for part in (lambda a: a[-1], lambda a: a[:-1].sum()))
-    if not (_is_close(together, alone) and _is_close([a[0] for a in sums], [a[1] for a in moved_sums])):
+    sums = np.stack([metrics.loss_sum, metrics.num_correct])
+    if not _is_close((sums[:, -2], sums[:, 0]), (sums[:, :NUM_ROWS].sum(axis=1), sums[:, NUM_ROWS])):
         raise ConfigError(
             f"model.name: {name} gives an example another result in evaluation if the rest of its batch changes; use "
             "running statistics, no dropout, and sums over the examples where mask is True"
