@@ -111,7 +111,8 @@ def memory(rng: np.random.Generator, folder: Path, is_file: bool = False) -> Cas
         part.x = part.x[..., 0] if is_flat else part.x
         part.y = np.round(rng.normal(size=len(part.y)), 3) + 1e-4 if is_regression else part.y
         x = part.x.astype(x_form) if kind == "vector" else PIXELS[x_form](part.x)
-        part.x = x.astype(float) if kind == "vector" else part.x
+        is_scaled = kind != "vector" and not (is_flat and x.dtype != np.uint8)  # three axes may be no images
+        part.x = part.x if is_scaled else x.astype(float)
         values |= {"x" + suffix: x, "y" + suffix: part.y, **({ids: IDS[id_form](part.owner)} if has_clients else {})}
     fault = fault if any(target in name for name in values) else ""
     for name, value in values.items():
