@@ -143,6 +143,7 @@ def test_decimal_commas(first_line, csv_file):
         (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
         ("a,y,c\n1,2,s\n".encode("utf-16-le"), "it is not text"),
         (b"# by x\na,y,c\n1,2,s\n", "the header has 1 columns, but a row has 3: a,y,c"),
+        (b"a,y,c\n1,2,s\n  \n", "the header has 3 columns, but a row has 1: "),
         (gzip.compress(mtime=0, data=b"a,y,c\n1,2,s\n" * 99)[:-9], "Truncated compressed stream"),
     ],
 )
