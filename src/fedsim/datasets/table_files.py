@@ -164,7 +164,8 @@ def _with_points(column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray"
     import pyarrow.compute as pc
 
     values = column.unique().drop_null().to_pylist()
-    if all(map(COMMA.fullmatch, values)) and not all(map(GROUPED.fullmatch, values)):
+    is_decimal = any("," in value for value in values) and all(map(COMMA.fullmatch, values))
+    if is_decimal and not all(map(GROUPED.fullmatch, values)):
         column = pc.replace_substring(column, ",", ".")
         return column if is_label else column.cast(pa.float64())
     return column
