@@ -26,9 +26,9 @@ ROWS = FOLDER.parents[1] / "docs" / "results" / "rows"
 HALF = ("shuffling 0.5", "flipping 0.5", "none")
 REST = ("shuffling 0.3", "flipping 0.3", "noisy 0.5")
 ORDER = (
+    ("table2-shakespeare", HALF + REST),
     ("table2-femnist", HALF),
     ("table2-cifar10", HALF),
-    ("table2-shakespeare", HALF + REST),
     ("table2-femnist", REST),
     ("table2-cifar10", REST),
 )
