@@ -38,7 +38,7 @@ def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, cap
     tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
     group = ("digits/fedavg", ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny])
     monkeypatch.setattr(script, "groups", lambda: iter([group]))
-    folders = ["--work", str(tmp_path / "work"), "--rows", str(tmp_path / "rows")]
+    folders = [word for name in ("work", "rows", "pause") for word in (f"--{name}", str(tmp_path / name))]
     monkeypatch.setattr(sys, "argv", ["evidence.py", *folders])
     script.main()
     kept = fedsim.Result(tmp_path / "rows" / "digits" / "fedavg").rounds
