@@ -20,6 +20,7 @@ import workloads
 
 from fedsim.engine import devices
 from fedsim.engine.layout import RUNS
+from fedsim.version import __version__
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
         np.save(exchange.params_file(options.folder, "fedsim"), np.concatenate(leaves))
     call = lambda: jax.block_until_ready(compiled(states, shared, inputs, num_rounds[1]))
     seconds = [] if options.check else exchange.time_calls(call, options.rounds, options.calls)
-    versions = {package: version(package) for package in ("fedsim", "jax", "jaxlib", "flax")}
+    versions = {"fedsim": __version__} | {package: version(package) for package in ("jax", "jaxlib", "flax")}
     exchange.print_line("fedsim", first, seconds, versions)
 
 
