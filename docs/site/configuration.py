@@ -1,10 +1,10 @@
 """The reference page of all keys of a configuration, from the code: type and bounds, default, meaning."""
 
 from fedsim.config.fields import Field
-from fedsim.core.setting_types import describe_type
 from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
 from fedsim.config.values import format_toml
+from fedsim.core.setting_types import describe_type
 
 HEAD = """# Configuration
 
