@@ -113,6 +113,12 @@ def test_forms_of_csv(name, options, csv_file):
     np.testing.assert_array_equal(raw.x, expected.x)
 
 
+def test_a_text_of_two_lines_has_no_part_in_the_separator(csv_file):
+    columns = {"c": ["of\ntwo", "s"] * 12}
+    plain, quoted = (names_of(read(csv_file(**columns, options=o))) for o in ({}, {"sep": "\t", "quoting": 1}))
+    assert plain == quoted
+
+
 @pytest.mark.parametrize("first_line", ["", "sep=;\n"])
 def test_decimal_commas(first_line, csv_file):
     """Where semicolons separate: numbers and labels, as pandas reads them; no clients, no thousands, no mixtures."""

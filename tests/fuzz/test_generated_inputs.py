@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="needs the extra huggingface: pip install -e '.[huggingface]'")
 from tests.fuzz.generated import calls, leaf, memory, pictures, tables
+from tests.fuzz.generated.cases import HAS_DATASETS
 
 READERS = {
-    **{name: partial(tables.tables, container=name) for name in ("csv", "parquet", "pandas", "huggingface")},
-    "pictures": pictures.pictures,
+    **{name: partial(tables.tables, container=name) for name in ("csv", "parquet", "pandas")},
     "leaf": leaf.numbers,
     "texts": leaf.texts,
     "from_arrays": memory.memory,
     "npz": partial(memory.memory, is_file=True),
     "apply": calls.calls,
 }
+if HAS_DATASETS:  # the extra huggingface
+    READERS |= {"huggingface": partial(tables.tables, container="huggingface"), "pictures": pictures.pictures}
 
 
 def run(seed: int, folder: Path) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 Without a fault, what fedsim reads must be equal to the truth; with one, it must be refused in one line.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets import arrays
 from fedsim.errors import FedsimError
+
+HAS_DATASETS = importlib.util.find_spec("datasets") is not None
 
 WORDS = np.asarray(["ant", "bee", "cat", "dog", "Éa", "3", " x", "007"])
 SITES = np.asarray(["north", "Süd", "0", "00", "x y", "z"])

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedsim.datasets import arrays, huggingface, leaf
 from fedsim.datasets.text import ALPHABET
-from tests.fuzz.generated.cases import SITES, Case, Truth, data_case, draw_parts, pick
+from tests.fuzz.generated.cases import HAS_DATASETS, SITES, Case, Truth, data_case, draw_parts, pick
 from tests.fuzz.generated.tables import save_splits
 
 User = dict[str, list]
@@ -87,7 +87,7 @@ def numbers(rng: np.random.Generator, folder: Path) -> Case:
 
 def texts(rng: np.random.Generator, folder: Path) -> Case:
     """All windows of texts of three clients and the next characters, as LEAF's, Hugging Face's, or numbers."""
-    form, window = pick(rng, ["LEAF", "Hugging Face", "memory"]), int(rng.integers(3, 8))
+    form, window = pick(rng, ["LEAF", "memory", *["Hugging Face"] * HAS_DATASETS]), int(rng.integers(3, 8))
     characters = list("abc déß漢" if form == "Hugging Face" else "abc de.F")
     draw = lambda: "".join(rng.choice(characters, int(rng.integers(12, 30))))
     made = [{name: draw() for name in ("Bo", "al", "cy")} for _ in range(2)]

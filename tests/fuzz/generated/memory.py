@@ -122,7 +122,8 @@ def memory(rng: np.random.Generator, folder: Path, is_file: bool = False) -> Cas
             if name[0] == "y":
                 value = value.astype(pick(rng, ["float32", "float64", ">f8"] if is_regression else LABELS))
                 value = value[:, None] if is_column else value
-            containers = ["array"] if is_file else ["array", "jax"] if value.dtype.kind == "V" else CONTAINERS
+            is_array = is_file or (is_flat and name[0] == "x")  # lists have another type, which only images may
+            containers = ["array"] if is_array else ["array", "jax"] if value.dtype.kind == "V" else CONTAINERS
             container = pick(rng, containers)
             form, values[name] = f"{form}, {name} {value.dtype} in {container}", CONTAINERS[container](value)
     values = {name: value for name, value in values.items() if value is not None}

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-import datasets
 import fedsim
 from fedsim.datasets import huggingface, table
 from tests.fuzz.generated.cases import Case, Truth, data_case, pick
@@ -88,6 +87,8 @@ def save_splits(
     frame: pd.DataFrame, sizes: list[int], rng: np.random.Generator, folder: Path, pictures: Any = None
 ) -> tuple[list[str] | None, str]:
     """Saves rows as splits, with texts as class names in some; returns the classes that train declares, and a fault."""
+    import datasets
+
     declared, splits, fault = None, {}, ""
     add = lambda split, column, values, kind: datasets.concatenate_datasets(
         [split, datasets.Dataset.from_dict({column: values}, datasets.Features({column: kind}))], axis=1
