@@ -117,7 +117,7 @@ def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
     text = head.decode(encoding, "replace")
     if "\0" in text:
         raise ValueError("it is not text; save the table as CSV or Parquet")
-    lines = [line for line in QUOTED.sub("text", text).splitlines() if line.strip()][:2]  # a text may have commas, lines
+    lines = [line for line in QUOTED.sub("text", text).splitlines() if line.strip()][:2]  # texts have commas and lines
     named = EXCEL.match(text)
     reading = csv.ReadOptions(encoding=encoding, skip_rows=int(named is not None))
     delimiter = named[1] if named else max(SEPARATORS, key=lambda s: min((line.count(s) for line in lines), default=0))
