@@ -1,11 +1,13 @@
 """Shared by all tests: the persistent compile cache, strict rank promotion, a tiny federation, run folders compared."""
 
 import gc
+import importlib.util
 import os
 import time
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "1")
@@ -54,6 +56,14 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x):
         return nn.Dense(self.num_classes)(x)
+
+
+def load_script(path: Path) -> ModuleType:
+    """A script as a module, without running its `main`."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def make_dataset(num_examples=COUNTS, num_features=5, num_test=40, seed=0) -> fedsim.FederatedDataset:

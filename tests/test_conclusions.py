@@ -1,6 +1,5 @@
 """The script that tests the conclusions of docs/robustness.md on other splits, on tables of random accuracies."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import fedsim
 from fedsim.config.components import flatten
 from fedsim.runs.sweep import append_swept_columns
 from fedsim.runs.tables import lam
+from tests.conftest import load_script
 from tests.docs.pages import text_of
 
 PATH = Path(__file__).parents[1] / "configs" / "robustness" / "conclusions.py"
@@ -20,10 +20,7 @@ SPLITS, SEEDS = (3, 8, 9), (5, 6)
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("conclusions", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(PATH)
 
 
 def make_rounds(experiment, seed=0):

@@ -1,7 +1,6 @@
 """The background runner of Table 2: which runs its groups are, and what it keeps and skips."""
 
 import dataclasses
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,16 +9,14 @@ import pytest
 import fedsim
 from fedsim.cli.overrides import split_overrides
 from fedsim.config import toml
+from tests.conftest import load_script
 
 PATH = Path(__file__).parents[2] / "configs" / "paper" / "evidence.py"
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("evidence", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(PATH)
 
 
 def test_groups_are_the_runs_of_the_budgets(script):

@@ -10,7 +10,7 @@ from fedsim.datasets.canonical import as_array, squeeze
 from fedsim.datasets.portions import renumber
 from fedsim.errors import DataError
 
-MISSING = "NaN, None or a blank text"
+NO_NAME = "NaN, None or a blank text"
 MISSING_TYPES = ("NoneType", "NAType", "NaTType")  # of Python and pandas
 
 
@@ -25,11 +25,11 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
         arrays.append(squeeze(ids))
         if arrays[-1].ndim != 1:
             raise DataError(f"{name}: client ids must be [M], one per example, got {ids.shape}")
-    missing = DataError(f"{name}: client ids must name the client of each example, got {MISSING}; leave these out")
+    missing = DataError(f"{name}: client ids must name the client of each example, got {NO_NAME}; leave these out")
     is_mixed = len({ids.dtype.kind for ids in arrays}) > 1
     ids = np.concatenate([ids.astype(object) if is_mixed else ids for ids in arrays])
     kinds = set(map(_kind, ids)) if ids.dtype.kind == "O" else {str(ids.dtype)}
-    if MISSING in kinds or (ids.dtype.kind in "fmM" and np.any(ids != ids)):
+    if NO_NAME in kinds or (ids.dtype.kind in "fmM" and np.any(ids != ids)):
         raise missing
     try:
         if len(kinds) > 1:
@@ -45,7 +45,7 @@ def number_clients(name: str, parts: Sequence[Any]) -> tuple[np.ndarray, list[np
 
 def _kind(value: Any) -> str:
     if type(value).__name__ in MISSING_TYPES or (isinstance(value, float) and value != value):
-        return MISSING
+        return NO_NAME
     if isinstance(value, str):
         return "texts"
     return "numbers" if isinstance(value, numbers.Real | np.bool) else type(value).__name__
