@@ -1,6 +1,5 @@
 """Heat maps with their numbers: of rules under attacks, and of a swept number over the share of corrupted clients."""
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ import numpy as np
 from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.metric import Metric, with_metric
-from fedsim.report.names import percent, threat_name
+from fedsim.report.names import file_part, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets
@@ -31,7 +30,7 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
     figures = {}
     for grid in threat_grids(results):
         data = "" if len(data_sets(results.settings)) == 1 else f"_{grid.data}"
-        suffix = data + re.sub(r"[^\w.=-]+", "-", "".join(f"_{key}={value}" for key, value in grid.data_values))
+        suffix = data + file_part("".join(f"_{key}={value}" for key, value in grid.data_values))
         figures[f"{grid.metric.name}_by_attack{suffix}"] = _plot_by_attack(grid)
         figures[f"{grid.metric.name}_worst_attack{suffix}"] = _plot_worst(grid)
     return figures

@@ -1,5 +1,6 @@
 """Names of rules, attacks, data sets and scenarios as tables and figures show them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -143,3 +144,8 @@ def format_value(key: str, value: Any) -> str:
     if key in KINDS and not isinstance(value, str):
         return " + ".join(value or ()) or "none"
     return f"{value}"
+
+
+def file_part(text: str) -> str:
+    """The text as a part of a file's name."""
+    return re.sub(r"[^\w.=-]+", "-", text)

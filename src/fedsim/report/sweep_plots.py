@@ -1,6 +1,5 @@
 """The final test accuracy (or loss) over a swept number: a line a rule, with bands over splits or seeds."""
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +10,7 @@ from fedsim.report import style
 from fedsim.report.accuracy import final_text
 from fedsim.report.line_plots import by_panel_title, line_figure
 from fedsim.report.metric import Metric
-from fedsim.report.names import data_name, format_values, threat_name
+from fedsim.report.names import data_name, file_part, format_values, threat_name
 from fedsim.report.rows import LAM, lam_label, row_names
 from fedsim.report.settings import Setting, Threat, data_sets
 
@@ -136,7 +135,7 @@ def find_planes(settings: Sequence[Setting]) -> list[Plane]:
                 groups.setdefault("_".join(filter(None, (key.replace(".", "-"), data, others))), []).append(setting)
         for name, group in groups.items():
             fractions = sorted({setting.fraction for setting in group})
-            plane = Plane(re.sub(r"[^\w.=-]+", "-", name), key, group, numbers(group, key), fractions)
+            plane = Plane(file_part(name), key, group, numbers(group, key), fractions)
             if min(len(plane.values), len(plane.fractions)) >= MIN_VALUES:
                 planes.append(plane)
     return planes
