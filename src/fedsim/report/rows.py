@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values
 from fedsim.report.settings import DataScenario, Setting
-from fedsim.report.swept_values import WEIGHTING
+from fedsim.report.keys import WEIGHTING
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 

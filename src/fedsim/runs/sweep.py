@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 Run = Mapping[str, Any]  # a configuration by dotted key
@@ -73,6 +74,16 @@ def _column(values: Sequence[Any]) -> pa.Array:
     if len(kinds) == 1 and kinds <= {bool, int, float, str}:
         return pa.array(values)
     return pa.array([None if value is None else _text(value) for value in values], pa.string())
+
+
+def key_column(key: str, values: Sequence[Any]) -> pl.Series:
+    """Numbers as numbers; values that are neither numbers nor texts as texts."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return pl.Series(key, values, pl.Float64, strict=False)
+    if len(kinds) == 1 and kinds <= {bool, int, float, str}:
+        return pl.Series(key, values)
+    return pl.Series(key, [None if value is None else _text(value) for value in values], pl.String)
 
 
 def _text(value: Any) -> str:
