@@ -18,7 +18,6 @@ from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values
 from fedsim.report.results import Choice, Results, Selection
 from fedsim.report.settings import Scenario, Setting
-
 from fedsim.runs.sweep import lam_key, varying_keys
 
 By = Literal["validation", "test"]

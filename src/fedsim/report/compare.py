@@ -86,7 +86,9 @@ def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
     """By setting, the share of all rounds in which more of a cohort were corrupted than f; none if the rule has no f."""
     passed = table.with_columns(col("round").diff().over("run").alias("rounds")).filter(col("evaluation") > 0)
     share = (col("byzantine_excess") * col("rounds")).sum() / col("rounds").sum()
-    known = passed.group_by("setting").agg(pl.when(col("byzantine_excess").null_count() == 0).then(share).alias("share"))
+    known = passed.group_by("setting").agg(
+        pl.when(col("byzantine_excess").null_count() == 0).then(share).alias("share")
+    )
     return dict(known.drop_nulls().iter_rows())
 
 

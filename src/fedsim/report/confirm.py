@@ -52,9 +52,7 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     explored = table.filter(~col(key).is_in(present))
     table = table.filter(col(key).is_in(present))
     confirmed = f"{key} {_format(present)}"
-    return replace(
-        results, settings=shown, table=table, explored=explored, confirmed=confirmed, incomplete=incomplete
-    )
+    return replace(results, settings=shown, table=table, explored=explored, confirmed=confirmed, incomplete=incomplete)
 
 
 def _format(values: Sequence[int]) -> str:

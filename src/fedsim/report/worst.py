@@ -78,7 +78,9 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
             shares = sorted({setting.scenario.share for setting in corrupted})
             rule_of = {names[setting]: setting.aggregator for setting in data_settings}
             rules = {row: rule_of[row] for row in ordered_rows((s, names[s]) for s in data_settings)}
-            grids.append(ThreatGrid(results, data, values, results.metric(data), rules, threats, shares, settings, clean))
+            grids.append(
+                ThreatGrid(results, data, values, results.metric(data), rules, threats, shares, settings, clean)
+            )
     return grids
 
 
@@ -93,7 +95,9 @@ def _table(grid: ThreatGrid) -> Table:
     rows = []
     for row, rule in grid.rules.items():
         shown = grid.worst_by_share(row)
-        entries = tuple(None if setting is None else final_number(grid.results, setting, grid.metric) for setting in shown)
+        entries = tuple(
+            None if setting is None else final_number(grid.results, setting, grid.metric) for setting in shown
+        )
         rows.append(Row(row, entries, rule))
     has_values = any(threat.values for threat in grid.threats)
     kinds = ("; " if has_values else ", ").join(threat_name(*threat) for threat in grid.threats)
