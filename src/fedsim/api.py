@@ -124,7 +124,7 @@ def run(
             observers = [observer] if callable(observer) else []
             folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
         if processes.is_primary():
-            report.write(report.read(folder), folder, has_figures=False)
+            report.write(report.load(folder), folder, has_figures=False)
         return Result(folder)
 
 
@@ -189,7 +189,7 @@ class Result:
     def _results(self) -> "Results":
         from fedsim import report
 
-        return report.read(self.folder)
+        return report.load(self.folder)
 
     def __repr__(self) -> str:
         from fedsim import report

@@ -8,15 +8,17 @@ from fedsim.report.figures import figures
 from fedsim.report.latex import latex
 from fedsim.report.load import load
 from fedsim.report.paired import BASELINE, differences, find_rule, paired_rows, paired_tables
-from fedsim.report.render import markdown, terminal
+from fedsim.report.render import as_csv, markdown, terminal
 from fedsim.report.results import Results
-from fedsim.report.summary import as_csv, summary
+from fedsim.report.summary import summary
+from fedsim.report.table import records
 from fedsim.report.worst import narrow, worst_tables
 from fedsim.runs.folder import RunFolder
 
 __all__ = [
     "Results",
     "accuracy_tables",
+    "as_csv",
     "choose",
     "confirm",
     "differences",
@@ -27,6 +29,7 @@ __all__ = [
     "markdown",
     "narrow",
     "paired_tables",
+    "records",
     "summary",
     "terminal",
     "worst_tables",

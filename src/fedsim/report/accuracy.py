@@ -106,7 +106,7 @@ def final_text(settings: Iterable[Setting], final: Final) -> str:
 
 
 def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:
-    """Its mean and deviation over splits or seeds, by the metric of its data or another; None if nothing was measured."""
+    """Its mean and deviation over splits or seeds, by its data's metric or another; None if nothing was measured."""
     number = results.number(setting, metric)
     if number["mean"] is None and not number["num_diverged"]:
         return None

@@ -66,7 +66,7 @@ def compare(values: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def count_runs(values: pl.DataFrame) -> pl.DataFrame:
-    """A row a setting of `finals`: its splits and runs, and those that have diverged, were skipped, or have no number."""
+    """A row a setting of `finals`: its splits and runs, those that diverged, were skipped, or have no number."""
     return values.group_by("setting", maintain_order=True).agg(
         col(SPLIT).n_unique().alias("num_splits"),
         pl.len().alias("num_runs"),
@@ -83,7 +83,7 @@ def over_rounds(table: pl.DataFrame, metric: Metric) -> pl.DataFrame:
 
 
 def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
-    """By setting, the share of all rounds in which more of a cohort were corrupted than f; none if the rule has no f."""
+    """By setting, the share of all rounds in which more of a cohort were corrupted than f; none without an f."""
     passed = table.with_columns(col("round").diff().over("run").alias("rounds")).filter(col("evaluation") > 0)
     share = (col("byzantine_excess") * col("rounds")).sum() / col("rounds").sum()
     known = passed.group_by("setting").agg(

@@ -71,10 +71,10 @@ def _when(grid: ThreatGrid) -> str:
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
-    """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, a swept number of the data or a corruption over
-    the share of corrupted clients, and the worst of the threats.
+    """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, the worst of the threats at each place.
 
-    One for each such number, data set and values of other data keys, if it and the share take three values each.
+    The axes are a swept number of the data or a corruption, and the share of corrupted clients.
+    One for each number, data set and values of other data keys, if it and the share take three values each.
     """
     settings = results.with_metric(metric)
     groups: dict[tuple[str, str], list[Setting]] = {}
@@ -122,7 +122,7 @@ def _plot(
     metric: Metric,
     when: str,
 ) -> "Figure":
-    """A heat map for each of `panels` by title, with its numbers, on one scale of colors; `ticks` of rows and columns."""
+    """A heat map for each of `panels` by title, on one scale of colors; `ticks` and `labels` of rows and columns."""
     from matplotlib.figure import Figure
 
     rows, columns = ticks

@@ -146,7 +146,7 @@ def _check_final(final: Final, table: pl.DataFrame) -> None:
     of_settings = table.group_by("setting").agg(
         col("evaluation").max(), col("validation_loss", "validation_accuracy").null_count(), pl.len()
     )
-    number = of_settings["evaluation"].min()  # without the initial model
+    number = min(of_settings["evaluation"])  # without the initial model
     if final.kind == "mean" and final.number > number:
         raise ConfigError(f"--final: must be at most mean:{number}, the evaluations of a run, got {final}")
     has_none = (col("validation_loss") == col("len")) & (col("validation_accuracy") == col("len"))
@@ -163,7 +163,7 @@ def _renumber(table: pl.DataFrame, new: dict[int, int]) -> pl.DataFrame:
 def _with_settings(
     runs: Sequence[Run], num_clients: Sequence[int], table: pl.DataFrame
 ) -> tuple[list[Setting], pl.DataFrame]:
-    """The settings, and the rows with the columns "setting" and "evaluation", as far as all runs of a setting have it."""
+    """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
     members: dict[tuple[Any, ...], list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
@@ -186,7 +186,7 @@ def _with_settings(
     draws = [(config["data.seed"], config["seed"]) for config in runs]
     roles = setting_keys(runs)
     settings = [
-        Setting(*key, position, tuple(draws[run] for run in of), tuple(of), tuple(rounds[position]), roles)
+        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), tuple(rounds[position]), roles)
         for position, (key, of) in enumerate(members.items())
     ]
     return settings, table
@@ -194,7 +194,7 @@ def _with_settings(
 
 def _with_keys(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
     """The table with a column for each key, and the name of the data set; null where a key does not apply."""
-    varying = {key for key in varying_keys(runs)} | {key for run in runs for key in (run.keys() ^ runs[0].keys())}
+    varying = set(varying_keys(runs)) | {key for run in runs for key in (run.keys() ^ runs[0].keys())}
     keys = [key for key in dict.fromkeys(chain.from_iterable(runs)) if key not in table.columns]
     columns = [key_column(key, [run.get(key) for run in runs]) for key in keys if key in varying]
     of_runs = pl.DataFrame([pl.Series("data", list(map(data_set, runs))), *columns])

@@ -60,7 +60,8 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
     known = list(AGGREGATORS)
     shown = []
     seen: Counter[str] = Counter()
-    for rule, number in zip(rules, map(Counter(rules).get, rules), strict=True):
+    for rule in rules:
+        number = Counter(rules)[rule]
         place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
         color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
         seen[rule] += 1

@@ -1,7 +1,5 @@
 """The numbers of each setting: a row of summary.csv."""
 
-import csv
-import io
 from typing import Any
 
 import numpy as np
@@ -59,13 +57,3 @@ def summary(results: Results) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """Rows with the same keys as CSV; numbers with six digits, empty for None."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-    return file.getvalue()
