@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.cli import paper as cli_paper
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    results = plain = report.load(*folders, final=final.parse(options.final))
+    results = report.load(*folders, final=final.parse(options.final))
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
@@ -114,11 +113,14 @@ def call(options: argparse.Namespace) -> int:
     out = _destination(options.out, results, options.baseline or BASELINE)
     if out is not None:
         report.write(results, out, baseline)
-    pages = cli_paper.pages(plain if options.final == "last" else report.load(*folders), out)
+    claims, problems = report.claims_tables(results)
     if options.format == "terminal":
-        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None)), *pages], out)
+        shown = report.narrow(tables, results, is_written=out is not None)
+        console.show_results(list(map(report.terminal, (shown, claims))), out)
     else:
         print(_text(tables, options))
+    for problem in problems:
+        print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
     return 0
