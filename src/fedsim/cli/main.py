@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import completion, data, diff, doctor, init, paper, report, run, show
+from fedsim.cli import completion, data, diff, doctor, init, report, run, show
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
@@ -21,12 +21,11 @@ Start here:
   fedsim run quickstart    compare five aggregators on digits (37 seconds on two idle cores)
   fedsim init              write a configuration for your own data
   fedsim config            print every key of a configuration, with its default and meaning
-  fedsim paper             list the paper's results, and compare run folders with them
   fedsim data list         list the data sets
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "init", "config", "report", "show", "diff", "paper", "data", "doctor", "completion")
+COMMANDS = ("run", "init", "config", "report", "show", "diff", "data", "doctor", "completion")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +86,6 @@ def _dispatch(arguments: list[str]) -> int:
         "report": report.call,
         "show": show.call,
         "diff": diff.call,
-        "paper": paper.call,
         "data": data.call,
         "doctor": doctor.call,
         "completion": lambda options: completion.call(options, partial(_parser, with_keys=True)),
@@ -118,7 +116,7 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
         description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
     )
     config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
-    for command in (report, show, diff, paper, data, doctor, completion):
+    for command in (report, show, diff, data, doctor, completion):
         command.add_parser(commands)
     return parser
 
