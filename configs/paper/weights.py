@@ -447,12 +447,9 @@ def _draw_intro(results: Results) -> Any:
             shown[kind] = results.folders[folder].read_data(run)
     if not shown:
         return None
-    colors, markers = (style.COLORS[1], style.COLORS[0]), ("o", "s", "^")
-    looks = {
-        "true line": {"color": "black", "linestyle": ":"},
-        "FedAvg": {"color": style.COLORS[4], "linestyle": "--"},
-        "ARFL": {"color": style.COLORS[2], "linestyle": "-"},
-    }
+    colors, markers, rules = ("0.7", "0.35"), ("o", "s", "^"), ("fedavg", "arfl")
+    looks = {"true line": {"color": "black", "linestyle": ":"}}
+    looks |= dict(zip(map(aggregator_name, rules), style.looks(rules), strict=True))
     figure, panels = style.panels(len(shown))
     limit = max(float(np.abs(data["x"]).max()) for data in shown.values()) + 0.5
     for panel, (kind, data) in zip(panels, shown.items(), strict=True):
@@ -461,7 +458,7 @@ def _draw_intro(results: Results) -> Any:
             x, y = data["x"][start : start + number], data["y"][start : start + number]
             for label, color in enumerate(colors):
                 panel.scatter(*x[y == label].T, color=color, marker=marker, s=9, alpha=0.6, linewidths=0)
-        lines = {aggregator_name(rule): _lines(results, rule, kind)[1][:1] for rule in ("fedavg", "arfl")}
+        lines = {aggregator_name(rule): _lines(results, rule, kind)[1][:1] for rule in rules}
         for name, line in {"true line": np.asarray([[*NORMAL, 0.0]]), **lines}.items():
             for *normal, offset in line:
                 foot = -offset * np.asarray(normal) / np.dot(normal, normal)
@@ -487,8 +484,8 @@ def _draw_bars(results: Results) -> Any:
     figure.set_size_inches(5.5, 3.4)
     bars = {
         "ARFL": (history.alpha[-1], style.COLORS[4]),
-        "FedAvg, benign only": (history.benign_fedavg, style.COLORS[0]),
-        "FedAvg": (history.fedavg, "0.65"),
+        "FedAvg, benign only": (history.benign_fedavg, "0.65"),
+        "FedAvg": (history.fedavg, style.COLORS[0]),
     }
     clients, handles = np.arange(len(history.num_examples)), {}
     for offset, (name, (weights, color)) in enumerate(bars.items(), start=-1):
