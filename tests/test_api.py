@@ -235,4 +235,4 @@ def test_default_progress_and_folder(monkeypatch, tmp_path, capsys):
     assert result.path.parts[0] == "runs"
     assert result.path.name.startswith("zero-")
     assert "group 1/1 arfl, 1 run: running" in capsys.readouterr().err
-    assert report.read(result.folder)
+    assert report.load(result.folder)

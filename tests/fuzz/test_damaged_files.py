@@ -108,7 +108,7 @@ def test_run_folders(folder, plan, scratch, data):
     copy = RunFolder(copy_folder(folder.path, scratch))
     damage_folder(copy.path, data.draw)
     try:
-        results = report.read(copy)
+        results = report.load(copy)
         assert report.markdown(report.accuracy_tables(results))
     except FedsimError as error:
         check_line(error)

@@ -89,7 +89,7 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "compl
 
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
     """Makes a folder of runs below `path` and reads it."""
-    return report.read(make_folder(path / name, name, runs))
+    return report.load(make_folder(path / name, name, runs))
 
 
 def verdicts(claims: Iterable[Claim]) -> list[str]:

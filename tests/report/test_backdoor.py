@@ -1,6 +1,5 @@
 """The success of backdoors in tables, summaries and figures, which omit it for runs without backdoors."""
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +26,7 @@ def folder(tmp_path):
 
 
 def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
-    accuracy, success = report.accuracy_tables(report.read(folder))
+    accuracy, success = report.accuracy_tables(report.load(folder))
     assert accuracy.title == "Test accuracy (%) after 20 rounds"
     assert success.title == "Backdoor success (%) after 20 rounds"
     assert [column.label for column in success.columns] == ["Backdoor 30 %"]
@@ -37,7 +36,7 @@ def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
 
 
 def test_summary_and_figure(folder):
-    results = report.read(folder)
+    results = report.load(folder)
     rows = {(row["aggregator"], row["corruption"]): row for row in report.summary(results)}
     assert rows["fedavg", "backdoor"]["final_backdoor_success_mean"] == pytest.approx(0.9)
     assert rows["fedavg", "shuffling"]["final_backdoor_success_mean"] is None
@@ -48,8 +47,8 @@ def test_folders_without_the_column_have_no_attack_success(tmp_path):
     run_folder = make_folder(tmp_path / "a", RUNS)
     path = run_folder.path / "rounds.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["backdoor_success"]), path)
-    results = report.read(run_folder)
-    assert np.isnan(results.settings[0].backdoor_success).all()
+    results = report.load(run_folder)
+    assert results.with_backdoor == []
     assert len(report.accuracy_tables(results)) == 1
     assert not any("backdoor" in key for key in report.summary(results)[0])
     assert "backdoor_success" not in report.figures(results)

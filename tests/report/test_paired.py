@@ -16,7 +16,7 @@ from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder,
 
 
 def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
-    results = report.read(make_folder(tmp_path / "a", GRID))
+    results = report.load(make_folder(tmp_path / "a", GRID))
     differences = report.differences(results)
     assert len(differences) == 6
     for d in differences:
@@ -58,9 +58,9 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
     value = lambda run, t: (
         (300 + 7 * run["seed"] % 31 + differences.get(run["server.aggregator"], [0] * 9)[run["seed"]]) / 359
     )
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     rfa, median = (d for rule in differences for d in report.differences(results) if d.setting.aggregator == rule)
-    rows = {row["aggregator"]: row for row in paired_rows([rfa, median])}
+    rows = {row["aggregator"]: row for row in paired_rows(results, [rfa, median])}
     (table,) = report.paired_tables(results)
     numbers = {row.aggregator: row.entries[0] for row in table.rows}
     assert rows["rfa"]["difference_mean"] == pytest.approx(np.mean(images) / 359)  # 0 to 1, as in summary.csv
@@ -90,7 +90,7 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
         skipped = [row["run"] == 7 and row["round"] == 20 for row in table.select(["run", "round"]).to_pylist()]
         position = table.schema.get_field_index("diverged")
         pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
-    results = report.read(folder)
+    results = report.load(folder)
     for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
         fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
         assert (fedavg.marks, fedavg.bold) == ("‡" if pair == "skipped" else "†", False)
@@ -103,7 +103,7 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
 def test_paired_uses_common_seeds_and_any_reference(tmp_path):
     runs = [run("arfl", 0.5, s) for s in (1, 2, 3)] + [run("fedavg", 0.5, s) for s in (5, 3, 1)]
     runs += [run("rfa", 0.5, 2), run("rfa", 0.3, 2)]
-    results = report.read(make_folder(tmp_path / "a", runs))
+    results = report.load(make_folder(tmp_path / "a", runs))
     fedavg, rfa = report.differences(results)  # nothing to compare with at 30 %
     assert fedavg.draws == ((0, 3), (0, 1))
     np.testing.assert_allclose(fedavg.values, final("fedavg", 0.5, (3, 1)) - final("arfl", 0.5, (3, 1)))
@@ -119,7 +119,7 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     runs = [run("fedavg", 0.5, s) for s in SEEDS]
     runs += [run("arfl", 0.5, s, **{"arfl.lam": lam}) for lam in (1.0, 10.0) for s in SEEDS]
     folder = make_folder(tmp_path / "a", runs)
-    (table,) = report.paired_tables(report.read(folder))
+    (table,) = report.paired_tables(report.load(folder))
     assert [row.name for row in table.rows] == ["FedAvg − ARFL, λ = 1 M", "FedAvg − ARFL, λ = 10 M"]
     report.make(folder)
     lines = list(csv.DictReader((folder.path / "paired.csv").open()))
@@ -141,7 +141,7 @@ def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
     ]
     position = table.schema.get_field_index("diverged")
     pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
-    results = report.read(folder)
+    results = report.load(folder)
     (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
     assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)
     assert paired.notes == ("‡ runs in which no client had a weight at the end: FedAvg, Shuffling 30 %: 2 of 3.",)
@@ -160,7 +160,7 @@ def test_a_weighting_belongs_to_the_rule(tmp_path):
         for seed in (0, 1)
     ]
     value = lambda run, t: 0.5 + shift[run["server.aggregator"], run["server.weighting"]]
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     names = dict(zip(rules, ("RFA", "Median", "Trimmed mean"), strict=True))
     name = lambda rule, weighting: names[rule] + (" with ARFL's weights" if weighting else "")
     (table,) = report.paired_tables(results, "rfa")
@@ -176,7 +176,7 @@ def test_a_weighting_belongs_to_the_rule(tmp_path):
 def test_a_baseline_is_named_as_shown_or_as_configured(tmp_path):
     plugins = [run("fedavg") | {"server.aggregator": f"{file}.py:mean"} for file in "ab"]
     arfl = [run("arfl"), run("fedavg") | {"server.aggregator": "own.py:arfl"}]
-    results = report.read(make_folder(tmp_path / "a", [*plugins, *arfl]))
+    results = report.load(make_folder(tmp_path / "a", [*plugins, *arfl]))
     shown = {"a.py:mean": "mean (a.py)", "mean (b.py)": "mean (b.py)", "own.py:arfl": "arfl (own.py)", "arfl": "arfl"}
     assert {rule: find_rule(results, rule) for rule in shown} == shown
     (table,) = report.accuracy_tables(results)

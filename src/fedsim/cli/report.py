@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.cli import paper as cli_paper
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    results = plain = report.load(*folders, final=final.parse(options.final))
+    results = report.load(*folders, final=final.parse(options.final))
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
@@ -114,9 +113,8 @@ def call(options: argparse.Namespace) -> int:
     out = _destination(options.out, results, options.baseline or BASELINE)
     if out is not None:
         report.write(results, out, baseline)
-    pages = cli_paper.pages(plain if options.final == "last" else report.load(*folders), out)
     if options.format == "terminal":
-        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None)), *pages], out)
+        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None))], out)
     else:
         print(_text(tables, options))
     if out is None:

@@ -22,11 +22,15 @@ from fedsim.report.keys import (
     swept_values,
     with_labels,
 )
+from fedsim.report.names import SweptValues
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 from fedsim.runs.sweep import key_column, section_name, varying_keys
+
+# What distinguishes a setting from others: the first fields of `Setting`.
+SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
 
 def load(*folders: RunFolder, final: Final = LAST) -> Results:
@@ -165,7 +169,7 @@ def _with_settings(
 ) -> tuple[list[Setting], pl.DataFrame]:
     """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
-    members: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[SettingKey, list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
     for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
@@ -176,7 +180,8 @@ def _with_settings(
         swept_data = [value for value in values if section(value[0]) in data_sections]
         share, total = sizes.setdefault((data, *corrupted, *swept_data), (fraction, num_clients[run]))
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
-        members.setdefault((data, config["server.aggregator"], *threat, lam, values), []).append(run)
+        key = data, config["server.aggregator"], *threat, lam, values
+        members.setdefault(key, []).append(run)
     of_run = {run: position for position, of in enumerate(members.values()) for run in of}
     setting = col("run").replace_strict(of_run, return_dtype=pl.Int32).alias("setting")
     table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
