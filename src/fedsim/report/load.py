@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -33,13 +34,14 @@ from fedsim.runs.sweep import key_column, section_name, varying_keys
 SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
 
-def load(*folders: RunFolder, final: Final = LAST) -> Results:
+def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
     """Run folders as if they were one; of a run that several have, the first folder's is used.
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
     have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
     or folders have different data in memory, or different plug-ins of one name.
     """
+    folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
     _check_data_in_memory(folders, manifests, configurations)
