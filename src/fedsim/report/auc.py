@@ -3,11 +3,10 @@
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 
 
-def weight_auc(clients: pa.Table) -> float | None:
+def weight_auc(clients: pl.DataFrame) -> float | None:
     """How well the weights of one run tell corrupted from benign clients, over the second half of its rounds.
 
     The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
@@ -15,7 +14,7 @@ def weight_auc(clients: pa.Table) -> float | None:
     """
     if not len(clients):
         return None
-    part = clients.filter(pc.and_(clients["weight"].is_valid(), pc.greater(clients["num_examples"], 0)))
+    part = clients.filter(pl.col("weight").is_not_null(), pl.col("num_examples") > 0)
     rounds, num_examples, weight = (part[name].to_numpy() for name in ("round", "num_examples", "weight"))
     if len(rounds) == 0:
         return None
@@ -40,7 +39,7 @@ def roc_auc(positive: np.ndarray, scores: np.ndarray) -> float:
     return float((ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative))
 
 
-def by_run(clients: pa.Table, num_runs: int) -> list[pa.Table]:
+def by_run(clients: pl.DataFrame, num_runs: int) -> list[pl.DataFrame]:
     """The rows of each run, of a table that is sorted by run."""
     edges = np.searchsorted(clients["run"].to_numpy(), np.arange(num_runs + 1))
     return [clients.slice(first, last - first) for first, last in pairwise(edges)]

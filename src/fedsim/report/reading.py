@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
@@ -54,8 +54,8 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
-        table = read_rows("rounds").select(ROUNDS.names)
-        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique().to_pylist())
+        table = read_rows("rounds").select(ROUNDS.names())
+        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
         if missing and is_complete:
             raise RunFolderError(
                 f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
@@ -75,9 +75,9 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         if is_complete:
             folder.check_table("info")  # which no report reads
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(read_rows("clients").select(CLIENTS.names), new))
-    table = pa.concat_tables(rounds)
-    rows = {name: table[name].to_numpy() for name in table.column_names}
+        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
+    table = pl.concat(rounds)
+    rows = {name: table[name].to_numpy() for name in table.columns}
     rows |= {metric.column: rows[metric.column].astype(float) for metric in METRICS}
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
@@ -88,7 +88,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         tuple(runs),
         tuple(sources),
         settings,
-        pa.concat_tables(clients),
+        pl.concat(clients),
         num_repeated,
         incomplete=tuple(incomplete),
     )
@@ -128,12 +128,12 @@ def _check_plugins(folders: Sequence[RunFolder], manifests: Sequence[dict[str, A
                 )
 
 
-def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:
+def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pl.DataFrame, num_missing: int) -> str:
     """A sentence on a folder that is not complete, whose rows are `table`."""
     if not len(table):
         raise RunFolderError(f"{folder.path}: has no rows yet; run its config.toml again to resume")
     ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
-    rows = zip(table["run"].to_pylist(), table["round"].to_pylist(), strict=True)
+    rows = table.select("run", "round").iter_rows()
     num_complete = sum(ends[run] == round_ for run, round_ in rows)
     num_partial = len(ends) - num_missing - num_complete
     parts = [f"{num_complete} of {len(ends)} runs are complete"]
@@ -157,13 +157,12 @@ def _with_final(setting: Setting, final: Final) -> Setting:
     return replace(setting, final=final)
 
 
-def _renumber(table: pa.Table, new: np.ndarray) -> pa.Table:
+def _renumber(table: pl.DataFrame, new: np.ndarray) -> pl.DataFrame:
     """Rows with `run` replaced by `new[run]`, without those where that is -1."""
     if np.array_equal(new, np.arange(len(new))):
         return table
     run = new[table["run"].to_numpy()]
-    table = table.set_column(0, table.schema.field("run"), pa.array(run, pa.int32()))
-    return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
+    return table.with_columns(pl.Series("run", run, pl.Int32)).filter(run >= 0)
 
 
 def _make_settings(runs: Sequence[Run], num_clients: Sequence[int], rows: Rows) -> list[Setting]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 
 from fedsim.errors import ConfigError
 from fedsim.report.final import LAST
@@ -63,7 +63,7 @@ class Results:
     sources: tuple[tuple[int, int], ...]
     """For each run, the position of its folder and its position in that folder."""
     settings: list[Setting]
-    clients: pa.Table
+    clients: pl.DataFrame
     """clients.parquet of all folders; `run` is a position in `runs`."""
     num_repeated: int
     """Runs that were left out because an earlier folder has them."""

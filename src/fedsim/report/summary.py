@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 from fedsim.report.auc import by_run, weight_auc
 from fedsim.report.metric import BACKDOOR, Metric, metrics_by_data, with_backdoor
@@ -30,7 +30,7 @@ def summary(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Table]) -> dict[str, Any]:
+def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pl.DataFrame]) -> dict[str, Any]:
     """A row with columns of all metrics, empty for those that do not apply."""
     numbers: dict[str, float | None] = {}
     for metric, is_shown in applies.items():

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 
 from fedsim.report import style
 from fedsim.report.auc import by_run
@@ -36,9 +35,9 @@ def plot_client_weights(results: Results) -> "Figure | None":
         rows = clients[setting.runs[0]]
         ids = np.unique(rows["client_id"].to_numpy())
         for client in thin_out(ids):
-            client_rows = rows.filter(pc.equal(rows["client_id"], client))
+            client_rows = rows.filter(pl.col("client_id") == client)
             x, alpha = client_rows["round"].to_numpy(), 100 * client_rows["alpha"].to_numpy()
-            draw_client(panel, x, alpha, client_rows["corrupted"][0].as_py(), handles)
+            draw_client(panel, x, alpha, client_rows["corrupted"][0], handles)
         title = panel_title(setting.data_scenario, results.settings)
         panel.set_title(f"{name}\n{title}, seed {setting.seeds[0]}")
         style.over_rounds(panel)
@@ -60,9 +59,9 @@ def _figure(items: Sequence[Item], label: str, draw: Callable[[Any, Item, dict[s
     return style.finish(figure, panels, label, benign_first(handles), style.note(cuts))
 
 
-def _rows_with_alpha(results: Results) -> list[pa.Table]:
+def _rows_with_alpha(results: Results) -> list[pl.DataFrame]:
     """The rows of clients that have a weight among all clients, of each run."""
-    return by_run(results.clients.filter(results.clients["alpha"].is_valid()), len(results.runs))
+    return by_run(results.clients.filter(pl.col("alpha").is_not_null()), len(results.runs))
 
 
 def thin_out(ids: np.ndarray) -> np.ndarray:
@@ -116,7 +115,7 @@ def _runs_by_lam(settings: list[Setting]) -> dict[float, int]:
     return {s.lam: s.runs[s.seeds.index(seed)] for s in settings if s.lam and seed in s.seeds}
 
 
-def _last_rows(clients: pa.Table) -> dict[int, dict[str, Any]]:
+def _last_rows(clients: pl.DataFrame) -> dict[int, dict[str, Any]]:
     """Each client's row after the last round of a run."""
-    last = clients.filter(pc.equal(clients["round"], pc.max(clients["round"])))
-    return {row["client_id"]: row for row in last.to_pylist()}
+    last = clients.filter(pl.col("round") == pl.col("round").max())
+    return {row["client_id"]: row for row in last.to_dicts()}
