@@ -184,7 +184,7 @@ def test_tables(result):
     assert in_rounds.groupby(["run", "round"])["weight"].sum().round(5).eq(1).all()
     assert clients.groupby("run")["corrupted"].any().all()
     assert result.info.num_rows == 0
-    (setting,) = result.summary.to_pylist()
+    (setting,) = result.summary.to_dicts()
     last = rounds[rounds["round"] == 4]["test_accuracy"]
     assert setting["num_runs"] == 2
     assert setting["final_accuracy_mean"] == pytest.approx(last.mean())
@@ -193,7 +193,7 @@ def test_tables(result):
 
 def test_tables_in_polars(result):
     polars = pytest.importorskip("polars")
-    assert polars.from_arrow(result.rounds)["test_accuracy"].to_list() == result.rounds["test_accuracy"].to_pylist()
+    assert polars.from_arrow(result.rounds)["test_accuracy"].to_list() == result.rounds["test_accuracy"].to_list()
 
 
 def test_figures(result):

@@ -159,7 +159,7 @@ def test_clients_of_several_folders_are_renumbered(tmp_path):
     alphas = lambda run: [0.0, 1.0 + run["seed"]]
     runs = [run("arfl", 0.5, seed) for seed in SEEDS]
     folders = [make_folder(tmp_path / n, part, alphas=alphas) for n, part in [("a", runs[:3]), ("b", runs[1:])]]
-    rows = [row for row in report.read(*folders).clients.to_pylist() if row["client_id"] == 1 and row["round"] == 20]
+    rows = [row for row in report.read(*folders).clients.to_dicts() if row["client_id"] == 1 and row["round"] == 20]
     assert [(row["run"], round(20 * row["alpha"], 5)) for row in rows] == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)]
 
 

@@ -1,8 +1,7 @@
 """Statistics of a synthetic run folder whose numbers are known, and curves over its rounds."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -61,7 +60,7 @@ def folder(tmp_path) -> RunFolder:
         for client, weight in enumerate(late[number] if t == 50 else [0.0, 0.5, 0.0, 0.5])
     ]
     for kind, rows, schema in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), run_folder.path / f"{kind}.parquet")
+        pl.DataFrame(rows, schema, strict=False).write_parquet(run_folder.path / f"{kind}.parquet")
     return run_folder
 
 

@@ -192,7 +192,8 @@ class RunFolder:
 
     def check_table(self, kind: str) -> None:
         """Raises `RunFolderError` if a joined table has changed since the folder became complete."""
-        read_bytes(self._table(kind), self._checksum(kind), REMEDY)
+        if (checksum := self._checksum(kind)) is not None:
+            read_bytes(self._table(kind), checksum, REMEDY)
 
     def _checksum(self, kind: str) -> int | None:
         """That of a joined table; None if the folder is not complete, or of a version without checksums."""
