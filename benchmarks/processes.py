@@ -75,7 +75,7 @@ def compare_rows(directory: Path, options: argparse.Namespace) -> None:
         for (count, devices), folder in folders.items():
             expected = folders[1, count * devices]
             equal = {kind: folder.read(kind).equals(expected.read(kind)) for kind in SCHEMAS}
-            rows = {kind: folder.read(kind).num_rows for kind in SCHEMAS}
+            rows = {kind: folder.read(kind).height for kind in SCHEMAS}
             shape = {"processes": count, "devices": devices, "axis": axis}
             measure.line(options.out, benchmark="processes-rows", **shape, rows=rows, equal=equal)
 
@@ -130,7 +130,7 @@ def run_part(options: argparse.Namespace) -> None:
         print(json.dumps(time_rounds(options)))
     else:
         experiment = fedsim.load(SMALL, seed=fedsim.sweep(SEEDS[task]))
-        print(fedsim.run(experiment, out=folder, progress=False).rounds.num_rows)
+        print(fedsim.run(experiment, out=folder, progress=False).rounds.height)
 
 
 def time_rounds(options: argparse.Namespace) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def main() -> None:
             kills.append({"rows": count_rows(killed), "of": num_rows, "complete_groups": complete})
         start(options.config, killed).wait()
         equal = {kind: killed.read(kind).equals(uninterrupted.read(kind)) for kind in SCHEMAS}
-        rows = {kind: uninterrupted.read(kind).num_rows for kind in SCHEMAS}
+        rows = {kind: uninterrupted.read(kind).height for kind in SCHEMAS}
         manifest = uninterrupted.read_manifest()
     result = {
         "command": "python " + " ".join(sys.argv),

@@ -121,7 +121,7 @@ def measure_sweep(text: str, folder: RunFolder) -> dict[str, Any]:
     timed("show", subprocess.run)([sys.executable, "-m", "fedsim", "show", folder.path], check=True, stdout=sys.stderr)
     files = [path for path in folder.path.rglob("*") if path.is_file()]
     timed("report", report.make)(folder)
-    page = timed("html", lambda: write_page(report.read(folder), folder))()
+    page = timed("html", lambda: write_page(report.load(folder), folder))()
     seconds["browser"] = show_page(page)
     return {
         "runs": len(plan.runs),

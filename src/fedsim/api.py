@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
     from matplotlib.figure import Figure
 
     from fedsim.config.experiment import Experiment
@@ -96,7 +96,7 @@ def run(
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
-    >>> result.rounds.column("round").to_pylist()
+    >>> result.rounds["round"].to_list()
     [0, 1, 2]
     """
     from fedsim import report
@@ -134,10 +134,7 @@ def default_folder(experiment: "Experiment") -> Path:
 
 
 class Result:
-    """The results in a complete run folder.
-
-    Tables are pyarrow tables: `table.to_pandas()` converts them for pandas, `polars.from_arrow(table)` for polars.
-    """
+    """The results in a complete run folder. Tables are polars data frames; `to_pandas()` needs pandas and pyarrow."""
 
     def __init__(self, folder: "RunFolder | str | Path") -> None:
         from fedsim.runs.folder import RunFolder
@@ -156,28 +153,33 @@ class Result:
         return runs
 
     @cached_property
-    def rounds(self) -> "pa.Table":
+    def rounds(self) -> "pl.DataFrame":
         """One row per run and evaluated round: accuracy, loss, and the total weight of corrupted clients."""
         return self.folder.read("rounds")
 
+    @property
+    def table(self) -> "pl.DataFrame":
+        """`rounds` with all keys of each run as columns, such as `client.learning_rate`, and the data set's name."""
+        return self._results.table
+
     @cached_property
-    def clients(self) -> "pa.Table":
+    def clients(self) -> "pl.DataFrame":
         """One row per run, round and client of the cohort: its loss, weight and alpha."""
         return self.folder.read("clients")
 
     @cached_property
-    def info(self) -> "pa.Table":
+    def info(self) -> "pl.DataFrame":
         """One row per run, round and quantity that the aggregator reports."""
         return self.folder.read("info")
 
     @cached_property
-    def summary(self) -> "pa.Table":
+    def summary(self) -> "pl.DataFrame":
         """One row per setting, averaged over seeds: mean and standard deviation of the final accuracy, and more."""
-        import pyarrow as pa
+        import polars as pl
 
         from fedsim import report
 
-        return pa.Table.from_pylist(report.summary(self._results))
+        return pl.DataFrame(report.summary(self._results), infer_schema_length=None)
 
     def figures(self) -> "dict[str, Figure]":
         """All figures that the results allow, by name."""

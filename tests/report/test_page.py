@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import pytest
 
 from fedsim import report
@@ -161,11 +161,8 @@ def test_many_rounds_and_clients_are_thinned(tmp_path):
     size = rounds.size
     columns = {"run": np.zeros(size), "round": rounds.ravel(), "client_id": ids.ravel(), "weight": weight.ravel()}
     columns |= {"corrupted": ids.ravel() % 2 == 0}
-    arrays = [
-        pa.array(columns[f.name], f.type, from_pandas=True, safe=False) if f.name in columns else pa.nulls(size, f.type)
-        for f in CLIENTS
-    ]
-    table = pa.Table.from_arrays(arrays, schema=CLIENTS)
+    missing = {name: [None] * size for name in CLIENTS if name not in columns}
+    table = pl.DataFrame(columns | missing).cast(CLIENTS).fill_nan(None)
     (actual,) = clients.client_weights(replace(results, clients=table))
     assert (actual.kind, actual.num_rounds, actual.num_clients) == ("weight", 250, 130)
     assert len(actual.rounds) == clients.MAX_ROUNDS

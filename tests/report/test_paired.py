@@ -4,8 +4,7 @@ import csv
 import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 import scipy.stats
 
@@ -78,6 +77,12 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
         assert numbers["median"].bold
 
 
+def skip(folder, where):
+    """Marks the rows `where` no client had a weight; their losses stay finite."""
+    path = folder.path / "rounds.parquet"
+    pl.read_parquet(path).with_columns(diverged=where).write_parquet(path)
+
+
 @pytest.mark.parametrize("pair", ["diverged", "skipped", "missing"])
 def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path):
     runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(4)]
@@ -86,10 +91,7 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
     value = lambda run, t: math.nan if pair == "missing" and fails(run) else 0.5 + lead(run)
     folder = make_folder(tmp_path / "a", runs, value, diverged=lambda run: pair == "diverged" and fails(run))
     if pair == "skipped":
-        table = pq.read_table(folder.path / "rounds.parquet")
-        skipped = [row["run"] == 7 and row["round"] == 20 for row in table.select(["run", "round"]).to_pylist()]
-        position = table.schema.get_field_index("diverged")
-        pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
+        skip(folder, (pl.col("run") == 7) & (pl.col("round") == 20))
     results = report.load(folder)
     for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
         fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
@@ -134,13 +136,7 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
 def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
     """In two of ARFL's runs no client had a weight at the end; their losses are finite, so they have not diverged."""
     folder = make_folder(tmp_path / "a", [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)])
-    table = pq.read_table(folder.path / "rounds.parquet")
-    skipped = [
-        row["aggregator"] == "arfl" and row["round"] == 20 and row["seed"] < 2
-        for row in table.select(["aggregator", "round", "seed"]).to_pylist()
-    ]
-    position = table.schema.get_field_index("diverged")
-    pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
+    skip(folder, (pl.col("aggregator") == "arfl") & (pl.col("round") == 20) & (pl.col("seed") < 2))
     results = report.load(folder)
     (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
     assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)

@@ -2,8 +2,6 @@
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -62,7 +60,7 @@ def folder(tmp_path) -> RunFolder:
         for client, weight in enumerate(late[number] if t == 50 else [0.0, 0.5, 0.0, 0.5])
     ]
     for kind, rows, schema in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), run_folder.path / f"{kind}.parquet")
+        pl.DataFrame(rows, schema, strict=False).write_parquet(run_folder.path / f"{kind}.parquet")
     return run_folder
 
 

@@ -19,7 +19,7 @@ def run(tmp_path, monkeypatch):
 
 
 def rows(path):
-    return RunFolder(path).read("rounds").to_pylist()
+    return RunFolder(path).read("rounds").to_dicts()
 
 
 def test_mlflow(run, tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
-        table = pl.from_arrow(read_rows("rounds")).select(ROUNDS.names)
+        table = read_rows("rounds").select(ROUNDS.names())
         missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
         if missing and is_complete:
             raise RunFolderError(
@@ -76,7 +76,7 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
         if is_complete:
             folder.check_table("info")  # which no report reads
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(pl.from_arrow(read_rows("clients")).select(CLIENTS.names), new))
+        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)

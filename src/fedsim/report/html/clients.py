@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 from fedsim.report.auc import by_run
 from fedsim.report.html.packing import pack_shares
@@ -41,19 +41,19 @@ def client_weights(results: Results) -> list[ClientWeights]:
     for position, setting in enumerate(results.settings):
         table = run_clients[setting.runs[0]]
         # The weight among all clients, if the rule keeps one.
-        kind = next((kind for kind in ("alpha", "weight") if table[kind].null_count < len(table)), None)
+        kind = next((kind for kind in ("alpha", "weight") if table[kind].count()), None)
         if kind is not None:
-            recorded.append((position, kind, table.filter(table[kind].is_valid())))
+            recorded.append((position, kind, table.filter(pl.col(kind).is_not_null())))
     num_clients = sum(len(thin_out(_different(table, "client_id"))) for _, _, table in recorded)
     max_rounds = int(np.clip(MAX_NUMBERS // max(num_clients, 1), MIN_ROUNDS, MAX_ROUNDS))
     return [_thin_out(position, kind, table, max_rounds) for position, kind, table in recorded]
 
 
-def _different(clients: pa.Table, name: str) -> np.ndarray:
+def _different(clients: pl.DataFrame, name: str) -> np.ndarray:
     return np.unique(clients[name].to_numpy())
 
 
-def _thin_out(setting: int, kind: str, clients: pa.Table, max_rounds: int) -> ClientWeights:
+def _thin_out(setting: int, kind: str, clients: pl.DataFrame, max_rounds: int) -> ClientWeights:
     """At most `max_rounds` evenly spaced rounds, the last among them, of evenly spaced clients."""
     every_round, every_client = _different(clients, "round"), _different(clients, "client_id")
     rounds, ids = every_round, thin_out(every_client)
