@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import Any
 
 from fedsim.config.values import format_toml
+from fedsim.report.keys import Run, applies, configuration, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from fedsim.report.keys import Run, applies, configuration, is_shared_f, section
 from fedsim.runs.differences import flatten
 from fedsim.runs.sweep import varying_keys
 
