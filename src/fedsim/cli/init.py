@@ -185,16 +185,17 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
     """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
+    import polars as pl
+
     from fedsim.datasets import columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
-    rows = table_files.read(path, label, client)
-    problems = columns.unusable_columns(rows, {label, client})
-    for column in rows.column_names:
+    rows, index = table_files.read(path, label, client)
+    problems = columns.unusable_columns(rows, {label, client}, index)
+    for column, kind in rows.schema.items():
         if column not in (label, client):
-            is_text = columns.is_text(rows.column(column))
-            use = "one feature for each value (one-hot)" if is_text else "a number"
+            use = "one feature for each value (one-hot)" if kind == pl.String else "a number"
             use = f"left out, since it {problems[column]}" if column in problems else use
             print(f"{column or repr(column)}: {use}")
     raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)
