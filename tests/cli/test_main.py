@@ -100,6 +100,7 @@ def test_wrong_usage(arguments, message, config, capsys):
     [
         ("--client.learnig-rate 0.1", "unknown key client.learnig_rate; did you mean client.learning_rate?"),
         ("--clinet.epochs 2", "unknown key clinet.epochs; did you mean client.epochs?"),
+        ("--sweep.lam 1 2", "unknown key lam; did you mean arfl.lam?"),
         ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--arfl.lamda 3", "unknown key arfl.lamda; did you mean arfl.lam?"),
@@ -107,7 +108,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--client.epochs 0", "client.epochs: must be an integer >= 1, got 0"),
         ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
-        ("--lam -1", "on the command line: arfl.lam: must be a number > 0"),
+        ("--arfl.lam -1", "on the command line: arfl.lam: must be a number > 0"),
         ("--server.num-rounds -5", "server.num_rounds: must be an integer >= 0, got -5"),
         ("--arfl.lam=-1e3", "got -1000.0"),
         ("--sweep.arfl.lam 1 nan", "got nan"),
@@ -221,7 +222,7 @@ def test_a_read_only_file_system(config, monkeypatch, capsys):
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    data = ["--data", "separable_2d", "--clients", "4", "--suspect", "none"]
+    data = ["--data-path", "separable_2d", "--clients", "4", "--suspect", "none"]
     assert run_error(["init", "new/try.toml", *data], capsys).endswith(
         "error: new: Read-only file system; use another path\n"
     )

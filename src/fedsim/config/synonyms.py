@@ -9,7 +9,6 @@ KEYS = {
     "data": "data.name",
     "epochs": "client.epochs",
     "fraction": "corruption.fraction",
-    "lam": "arfl.lam",
     "learning_rate": "client.learning_rate",
     "lr": "client.learning_rate",
     "model": "model.name",
