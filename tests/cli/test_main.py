@@ -124,7 +124,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--model.name plugin.py:net", "model.name: plugin.py: no such file"),
         ("--model.name nowhere.plugin:net", "model.name: nowhere.plugin cannot be imported: ModuleNotFoundError"),
         ("--model.name fedsim.models.mlp:mpl", "fedsim.models.mlp has no function mpl; did you mean mlp?"),
-        ("--budget small", '--budget: must be left out, since this configuration defines none, got "small"'),
+        ("--preset small", 'preset: must be left out, since this configuration defines none, got "small"'),
         ("--server.cohort-size 7", "server.cohort_size: must be at most the number of clients (6), got 7"),
         ("--engine.client-width 5", "engine.client_width: must be at most server.cohort_size (4), got 5"),
         ("--engine.client-devices 3", "engine.client_devices: must be at most the number of devices, 1, got 3"),

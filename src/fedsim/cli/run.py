@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
     )
-    parser.add_argument("--budget", metavar="NAME", help="apply [budget.NAME], such as small (default: paper, none)")
+    parser.add_argument("--preset", metavar="NAME", help="apply [preset.NAME], such as small (default: paper, none)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="run folder (default: runs/<name>-<hash of the configuration>)"
     )
@@ -185,7 +185,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     from fedsim.config import toml
 
     try:
-        return toml.read(options.config, overrides, options.budget, option_of)
+        return toml.read(options.config, overrides, options.preset, option_of)
     except OverrideError as error:
         raise ConfigError(f"on the command line: {error}") from None
 

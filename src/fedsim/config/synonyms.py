@@ -18,6 +18,9 @@ KEYS = {
 }
 """Keys that have a short form, as an option of the command line and in suggestions."""
 
+RENAMED = {"budget": "preset"}
+"""Tables of a configuration under their earlier names."""
+
 NAMES = {
     "average": "fedavg",
     "bitflip": "sign_flip",
