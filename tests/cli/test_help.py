@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsim.cli.list import count_runs, first_sentence
 from fedsim.cli.main import main
 from fedsim.config import bundled, toml
 from tests.datasets.build import write_leaf
@@ -171,9 +172,41 @@ def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
     assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
     assert main(["run", "quikstart"]) == 2
-    assert "quikstart: no such file; did you mean quickstart?" in capsys.readouterr().err
+    assert "quikstart: no such file; did you mean quickstart? `fedsim list` lists all" in capsys.readouterr().err
+    assert main(["run", "table2"]) == 2
+    error = capsys.readouterr().err
+    assert "table2: no such file; `fedsim list` describes the bundled ones: paper/table2-cifar10, " in error
+    assert "robustness/grid" in error
+    assert error.count("\n") == 1
     Path("quickstart").mkdir()  # a run folder
     assert toml.read(Path("quickstart")).name == "quickstart"
     Path("quickstart").rmdir()
     Path("quickstart").write_text("name = 'mine'")  # a file of that name wins
     assert toml.read(Path("quickstart")).name == "mine"
+
+
+def test_list(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "quickstart (75 runs)\n    Five aggregators on handwritten digits, on clean data and with"
+    )
+    assert all(f"\n{name} (" in printed for name in bundled.names()[1:])
+    assert "\npaper/lambda (14 runs; presets: small, medium, digits)\n    Tuning lambda: " in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[sweep]]\nseed=[0,1]\narfl.lam=[1,2]\n[[sweep]]\nserver.aggregator=['fedavg']\narfl.lam=[1,2]\nseed=[0,0,3]",
+        "seed=3\n[[sweep]]\nseed=[2,3]\n[[sweep]]\ndata.seed=[0,1]",
+        "",
+    ],
+)
+def test_runs_are_counted_without_seeds(text):
+    experiment = toml.parse(text)
+    assert count_runs(experiment) == len(experiment.runs())
+
+
+def test_the_first_sentence_of_a_comment():
+    assert first_sentence("# Is Eq. 6\n# right? Yes.\n#\n# More.\nseed = 1\n") == "Is Eq. 6 right?"

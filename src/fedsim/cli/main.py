@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from fedsim import interrupts
 from fedsim.cli import data, diff, doctor, init, paper, report, run, show
+from fedsim.cli import list as list_configurations
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
@@ -18,6 +19,7 @@ fedsim simulates federated learning with corrupted clients.
 
 Start here:
   fedsim run quickstart    compare five aggregators on digits (37 seconds on two idle cores)
+  fedsim list              list the other configurations that come along
   fedsim init              write a configuration for your own data
   fedsim config            print every key of a configuration, with its default and meaning
   fedsim paper             list the paper's results, and compare run folders with them
@@ -25,7 +27,7 @@ Start here:
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "init", "config", "report", "show", "diff", "paper", "data", "doctor")
+COMMANDS = ("run", "list", "init", "config", "report", "show", "diff", "paper", "data", "doctor")
 RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--choose-per"}
 
 
@@ -84,6 +86,7 @@ def _dispatch(arguments: list[str]) -> int:
         remedy = f"it is called {renamed} now" if renamed else f"see `{command} --help`"
         raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
     commands = {
+        "list": list_configurations.call,
         "init": init.call,
         "config": _config,
         "report": report.call,
@@ -109,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run.add_parser(commands)
+    list_configurations.add_parser(commands)
     init.add_parser(commands)
     config = commands.add_parser(
         "config",

@@ -39,7 +39,7 @@ def read(
         siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
         match = nearest(path.name, siblings)
         known = str(siblings[match]) if match else nearest(str(path), bundled.names())
-        raise ConfigError(f"{path}: no such file{did_you_mean(known)}") from None
+        raise ConfigError(f"{path}: no such file{did_you_mean(known)}{_bundled(path, known)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
@@ -63,6 +63,14 @@ def read(
         causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
         named = f" with {' and '.join(causes)}" if causes else ""
         raise ConfigError(f"{path}{named}: {message}") from None
+
+
+def _bundled(path: Path, match: str | None) -> str:
+    """The remedy for the `path` of a configuration that is neither a file nor bundled: names that contain it first."""
+    if path.suffix == ".toml":
+        return ""
+    names = sorted(bundled.names(), key=lambda name: path.name not in name)
+    return " `fedsim list` lists all" if match else f"; `fedsim list` describes the bundled ones: {', '.join(names)}"
 
 
 def default_name(path: Path) -> str:
