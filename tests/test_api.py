@@ -23,7 +23,7 @@ TABLES = {
     "mlp": {"hidden_sizes": [8]},
     "server": {"cohort_size": 4, "num_rounds": 4, "eval_every": 2},
     "corruption": {"kind": "shuffling", "fraction": 0.5},
-    "budget": {"small": {"server": {"num_rounds": 1}}},
+    "preset": {"small": {"server": {"num_rounds": 1}}},
     "sweep": [{"seed": [0, 1]}],
 }
 TEXT = """
@@ -39,7 +39,7 @@ eval_every = 2
 [corruption]
 kind = "shuffling"
 fraction = 0.5
-[budget.small]
+[preset.small]
 server.num_rounds = 1
 [[sweep]]
 seed = [0, 1]
@@ -74,13 +74,13 @@ def test_files_paths_and_tables_are_equivalent(config):
     assert len({experiment.dump() for experiment in loaded}) == 1
     assert loaded[0].name == "trial"
     assert fedsim.load(config).name == "two"
-    assert TABLES["budget"] == {"small": {"server": {"num_rounds": 1}}}  # the argument is not changed
+    assert TABLES["preset"] == {"small": {"server": {"num_rounds": 1}}}  # the argument is not changed
 
 
 def test_overrides_set_keys_and_sweep_them(config):
     runs = fedsim.load(
         config,
-        budget="small",
+        preset="small",
         server__aggregator=fedsim.sweep(["fedavg", "arfl"]),
         seed=fedsim.sweep(range(3)),
         arfl__lam=0.5,
@@ -124,7 +124,8 @@ def test_numpy_values_and_paths_are_accepted(tmp_path):
         ({"server__aggregator": ["fedavg", "arfl"]}, r"server\.aggregator: .*; .*fedsim\.sweep"),
         ({"client__epochs": 0.5}, r"client\.epochs: .* got 0\.5"),
         ({"server__aggregator": "majority"}, r'server\.aggregator: .* got "majority"'),
-        ({"budget": "smal"}, "did you mean small?"),
+        ({"budget": "small"}, "unknown key budget; it is called preset now"),
+        ({"preset": "smal"}, "did you mean small?"),
     ],
 )
 def test_wrong_values_are_config_errors(overrides, message, config):

@@ -432,11 +432,11 @@ def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusi
     mixed = {"server__aggregator": sweep([*FAILED, *ROBUST]), "corruption__fraction": sweep([0.3, 0.4])}
     yield (
         "every rule and attack",
-        grid(run("grid", corruption__fraction=sweep([0.2, 0.3, 0.4])), run("grid", "grid-nnm", budget="nnm", **mixed)),
+        grid(run("grid", corruption__fraction=sweep([0.2, 0.3, 0.4])), run("grid", "grid-nnm", preset="nnm", **mixed)),
     )
     rules = sweep(["fedavg", "rfa", "trimmed_mean"])
-    root = run("combined", "combined-root", budget="root", server__aggregator=rules)
-    optimized = run("combined", "combined-optimized", budget="optimized")
+    root = run("combined", "combined-root", preset="root", server__aggregator=rules)
+    optimized = run("combined", "combined-optimized", preset="optimized")
     yield "both at once", combined(run("combined", server__pre_aggregators=[]), root, optimized)
 
 

@@ -23,7 +23,7 @@ def load(
     source: "str | Path | Mapping[str, Any]",
     *,
     data: "FederatedDataset | None" = None,
-    budget: str | None = None,
+    preset: str | None = None,
     **overrides: Any,
 ) -> "Experiment":
     """Loads an experiment from the TOML file `source`, or from nested tables of the same form.
@@ -33,8 +33,8 @@ def load(
     key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
     `data` is a data set in memory, as `fedsim.from_arrays` and `fedsim.from_pandas` return it, in place of `data.name`;
     its clients are used unless `data__partition` divides its examples anew, and if it has only one client, they are
-    divided as the configuration says. A run folder resumes only with equal data. `budget` is the NAME of one of the
-    [budget.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
+    divided as the configuration says. A run folder resumes only with equal data. `preset` is the NAME of one of the
+    [preset.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
 
     >>> tables = {"server": {"aggregator": "arfl", "num_rounds": 20}}
     >>> experiment = fedsim.load(tables, arfl__lam=fedsim.sweep([0.1, 1.0]), seed=fedsim.sweep(range(3)))
@@ -50,11 +50,11 @@ def load(
     if data is not None:
         changes = _data_keys(data, changes) | changes
     if isinstance(source, Mapping):
-        experiment = toml.from_tables(source, changes, budget=budget)
+        experiment = toml.from_tables(source, changes, preset=preset)
     elif not isinstance(source, str | Path):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
-        experiment = toml.read(Path(source), changes, budget, lambda key: key.replace(".", "__"))
+        experiment = toml.read(Path(source), changes, preset, lambda key: key.replace(".", "__"))
     return replace(experiment, data=data)
 
 

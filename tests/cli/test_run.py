@@ -41,7 +41,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypat
 def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     """The rows of the library's run, and the same table and files twice."""
     monkeypatch.chdir(tmp_path)
-    assert main(["run", str(config), "--tensorboard"]) == 0
+    assert main(["run", "--log", "tensorboard", str(config)]) == 0
     printed = capsys.readouterr()
     assert "Shuffling 50 %" in printed.out
     assert "group 1/1 arfl, 2 runs: running" in printed.err

@@ -247,7 +247,7 @@ def test_which_data_have_clients():
 def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     csv_file(c=[*["r", "s", "t"] * 7, "r", "s", "alone"], z=np.arange(M))
-    init = ["init", "c.toml", "--data", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
+    init = ["init", "c.toml", "--data-path", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
     assert main(init) == 0
     printed = capsys.readouterr()
     assert "wrote c.toml; `fedsim run c.toml" in printed.out

@@ -184,7 +184,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     """An identifier is left out, and the file says so; with a client column and without."""
     rows = pa.table({"id": [f"p{i}" for i in range(M)]} | COLUMNS)
     pq.write_table(rows, "named.parquet")
-    init = ["init", "a.toml", "--data", "named.parquet", "--label", "diagnosis", "--suspect", "none"]
+    init = ["init", "a.toml", "--data-path", "named.parquet", "--label", "diagnosis", "--suspect", "none"]
     assert main([*init, "--client", "site"]) == 0
     printed = capsys.readouterr().out
     assert "id: left out, since it is text with 120 different values" in printed
@@ -203,9 +203,12 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data rows.csv --clients 3", "--label: must be given"),
-        ("--data rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
-        ("--data digits --label y", "--label: must be left out unless --data is a table (.csv, .tsv, .parquet)"),
+        ("--data-path rows.csv --clients 3", "--label: must be given"),
+        ("--data-path rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
+        (
+            "--data-path digits --label y",
+            "--label: must be left out unless --data-path is a table (.csv, .tsv, .parquet)",
+        ),
     ],
 )
 def test_wrong_options_of_init(options, message, folder, capsys):
