@@ -155,7 +155,9 @@ def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) 
         col("was_skipped").sum(),
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
-    return [
-        Difference(*pairs[pair], tuple(tuple(draw.values()) for draw in draws), np.asarray(of_pair), *numbers)
-        for pair, draws, *numbers, of_pair in counts.join(of_pairs, on="pair").sort("pair").iter_rows()
-    ]
+    every = []
+    for pair, draws, num_runs, num_diverged, num_skipped, of_pair in counts.join(of_pairs, on="pair").sort("pair").rows():
+        of_draws = tuple(tuple(draw.values()) for draw in draws)
+        numbers = np.asarray(of_pair), num_runs, num_diverged, num_skipped
+        every.append(Difference(*pairs[pair], of_draws, *numbers))
+    return every
