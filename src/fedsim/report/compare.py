@@ -156,8 +156,9 @@ def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) 
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
     every = []
-    for pair, draws, num_runs, num_diverged, num_skipped, of_pair in counts.join(of_pairs, on="pair").sort("pair").rows():
+    for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").iter_rows():
+        setting, baseline = pairs[pair]
         of_draws = tuple(tuple(draw.values()) for draw in draws)
-        numbers = np.asarray(of_pair), num_runs, num_diverged, num_skipped
-        every.append(Difference(*pairs[pair], of_draws, *numbers))
+        num_runs, num_diverged, num_skipped = numbers
+        every.append(Difference(setting, baseline, of_draws, np.asarray(of_units), num_runs, num_diverged, num_skipped))
     return every
