@@ -13,7 +13,7 @@ from rich.console import Console
 import fedsim
 from fedsim import report, terminal
 from fedsim.cli.main import main
-from fedsim.errors import ConfigError, RunFolderError
+from fedsim.errors import ConfigError, RunFolderError, python_options
 from fedsim.runs.events import Evaluated, GroupFinished, Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
@@ -141,6 +141,11 @@ def test_messages_about_folders_name_the_arguments_of_python(config, result, tmp
         fedsim.run(config, out=tmp_path / "new", extend=True, progress=False)
     with pytest.raises(RunFolderError, match="choose another out, or add force=True to start over"):
         fedsim.run(fedsim.load(config, client__learning_rate=0.7), out=result.path, progress=False)
+    with (
+        pytest.raises(RunFolderError, match=r"^allow_mismatch=True; run `fedsim data prepare x --force`$"),
+        python_options(),
+    ):
+        raise RunFolderError("--allow-mismatch; run `fedsim data prepare x --force`")  # a command stays one
 
 
 def test_missing_files(tmp_path):
