@@ -24,7 +24,11 @@ from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
-OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\x28\xb5\x2f\xfd": lambda path, _: _open_zstd(path)}
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\x28\xb5\x2f\xfd": lambda path, _: _open_zstd(path),
+}
 ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
@@ -201,7 +205,7 @@ def _numbers(texts: pl.Series) -> pl.Series:
     for kind in (pl.Int64, pl.UInt64, pl.Float64):
         numbers = texts.cast(kind, strict=False)
         if numbers.null_count() == texts.null_count():
-            may_be_names = kind != pl.Float64 or (numbers.abs().max() or 0) >= MAX_EXACT
+            may_be_names = kind != pl.Float64 or (numbers.abs() >= MAX_EXACT).any()
             merges = may_be_names and numbers.n_unique() < texts.str.strip_prefix("+").n_unique()
             return texts if merges else numbers
     if (words := texts.str.to_lowercase()).is_in(["true", "false"]).all():
