@@ -6,9 +6,9 @@ pandas takes for missing are missing. Other columns are numbers, truth values or
 
 import bz2
 import csv
-import datetime
 import gzip
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,7 @@ from fedsim.datasets.column_checks import MAX_EXACT
 from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
+BATCH_ROWS, MAX_CELL = 1_000, 2**31 - 1  # of a CSV file
 COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
 OPENERS: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -36,7 +37,9 @@ EXCEL = re.compile(r"sep=(.)\r?\n")  # the first line of some files for Excel
 COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-TIME = r"^(\d{4}-\d\d-\d\d([T ]|$))?(\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
+PADDED = r"^[+-]?0\d"
+CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
+TIMES = {pl.Datetime: rf"^\d{{4}}-[01]\d-[0-3]\d([T ]{CLOCK}(Z|[+-]\d\d:?\d\d)?)?$", pl.Time: f"^{CLOCK}$"}
 SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -149,29 +152,35 @@ def _read_csv(path: Path) -> tuple[pl.DataFrame, str]:
     with path.open("rb") as file:
         start = file.read(4)
     with next((opener for magic, opener in OPENERS.items() if start.startswith(magic)), open)(path, "rb") as file:
-        data = file.read()
-    text = data.decode(ENCODINGS.get(data[:2], "utf-8-sig"))
-    if "\0" in text:
-        raise ValueError("it is not text; save the table as CSV or Parquet")
-    named = EXCEL.match(text)
-    text = text[named.end() if named else 0 :].lstrip("\r\n")
-    text = text if "\n" in text else text.replace("\r", "\n")
-    if "\n" not in text:
-        raise ValueError("it has no rows")
-    lines = [line for line in QUOTED.sub("text", text[: 2**16]).splitlines() if line.strip()][:2]  # texts have commas
-    separator = named[1] if named else max(SEPARATORS, key=lambda s: min(line.count(s) for line in lines))
-    data, width, is_row = text.encode(), 0, []
-    for row in csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=separator):
-        width = width or len(row)
-        if row and len(row) != width:  # which Polars fills
-            raise ValueError(f"the header has {width} columns, but a row has {len(row)}: {separator.join(row)}")
-        is_row.append(bool(row))
-    rows = pl.read_csv(data, has_header=False, infer_schema=False, separator=separator).filter(pl.Series(is_row))
-    names = [(name or "").strip() for name in rows.row(0)]
-    names = [name if name or "" not in names[:i] else f"Unnamed: {i}" for i, name in enumerate(names)]
-    if repeated := next((name for i, name in enumerate(names) if name in names[:i]), None):
-        raise ValueError(f"columns must have different names, got {repeated!r} more than once; rename them")
-    return rows[1:].rename(dict(zip(rows.columns, names, strict=True))), separator
+        head = file.read(2**16)
+        encoding = ENCODINGS.get(head[:2], "utf-8-sig")
+        text = head.decode(encoding, "replace")
+        if "\0" in text:
+            raise ValueError("it is not text; save the table as CSV or Parquet")
+        lines = [line for line in QUOTED.sub("text", text).splitlines() if line.strip()][:2]  # texts have commas, too
+        named = EXCEL.match(text)
+        separator = named[1] if named else max(SEPARATORS, key=lambda s: min((x.count(s) for x in lines), default=0))
+        file.seek(0)
+        stream = io.TextIOWrapper(file, encoding, newline="")
+        if named:
+            stream.readline()
+        csv.field_size_limit(MAX_CELL)
+        rows = filter(None, csv.reader(stream, delimiter=separator))  # without blank lines
+        names = [name.strip() for name in next(rows, [])]
+        names = [name if name or "" not in names[:i] else f"Unnamed: {i}" for i, name in enumerate(names)]
+        if not names:
+            raise ValueError("it has no rows")
+        if repeated := next((name for i, name in enumerate(names) if name in names[:i]), None):
+            raise ValueError(f"columns must have different names, got {repeated!r} more than once; rename them")
+        schema = dict.fromkeys(names, pl.String)
+        parts = [pl.DataFrame(schema=schema)]
+        while batch := list(itertools.islice(rows, BATCH_ROWS)):
+            if row := next((row for row in batch if len(row) != len(names)), None):
+                raise ValueError(
+                    f"the header has {len(names)} columns, but a row has {len(row)}: {separator.join(row)}"
+                )
+            parts.append(pl.DataFrame(dict(zip(names, zip(*batch, strict=True), strict=True)), schema))
+    return pl.concat(parts), separator
 
 
 def _parse(subject: str, texts: pl.Series, is_name: bool, can_have_commas: bool) -> pl.Series:
@@ -205,13 +214,15 @@ def _numbers(texts: pl.Series) -> pl.Series:
     for kind in (pl.Int64, pl.UInt64, pl.Float64):
         numbers = texts.cast(kind, strict=False)
         if numbers.null_count() == texts.null_count():
-            may_be_names = kind != pl.Float64 or (numbers.abs() >= MAX_EXACT).any()
-            merges = may_be_names and numbers.n_unique() < texts.str.strip_prefix("+").n_unique()
-            return texts if merges else numbers
-    if (words := texts.str.to_lowercase()).is_in(["true", "false"]).all():
-        return words == "true"
-    is_time = texts.str.contains(TIME).all()  # which is refused or left out, so that its value has no part
-    return pl.Series(texts.name, [datetime.time()] * len(texts)) if is_time else texts
+            may_be_names = (numbers.abs() >= MAX_EXACT).any() or texts.str.contains(PADDED).any()
+            return texts if may_be_names and numbers.n_unique() < texts.n_unique() else numbers
+    words = texts.str.to_lowercase()
+    if words.is_in(["true", "false", "1", "0"]).all():
+        return words.is_in(["true", "1"])
+    for time, pattern in TIMES.items():
+        if texts.str.contains(pattern).all():  # what time has no part: the column is refused or left out
+            return pl.Series(texts.name, [0] * len(texts)).cast(time)
+    return texts
 
 
 def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
