@@ -172,7 +172,7 @@ print(result_from_file)
 # compares rules on clean and on shuffled labels.
 #
 # ```sh
-# fedsim init hospitals.toml --data runs/patients.csv --label diagnosis --client hospital --suspect shuffling
+# fedsim init hospitals.toml --data-path runs/patients.csv --label diagnosis --client hospital --suspect shuffling
 # fedsim run hospitals.toml
 # ```
 #

@@ -7,10 +7,10 @@ On splits that nothing has used, each with a seed of its own, so that the interv
         fedsim run $study.toml $splits --out runs/$study
     done
     fedsim run grid.toml $splits --sweep.corruption.fraction 0.2 0.3 0.4 --out runs/grid
-    fedsim run grid.toml --budget nnm $splits --out runs/grid-nnm
+    fedsim run grid.toml --preset nnm $splits --out runs/grid-nnm
     fedsim run combined.toml $splits --out runs/combined
-    fedsim run combined.toml --budget root $splits --out runs/combined-root
-    fedsim run combined.toml --budget optimized $splits --out runs/combined-optimized
+    fedsim run combined.toml --preset root $splits --out runs/combined-root
+    fedsim run combined.toml --preset optimized $splits --out runs/combined-optimized
     fedsim report runs/grid runs/grid-nnm; fedsim report runs/combined runs/combined-root runs/combined-optimized
 
 "Above" and "below" need an interval over the splits. Levels, and what is so "on average", look at the mean alone.

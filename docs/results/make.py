@@ -123,7 +123,7 @@ def page(name: str, results: Results) -> str:
     """The text of a page."""
     study = study_of(name)
     preset = name.removeprefix(study).removeprefix("-")
-    command = f"fedsim run configs/paper/{study}.toml" + (f" --budget {preset}" if preset else "")
+    command = f"fedsim run configs/paper/{study}.toml" + (f" --preset {preset}" if preset else "")
     header = (CONFIGS / f"{study}.toml").read_text(encoding="utf-8").partition("\n#\n")[0]
     description = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
     rounds = sorted({setting.rounds[-1] for setting in results.settings})

@@ -108,20 +108,16 @@ def check(command: list[str]) -> None:
     options = cli._parser().parse_args(rest)
     if command[1] == "run":
         keys = {key: value for key, value in overrides.items() if not key.startswith(SLURM)}
-        assert toml.read(options.config, keys, options.budget).runs()
+        assert toml.read(options.config, keys, options.preset).runs()
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_pages_say_what_else_to_install(page):
     """What README installs runs what the pages show, or else they say what is missing before they use it."""
     text = text_of(page)
-    for package in ("pandas", "polars"):
-        uses = [
-            block for block in blocks(page, "python") if re.search(rf"import {package}\b|\.to_{package}\b", block.text)
-        ]
-        if uses:
-            before = text[: text.index(uses[0].text)]
-            assert re.search(rf"pip install [^`]*\b{package}\b", before), f"{page} uses {package}"
+    uses = [block for block in blocks(page, "python") if re.search(r"import pandas\b|\.to_pandas\b", block.text)]
+    if uses:
+        assert re.search(r"pip install [^`]*\bpandas\b", text[: text.index(uses[0].text)]), f"{page} uses pandas"
 
 
 @pytest.mark.parametrize("page", PAGES)

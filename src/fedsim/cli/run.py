@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli import processes as cli_processes
-from fedsim.cli.overrides import SLURM, option_of
-from fedsim.errors import ConfigError, OverrideError
+from fedsim.cli.overrides import SLURM, TRACKERS, option_of
+from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
@@ -18,11 +18,11 @@ EPILOG = """\
 any key of the configuration can be set on the command line, which overrides the file and its sweep:
   --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
   --mlp.hidden-sizes 64 32              a list, if the key takes one
-  --sweep.seed 0 1 2                    several values, combined with the rest of the sweep
+  --sweep.seed 0 1 2                    several values (or 0,1,2), combined with the rest of the sweep
   --arfl.lam default                    the default, as if the file did not set it
   --lr 0.05                             short for --client.learning-rate; so are --aggregator, --attack, --batch-size,
-                                        --cohort-size, --corruption, --data, --epochs, --fraction, --lam, --model,
-                                        --num-clients and --rounds, also after --sweep.
+                                        --cohort-size, --corruption, --data, --epochs, --fraction, --learning-rate,
+                                        --model, --num-clients, --num-rounds and --rounds, also after --sweep.
 
 examples:
   fedsim run configs/quickstart.toml
@@ -49,13 +49,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        usage="fedsim run CONFIG [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...]",
         allow_abbrev=False,
     )
     parser.add_argument(
         "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
     )
-    parser.add_argument("--budget", metavar="NAME", help="apply [budget.NAME], such as small (default: paper, none)")
+    parser.add_argument("--preset", metavar="NAME", help="apply [preset.NAME], such as small (default: paper, none)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="run folder (default: runs/<name>-<hash of the configuration>)"
     )
@@ -75,26 +75,31 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-compile-cache", action="store_true", help="neither use nor write cached compiled programs"
     )
-    parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
     parser.add_argument(
-        "--log", metavar="TRACKER", choices=("wandb", "mlflow"), help="send curves to wandb or mlflow while it runs"
+        "--log",
+        metavar="TRACKER ...",
+        choices=TRACKERS,
+        action="append",
+        default=[],
+        help="send curves to wandb, or write them for tensorboard into the run folder, while it runs; or both",
     )
     parser.add_argument("--allow-mismatch", action="store_true", help="resume although code, versions or device differ")
     parser.add_argument(
         "--extend", action="store_true", help="add runs, such as more seeds, or rounds to the folder of --out"
     )
-    parser.add_argument(
+    parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
+    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
+    several = parser.add_argument_group("one run on several hosts")
+    several.add_argument(
         "--distributed",
         action="store_true",
         help="all processes that srun, mpirun, a TPU slice or a Kubernetes job starts are one run",
     )
-    parser.add_argument(
+    several.add_argument(
         "--coordinator", metavar="HOST:PORT", help="where process 0 listens, if --distributed cannot detect it"
     )
-    parser.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
-    parser.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
-    parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
-    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
+    several.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
+    several.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
     return parser
 
 
@@ -136,7 +141,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
             raise ConfigError("--strict: must be used without --slurm; add --dry-run to check the keys first")
         if options.force:
             raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; delete it first")
-        keys = ("allow_mismatch", "checkpoint_seconds", "tensorboard", "log", "no_compile_cache")
+        keys = ("allow_mismatch", "checkpoint_seconds", "log", "no_compile_cache")
         for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
@@ -162,7 +167,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
 
         show_plan(plan, path)
         return 0
-    trackers = make_trackers(path, options.tensorboard, options.log)
+    trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(path) as observer:
@@ -181,10 +186,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     """The experiment; messages about values of `overrides` say that they are on the command line."""
     from fedsim.config import toml
 
-    try:
-        return toml.read(options.config, overrides, options.budget, option_of)
-    except OverrideError as error:
-        raise ConfigError(f"on the command line: {error}") from None
+    return toml.read(options.config, overrides, options.preset, option_of, "on the command line: ")
 
 
 def _unused_keys(experiment: "Experiment", plan: "Plan", is_strict: bool) -> list[str]:

@@ -16,24 +16,21 @@ from fedsim.config.reader import PAPER, Block, Reader
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path
 from fedsim.config.resolve import schema
 from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
-from fedsim.errors import ConfigError, OverrideError
+from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
-BUDGET = "budget"
+PRESET = "preset"
 CLAIMS = "report.claims"
 
 
 def read(
     path: Path,
     overrides: Mapping[str, Any] | None = None,
-    budget: str | None = None,
+    preset: str | None = None,
     option: Callable[[str], str] = str,
+    where: str = "",
 ) -> Experiment:
-    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `from_tables`.
-
-    A `ConfigError` names the file, and the `option` of each override, or of the budget, without which there is no such
-    error. For the value of an override it is an `OverrideError`, which does not name the file.
-    """
+    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `with_sources`."""
     path = bundled.located(path)
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
@@ -41,30 +38,60 @@ def read(
         siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
         match = nearest(path.name, siblings)
         known = str(siblings[match]) if match else nearest(str(path), bundled.names())
-        raise ConfigError(f"{path}: no such file{did_you_mean(known)}") from None
+        raise ConfigError(f"{path}: no such file{did_you_mean(known)}{_bundled(path, known)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    try:
-        return parse(text, overrides, default_name(path), budget, path.parent)
-    except ConfigError as error:
-        message, changes = str(error), dict(overrides or {})
+    make = lambda changes, preset: parse(text, changes, default_name(path), preset, path.parent)
+    return with_sources(make, overrides, preset, option, where, str(path))
+
+
+def with_sources(
+    make: Callable[[Mapping[str, Any], str | None], Experiment],
+    overrides: Mapping[str, Any] | None,
+    preset: str | None,
+    option: Callable[[str], str],
+    where: str = "",
+    place: str = "",
+) -> Experiment:
+    """The experiment `make(overrides, preset)`, whose errors, also those of its runs, name the source of the value.
+
+    That of an override's own value begins with `where`. Any other names `place`, and the `option` of each override, or
+    of the preset, without which there is no such error.
+    """
+    changes = dict(overrides or {})
+
+    def explain(error: ConfigError, check: Callable[[Experiment], Any] = Experiment.runs) -> ConfigError:
+        message = str(error)
         if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
-            raise OverrideError(message) from None
+            return ConfigError(f"{where}{message}")
 
         def fails(without: str) -> bool:
             kept = {key: value for key, value in changes.items() if key != without}
             try:
-                parse(text, kept, default_name(path), None if without == BUDGET else budget, path.parent)
+                check(make(kept, None if without == PRESET else preset))
             except ConfigError as other:
                 return str(other) == message
             return False
 
         causes = [option(key) for key in changes if not fails(key)]
-        is_of_budget = budget and not message.startswith("--budget") and not fails(BUDGET)
-        causes += [f"{option(BUDGET)} {budget}"] if is_of_budget else []
-        named = f" with {' and '.join(causes)}" if causes else ""
-        raise ConfigError(f"{path}{named}: {message}") from None
+        is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
+        causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
+        source = f"{place}{' with ' * bool(causes)}{' and '.join(causes)}".strip()
+        return ConfigError(f"{source}: {message}" if source else message)
+
+    try:
+        return replace(make(changes, preset), explain=explain)
+    except ConfigError as error:
+        raise explain(error, lambda experiment: None) from None
+
+
+def _bundled(path: Path, match: str | None) -> str:
+    """The remedy for the `path` of a configuration that is neither a file nor bundled: names that contain it first."""
+    if path.suffix == ".toml":
+        return ""
+    names = sorted(bundled.names(), key=lambda name: path.name not in name)
+    return " `fedsim list` lists all" if match else f"; `fedsim list` describes the bundled ones: {', '.join(names)}"
 
 
 def default_name(path: Path) -> str:
@@ -76,7 +103,7 @@ def parse(
     text: str,
     overrides: Mapping[str, Any] | None = None,
     name: str = "fedsim",
-    budget: str | None = None,
+    preset: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
     """The experiment in TOML `text`; the rest as in `from_tables`."""
@@ -84,22 +111,22 @@ def parse(
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
-    return from_tables(tables, overrides, name, budget, folder)
+    return from_tables(tables, overrides, name, preset, folder)
 
 
 def from_tables(
     tables: Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     name: str = "fedsim",
-    budget: str | None = None,
+    preset: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
     """The experiment in nested `tables`, in which a `Sweep` in place of a value is swept.
 
-    `overrides` by dotted key win over values, sweep and budget: a value fixes its key, a `Sweep` sweeps it, and
-    "default" restores its default. A `budget` is a table [budget.NAME]: its keys win over the others, its
-    [[budget.NAME.sweep]] replaces the sweep, and "-NAME" is appended to the experiment's name; "paper" and None are the
-    tables without any budget. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
+    `overrides` by dotted key win over values, sweep and preset: a value fixes its key, a `Sweep` sweeps it, and
+    "default" restores its default. A `preset` is a table [preset.NAME]: its keys win over the others, its
+    [[preset.NAME.sweep]] replaces the sweep, and "-NAME" is appended to the experiment's name; "paper" and None are the
+    tables without any preset. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
     `ConfigError` for an unknown key or a wrong value.
     """
     document, changes = to_plain(tables), to_plain(overrides or {})
@@ -111,14 +138,14 @@ def from_tables(
     ]
     reader = Reader(schema(tuple(find(key, word) for key, word in dict.fromkeys(named_plugins))), folder)
 
-    budgets = reader.budgets(document.pop("budget", {}))
+    presets = reader.presets(document.pop(PRESET, {}))
     blocks = reader.blocks(document.pop("sweep", []), "sweep") or []
     values, axes = _split({"name": name} | dict(reader.walk(document)))
     blocks = _with_axes(blocks, axes)
-    if budget not in (None, PAPER):
-        table, replacing_blocks = lookup("--budget", str(budget), budgets)
+    if preset not in (None, PAPER):
+        table, replacing_blocks = lookup(PRESET, str(preset), presets)
         fixed, axes = _split(table)
-        values |= {"name": f"{values.get('name', name)}-{budget}"} | fixed
+        values |= {"name": f"{values.get('name', name)}-{preset}"} | fixed
         blocks = [_without(block, fixed) for block in blocks] if replacing_blocks is None else replacing_blocks
         blocks = _with_axes(blocks, axes)
     for key in changes:
@@ -147,7 +174,7 @@ def from_tables(
 
 
 def _component_names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, name) of every component that nested tables name, in any sweep or budget."""
+    """(key, name) of every component that nested tables name, in any sweep or preset."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _component_names(inner, f"{key}.{name}")

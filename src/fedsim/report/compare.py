@@ -17,6 +17,7 @@ from polars import col
 
 from fedsim.report.final import Final
 from fedsim.report.metric import Metric
+from fedsim.report.settings import Setting
 from fedsim.report.statistics import half_width, no_test, p_value
 
 SPLIT = "data.seed"
@@ -96,8 +97,8 @@ def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
 class Difference:
     """A setting minus another, over the splits and seeds that both have, in the unit that is shown."""
 
-    setting: int
-    reference: int
+    setting: Setting
+    baseline: Setting
     draws: tuple[tuple[int, int], ...]
     """Split and seed of each pair of runs with both numbers."""
     values: np.ndarray
@@ -125,29 +126,39 @@ class Difference:
         return p_value(self.values)
 
     @property
+    def is_significant(self) -> bool:
+        """Whether the interval excludes 0, and no run has failed."""
+        has_failed = self.num_diverged + self.num_skipped > 0
+        return not has_failed and self.half_width is not None and abs(self.mean) > self.half_width
+
+    @property
     def no_test(self) -> str:
         """Why there is neither an interval nor a p-value; empty if there are."""
         return no_test(self.values, "seeds" if len({split for split, _ in self.draws}) == 1 else "splits")
 
 
-def differences(values: pl.DataFrame, pairs: Sequence[tuple[int, int]]) -> list[Difference]:
-    """The difference of each pair of settings of `finals` that have a common draw with both numbers."""
-    schema = {"setting": pl.Int32, "reference": pl.Int32}
-    wanted = pl.DataFrame(pairs, schema, orient="row").with_row_index("pair")
-    reference = values.rename({"setting": "reference"}).drop("run")
-    both = wanted.join(values, on="setting").join(reference, on=["reference", SPLIT, "seed"], suffix="_of_reference")
-    value = col("value") - col("value_of_reference")
-    either = lambda name: col(name) | col(f"{name}_of_reference")
+def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) -> list[Difference]:
+    """Settings minus their baselines, by `finals`, of those `pairs` that have a common draw with both numbers."""
+    positions = [(setting.position, baseline.position) for setting, baseline in pairs]
+    schema = {"setting": pl.Int32, "baseline": pl.Int32}
+    wanted = pl.DataFrame(positions, schema, orient="row").with_row_index("pair")
+    baselines = values.rename({"setting": "baseline"}).drop("run")
+    both = wanted.join(values, on="setting").join(baselines, on=["baseline", SPLIT, "seed"], suffix="_of_baseline")
+    value = col("value") - col("value_of_baseline")
+    either = lambda name: col(name) | col(f"{name}_of_baseline")
     both = both.sort("pair", "run").with_columns(value, either("has_diverged"), either("was_skipped"))
     is_known = col("value").is_finite().fill_null(value=False)
-    counts = both.group_by("pair", "setting", "reference", maintain_order=True).agg(
+    counts = both.group_by("pair", maintain_order=True).agg(
         pl.struct(SPLIT, "seed").filter(is_known).alias("draws"),
         pl.len(),
         (col("has_diverged") | ~is_known).sum(),
         col("was_skipped").sum(),
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
-    return [
-        Difference(setting, reference, tuple(tuple(d.values()) for d in draws), np.asarray(of_pair), *numbers)
-        for _, setting, reference, draws, *numbers, of_pair in counts.join(of_pairs, on="pair").sort("pair").iter_rows()
-    ]
+    every = []
+    for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").iter_rows():
+        setting, baseline = pairs[pair]
+        of_draws = tuple(tuple(draw.values()) for draw in draws)
+        num_runs, num_diverged, num_skipped = numbers
+        every.append(Difference(setting, baseline, of_draws, np.asarray(of_units), num_runs, num_diverged, num_skipped))
+    return every

@@ -78,9 +78,10 @@ def _plot(
 ) -> "Figure":
     """A panel for each title of `lines`; `finish_x` labels its axis."""
     rows = ordered_rows((line.setting, line.row) for line in lines)
-    rules = {line.row: line.setting.aggregator for line in lines}
     shown = rows[: style.MAX_LINES]
-    looks = dict(zip(shown, style.looks([rules[row] for row in shown]), strict=True))
+    of_rows = {line.row: line.setting for line in lines}
+    ascending = sorted(shown, key=lambda row: _numbers(of_rows[row]))  # so that shades have their order
+    looks = dict(zip(ascending, style.looks([of_rows[row].aggregator for row in ascending]), strict=True))
     panels = [(title, list(of_panel)) for title, of_panel in groupby(lines, key=lambda line: line.panel)]
     figure, axes = style.panels(min(len(panels), style.MAX_PANELS))
     handles: dict[str, Any] = {}
@@ -94,6 +95,12 @@ def _plot(
     cuts = (style.cut(len(axes), len(panels), "panels"), style.cut(len(shown), len(rows), "rows"))
     handles = {row: handles[row] for row in rows if row in handles}
     return style.finish(figure, axes, label, handles, style.note((*cuts, _band(results, lines))))
+
+
+def _numbers(setting: Setting) -> list[float]:
+    """Of a setting's lambda and swept values, 0 for those that are no numbers."""
+    values = (setting.lam, *(value for _, value in setting.row_values))
+    return [float(value) if isinstance(value, int | float) else 0.0 for value in values]
 
 
 def _band(results: Results, lines: Sequence[Line]) -> str:

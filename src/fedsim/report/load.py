@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -22,20 +23,25 @@ from fedsim.report.keys import (
     swept_values,
     with_labels,
 )
+from fedsim.report.names import SweptValues
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 from fedsim.runs.sweep import key_column, section_name, varying_keys
 
+# What distinguishes a setting from others: the first fields of `Setting`.
+SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
-def load(*folders: RunFolder, final: Final = LAST) -> Results:
+
+def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
     """Run folders as if they were one; of a run that several have, the first folder's is used.
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
     have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
     or folders have different data in memory, or different plug-ins of one name.
     """
+    folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
     _check_data_in_memory(folders, manifests, configurations)
@@ -49,7 +55,7 @@ def load(*folders: RunFolder, final: Final = LAST) -> Results:
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
-        table = pl.from_arrow(read_rows("rounds")).select(ROUNDS.names)
+        table = read_rows("rounds").select(ROUNDS.names())
         missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
         if missing and is_complete:
             raise RunFolderError(
@@ -70,7 +76,7 @@ def load(*folders: RunFolder, final: Final = LAST) -> Results:
         if is_complete:
             folder.check_table("info")  # which no report reads
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(pl.from_arrow(read_rows("clients")).select(CLIENTS.names), new))
+        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
@@ -165,7 +171,7 @@ def _with_settings(
 ) -> tuple[list[Setting], pl.DataFrame]:
     """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
-    members: dict[tuple[Any, ...], list[int]] = {}
+    members: dict[SettingKey, list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
     for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
@@ -176,7 +182,8 @@ def _with_settings(
         swept_data = [value for value in values if section(value[0]) in data_sections]
         share, total = sizes.setdefault((data, *corrupted, *swept_data), (fraction, num_clients[run]))
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
-        members.setdefault((data, config["server.aggregator"], *threat, lam, values), []).append(run)
+        key = data, config["server.aggregator"], *threat, lam, values
+        members.setdefault(key, []).append(run)
     of_run = {run: position for position, of in enumerate(members.values()) for run in of}
     setting = col("run").replace_strict(of_run, return_dtype=pl.Int32).alias("setting")
     table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))

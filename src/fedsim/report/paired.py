@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,20 +19,6 @@ from fedsim.report.statistics import CONFIDENCE, holm
 from fedsim.report.table import Number, Table
 
 
-class Pair(NamedTuple):
-    """A setting and its baseline, with their difference."""
-
-    setting: Setting
-    baseline: Setting
-    difference: Difference
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether the confidence interval excludes 0, and no run has failed."""
-        d = self.difference
-        return not d.num_diverged + d.num_skipped and d.half_width is not None and abs(d.mean) > d.half_width
-
-
 def find_rule(results: Results, rule: str) -> str | None:
     """The name in the results of `rule`, which may be given as there or as in a configuration; None: no runs."""
     file, _, name = rule.rpartition(":")
@@ -40,7 +26,7 @@ def find_rule(results: Results, rule: str) -> str | None:
     return next((shown for shown in (rule, f"{name} ({file})", labels([rule])[rule]) if shown in names), None)
 
 
-def differences(results: Results, baseline: str = BASELINE) -> list[Pair]:
+def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     """Each setting of another rule minus the settings of the rule `baseline` in its scenario, with a common draw.
 
     Swept values must agree, except those in a rule's own section. Raises `ConfigError` if there is no run of
@@ -50,49 +36,48 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Pair]:
     if rule is None:
         rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
         raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
-    conditions: dict[tuple[DataScenario, SweptValues], list[Setting]] = {}
+    condition = lambda setting: (setting.data_scenario, setting.shared_values)
+    baselines: dict[tuple[DataScenario, SweptValues], list[Setting]] = {}
     for setting in results.settings:
         if setting.aggregator == rule:
-            conditions.setdefault((setting.data_scenario, setting.shared_values), []).append(setting)
-    of = {setting.position: setting for setting in results.settings}
-    pairs: dict[Metric, list[tuple[int, int]]] = {}
-    for setting in results.settings:
-        if setting.aggregator != rule:
-            references = conditions.get((setting.data_scenario, setting.shared_values), [])
-            metric_pairs = [(setting.position, reference.position) for reference in references]
-            pairs.setdefault(results.metric(setting.data), []).extend(metric_pairs)
-    every = [d for metric, of_metric in pairs.items() for d in compare.differences(results.finals(metric), of_metric)]
-    return [Pair(of[d.setting], of[d.reference], d) for d in every]
+            baselines.setdefault(condition(setting), []).append(setting)
+    others = [setting for setting in results.settings if setting.aggregator != rule]
+    pairs = [(setting, reference) for setting in others for reference in baselines.get(condition(setting), [])]
+    every = []
+    for metric in dict.fromkeys(results.metric(setting.data) for setting, _ in pairs):
+        of_metric = [pair for pair in pairs if results.metric(pair[0].data) == metric]
+        every += compare.differences(results.finals(metric), of_metric)
+    return every
 
 
 def paired_tables(results: Results, baseline: str = BASELINE) -> list[Table]:
     """The mean differences with their intervals, a table a data set."""
     every = differences(results, baseline)
-    data = data_sets(pair.setting for pair in every)
-    return [_table(results, [pair for pair in every if pair.setting.data == name]) for name in data]
+    data = data_sets(d.setting for d in every)
+    return [_table(results, [d for d in every if d.setting.data == name]) for name in data]
 
 
-def _table(results: Results, pairs: Sequence[Pair]) -> Table:
+def _table(results: Results, every: Sequence[Difference]) -> Table:
     """The table of the differences of one data set."""
-    baseline, metric = pairs[0].baseline.aggregator, results.metric(pairs[0].setting.data)
+    baseline, metric = every[0].baseline.aggregator, results.metric(every[0].setting.data)
     names = row_names(results.settings)
-    baselines = row_names(results.settings, without={key for pair in pairs for key, _ in pair.baseline.shared_values})
-    has_several = len({pair.setting for pair in pairs}) < len(pairs)  # baselines of a setting: name them
-    row = lambda pair: f"{names[pair.setting]} − {baselines[pair.baseline]}" if has_several else names[pair.setting]
+    baselines = row_names(results.settings, without={key for d in every for key, _ in d.baseline.shared_values})
+    has_several = len({d.setting for d in every}) < len(every)  # baselines of a setting: name them
+    row = lambda d: f"{names[d.setting]} − {baselines[d.baseline]}" if has_several else names[d.setting]
     shown, unit = aggregator_name(baseline), " (percentage points)" if metric.is_percentage else ""
-    when = final_text([pair.setting for pair in pairs], results.final)
+    when = final_text([d.setting for d in every], results.final)
     title = f"Difference to {shown} in {metric.title.lower()}{unit} {when}"
-    spread = f"mean over {draws_text(pair.difference.draws for pair in pairs)}"
-    corrected_p = holm([pair.difference.p_value for pair in pairs])
+    spread = f"mean over {draws_text(d.draws for d in every)}"
+    corrected_p = holm([d.p_value for d in every])
     if num_tests := int(np.isfinite(corrected_p).sum()):
         corrected = f" after Holm's correction for {num_tests} comparisons" if num_tests > 1 else ""
         bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
         spread = f"{spread.replace('mean', f'mean ± half of its {100 * CONFIDENCE:.0f} % t-interval')}, {bold}"
-    numbers = [_number(pair.difference, p) for pair, p in zip(pairs, corrected_p, strict=True)]
-    entries = [TableEntry(row(pair), pair.setting, number) for pair, number in zip(pairs, numbers, strict=True)]
+    numbers = [_number(d, p) for d, p in zip(every, corrected_p, strict=True)]
+    entries = [TableEntry(row(d), d.setting, number) for d, number in zip(every, numbers, strict=True)]
     table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
-    untested = _untested([(f"{row(pair)}, {scenario_name(pair.setting.scenario)}", pair.difference) for pair in pairs])
-    notes = (*table.notes, *untested, *closing_notes(results, pairs[0].setting.data, metric))
+    untested = _untested([(f"{row(d)}, {scenario_name(d.setting.scenario)}", d) for d in every])
+    notes = (*table.notes, *untested, *closing_notes(results, every[0].setting.data, metric))
     return replace(table, signed=True, digits=metric.digits, notes=notes)
 
 
@@ -111,21 +96,21 @@ def _number(d: Difference, corrected_p: float) -> Number:
     return replace(number, bold=bool(corrected_p < 1 - CONFIDENCE) and not number.marks)
 
 
-def paired_rows(results: Results, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+def paired_rows(results: Results, every: Sequence[Difference]) -> list[dict[str, Any]]:
     """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval.
 
     p-values are corrected in each data set.
     """
     rows = []
-    for data in data_sets(pair.setting for pair in pairs):
-        of_data = [pair for pair in pairs if pair.setting.data == data]
-        corrected_p = holm([pair.difference.p_value for pair in of_data])
-        rows += [_row(*pair, results.metric(data), p) for pair, p in zip(of_data, corrected_p, strict=True)]
+    for data in data_sets(d.setting for d in every):
+        of_data = [d for d in every if d.setting.data == data]
+        corrected_p = holm([d.p_value for d in of_data])
+        rows += [_row(d, results.metric(data), p) for d, p in zip(of_data, corrected_p, strict=True)]
     return rows
 
 
-def _row(setting: Setting, baseline: Setting, d: Difference, metric: Metric, corrected_p: float) -> dict[str, Any]:
-    half, scale = d.half_width, metric.scale
+def _row(d: Difference, metric: Metric, corrected_p: float) -> dict[str, Any]:
+    setting, baseline, half, scale = d.setting, d.baseline, d.half_width, metric.scale
     return {
         "data": setting.data,
         "aggregator": setting.aggregator,

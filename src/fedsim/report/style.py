@@ -65,7 +65,7 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
         color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
         seen[rule] += 1
-        if number > len(LINES):
+        if number >= len(LINES):
             shown.append({"color": _paler(color, MAX_PALE * repeat / (number - 1)), "linestyle": LINES[0]})
         else:
             shown.append({"color": color, "linestyle": LINES[(line + repeat) % len(LINES)]})
