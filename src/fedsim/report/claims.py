@@ -182,5 +182,6 @@ def _guarded(name: str, function: Any, file: str, results: Results) -> Any:
     except Exception as error:  # anything that a user's function may raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         where = f", line {lines[-1]}" if lines else ""
-        message = " ".join(f"{type(error).__name__}: {error}".split())
+        text = str(error) if isinstance(error, FedsimError) else f"{type(error).__name__}: {error}"
+        message = " ".join(text.split())
         raise ConfigError(f"report.claims: {name}{where}: {message}") from error
