@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +174,25 @@ def test_integers_beyond_float64_are_different_names():
         rows = FRAME.assign(site=list(names) * 60, diagnosis=list(names) * 60)
         dataset = fedsim.from_pandas(rows.set_index("site"), label="diagnosis", client="site")
         assert (dataset.num_clients, dataset.num_classes) == (2, 2)
+
+
+WITHOUT_PYARROW = """
+import sys
+sys.modules["pyarrow"] = None
+import pandas as pd
+import fedsim
+from fedsim.datasets import table
+frame = pd.read_csv("rows.csv").astype({"age": "Int64", "sex": "category", "site": "string"})
+sets = [fedsim.from_pandas(frame.assign(cut=pd.cut(frame.dose, 3)), label="diagnosis", client="site")]
+sets += [table.table(0, path=f"rows.{suffix}", label="diagnosis", client="site") for suffix in ("csv", "parquet")]
+print(sets[0].train.x.shape[1], *(raw.x.shape for raw in sets[1:]))
+"""
+
+
+def test_tables_need_no_pyarrow(folder):
+    run = [sys.executable, "-c", WITHOUT_PYARROW]
+    shown = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert shown == f"{6 + 3} ({M}, 6) ({M}, 6)\n"
 
 
 def test_from_pandas_without_pandas(monkeypatch):
