@@ -128,4 +128,4 @@ def test_configurations_are_read_without_jax_programs_or_tables():
     show = "print(*{m.split('.')[0] for m in sys.modules})"
     program = f"import sys; from fedsim.config.toml import parse; parse(''); {show}"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(loaded) & {"sklearn", "matplotlib", "pyarrow", "orbax", "tensorflow_datasets"}
+    assert not set(loaded) & {"sklearn", "matplotlib", "polars", "pyarrow", "orbax", "tensorflow_datasets"}
