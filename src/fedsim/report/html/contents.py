@@ -19,7 +19,7 @@ from fedsim.report.style import COLORS
 from fedsim.report.worst import find_worst
 
 CLEAN, WORST = "Clean", "Worst"
-MAX_NUMBERS = 300_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
+MAX_NUMBERS = 250_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
 
 Json = dict[str, Any]
 
@@ -49,10 +49,11 @@ def contents(results: Results) -> Json:
         entry["scenario"] = " ".join(filter(None, parts))
     over = draws_text(setting.draws for setting in settings)
     spread = "one seed" if len(results.runs) == len(settings) else f"mean ± standard deviation over {over}"
+    diverged = any(entry["diverged"] for entry in described)
     return {
         "title": results.runs[0]["name"],
         "facts": _facts(results),
-        "notes": [*results.remarks, *results.incomplete],
+        "notes": [*results.remarks, *results.incomplete, *(["†: runs have diverged."] if diverged else [])],
         "how": f"{spread}, {final_text(settings)}",
         "unit": "split" if any(setting.num_splits > 1 for setting in settings) else "seed",
         "metrics": [{"key": m.name, "label": m.label, "higher": m.higher_is_better} for m in metrics],
@@ -118,11 +119,15 @@ def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[
     for position, entry in enumerate(described):
         if entry["threat"] != CLEAN and entry["final"][metric.name]["text"] != "–":
             groups.setdefault((entry["row"], entry["share"], entry["data"]), []).append(position)
+    most: dict[tuple[str, ...], int] = {}  # threats in a row, by share and data
+    for (_, *column), positions in groups.items():
+        most[*column,] = max(len(positions), most.get((*column,), 0))
     cells = []
     for (row, share, data), positions in groups.items():
         worst = find_worst([results.settings[position] for position in positions], results, metric)
         at = next(position for position in positions if results.settings[position] is worst)
-        cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at})
+        among = {"among": len(positions), "most": most[share, data]}
+        cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at, **among})
     return cells
 
 
@@ -131,7 +136,9 @@ def _facts(results: Results) -> str:
 
     def span(key: str, noun: str) -> str:
         values = sorted({run[key] for run in results.runs} - {None})
-        return f"{values[0]} to {values[-1]} {noun}s" if len(values) > 1 else count(*values, noun) if values else ""
+        if len(values) > 1:
+            return f"{values[0]} to {values[-1]} {noun}s"
+        return count(values[0], noun) if values else ""
 
     versions, device = results.manifests[0]["versions"], results.manifests[0]["device"] or {}
     repeated = f" ({results.num_repeated} repeated ones left out)" if results.num_repeated else ""
