@@ -11,7 +11,7 @@ const legend = (more) => ({ orient: "bottom", symbolType: "stroke", symbolSize: 
 
 // A mean and its deviation for each row and column.
 function heatMap({ columns, rows, cells, title, step, limit }) {
-  const names = { domain: false, ticks: false, encoding: { labels: { interactive: true } } };
+  const names = { domain: false, ticks: false };
   const isLong = Math.max(...columns.map(({ length }) => length)) > step / 7;
   const top = { ...names, orient: "top", title, titleAnchor: "start", labelAngle: isLong ? -40 : 0, labelLimit: 130 };
   const left = { ...names, labelLimit: limit, labelExpr: SHORT_KEYS };
@@ -33,6 +33,15 @@ function heatMap({ columns, rows, cells, title, step, limit }) {
       text("short", 12, cells.some(({ deviation }) => deviation) ? -5 : 0), text("deviation", 9, 8),
     ],
   };
+}
+
+// Makes the names of rows and columns, which Vega-Lite cannot, react to clicks.
+function withClickableNames(vega) {
+  for (const axis of vega.axes ?? []) {
+    const update = { ...axis.encode?.labels?.update, cursor: { value: "pointer" } };
+    axis.encode = { labels: { interactive: true, update } };
+  }
+  return vega;
 }
 
 // Means over rounds with a band from the lowest to the highest; a line for each of `names`.

@@ -32,6 +32,7 @@ async function draw(name, chart) {
   const axis = { ...text, gridColor: pale, domainColor: pale, tickColor: pale };
   const config = { background, axis, legend: text, view: { stroke: null } };
   const options = { config, ast: true, renderer: "svg", logLevel: 1, actions: ACTIONS, downloadFileName: name };
+  if (name === "map") options.patch = withClickableNames;
   box.style.minHeight = `${box.offsetHeight}px`; // nothing jumps while it is empty
   box.replaceChildren(holder);
   const { view } = await vegaEmbed(holder, chart, options);
