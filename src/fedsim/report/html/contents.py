@@ -19,6 +19,7 @@ from fedsim.report.style import COLORS
 from fedsim.report.worst import find_worst
 
 CLEAN, WORST = "Clean", "Worst"
+MAX_LONG = 1000  # a loss above has two digits in the heat map
 MAX_NUMBERS = 250_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
 
 Json = dict[str, Any]
@@ -56,7 +57,9 @@ def contents(results: Results) -> Json:
         "notes": [*results.remarks, *results.incomplete, *(["†: runs have diverged."] if diverged else [])],
         "how": f"{spread}, {final_text(settings)}",
         "unit": "split" if any(setting.num_splits > 1 for setting in settings) else "seed",
-        "metrics": [{"key": m.name, "label": m.label, "higher": m.higher_is_better} for m in metrics],
+        "metrics": [
+            {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage} for m in metrics
+        ],
         "rows": rows,
         "colors": {row: COLORS[position % len(COLORS)] for position, row in enumerate(rows)},
         "threats": [threat for threat in threats if threat != CLEAN],
@@ -101,9 +104,11 @@ def _final(setting: Setting, metric: Metric) -> Json:
     mark = "†" if setting.num_diverged else "–" if center is None else ""
     text = lambda number, digits: "" if number is None else f"{number:.{digits}f}"
     spread = lambda digits: "" if deviation is None else f"± {text(deviation, digits)}"
-    few = metric.digits - 1
     exact = f"{text(center, metric.digits)}{mark} {spread(metric.digits)}".strip()
-    return {"mean": center, "short": text(center, few) + mark, "deviation": spread(few), "text": exact}
+    few = metric.digits - 1
+    is_long = center is not None and center >= MAX_LONG
+    short = f"{center:.1e}" if is_long else text(center, few)
+    return {"mean": center, "short": short + mark, "deviation": "" if is_long else spread(few), "text": exact}
 
 
 def _curves(values: np.ndarray) -> list[list[float | None]]:

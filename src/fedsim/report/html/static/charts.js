@@ -21,7 +21,7 @@ function heatMap({ columns, rows, cells, title, step, limit }) {
     mark: { type: "text", fontSize, dy, cursor: "pointer" },
     encoding: { text: { field }, color: when("datum.bright", "black", "white") },
   });
-  const rect = { type: "rect", strokeWidth: 2.5, cursor: "pointer" }, stroke = when("datum.selected", "#ff5a1f", null);
+  const outline = { type: "rect", filled: false, stroke: "#ff5a1f", strokeWidth: 2.5, cursor: "pointer" };
   return {
     data: { values: cells }, width: { step }, height: { step: 32 },
     encoding: {
@@ -29,8 +29,9 @@ function heatMap({ columns, rows, cells, title, step, limit }) {
       tooltip: { field: "tip" },
     },
     layer: [
-      { mark: rect, encoding: { color, stroke } },
+      { mark: { type: "rect", cursor: "pointer" }, encoding: { color } },
       text("short", 12, cells.some(({ deviation }) => deviation) ? -5 : 0), text("deviation", 9, 8),
+      { mark: outline, transform: [{ filter: "datum.selected" }] },
     ],
   };
 }
@@ -45,11 +46,11 @@ function withClickableNames(vega) {
 }
 
 // Means over rounds with a band from the lowest to the highest; a line for each of `names`.
-function curves({ values, names, colors, dashes, title, width }) {
+function curves({ values, names, colors, dashes, title, type, width }) {
   const fitting = Math.floor(width / (45 + 7 * Math.max(...names.map(({ length }) => length))));
   const key = legend({ columns: fitting || 1, labelLimit: width - 60 });
   const look = (range) => nominal("name", { scale: { domain: names, range }, legend: key });
-  const y = number("mean", { title, scale: { zero: false } }), low = { ...y, field: "lowest" };
+  const y = number("mean", { title, scale: { zero: false, type } }), low = { ...y, field: "lowest" };
   const opacity = { condition: { test: "datum.alone", value: 1 }, value: 0 }; // invisible points have tooltips
   const tooltip = ["name", "round", "mean", "lowest", "highest"].map((field) => ({ field }));
   return {

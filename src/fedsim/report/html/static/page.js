@@ -2,6 +2,7 @@
 
 const ALL = "all", CLEAN = "Clean", WORST = "Worst", BEST = "best first";
 const MAX_CURVES = 12, MAX_ROWS = 200; // that are drawn
+const MAX_LINEAR = 30; // a loss that rises by more has a logarithmic axis
 const DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]; // of lines of one color
 const ACTIONS = { export: true, source: false, compiled: false, editor: false }; // of a chart's menu
 const byId = (id) => document.getElementById(id);
@@ -64,12 +65,13 @@ function chosenCells() {
 }
 
 function drawMap() {
-  const { columns, rows, cells } = chosenCells(), { higher, label } = metric();
-  const means = cells.map((cell) => cell.mean).filter((mean) => mean !== null);
+  const { columns, rows, cells } = chosenCells(), { higher, label, log } = metric();
+  const scaled = (mean) => (log ? Math.log(Math.max(mean, 1e-9)) : mean);
+  const means = cells.filter(({ mean }) => mean !== null).map(({ mean }) => scaled(mean));
   const [worst, best] = higher ? [Math.min(...means), Math.max(...means)] : [Math.max(...means), Math.min(...means)];
   for (const cell of cells) {
     const { row, scenario, runs } = page.settings[cell.setting];
-    cell.level = cell.mean === null ? null : best === worst ? 1 : (cell.mean - worst) / (best - worst);
+    cell.level = cell.mean === null ? null : best === worst ? 1 : (scaled(cell.mean) - worst) / (best - worst);
     cell.bright = cell.level === null ? !isDark() : cell.level > 0.5;
     cell.selected = state.selected.includes(cell.setting);
     if (cell.among < cell.most) cell.short += "*"; // the worst of fewer threats than in other rows
@@ -112,14 +114,16 @@ function drawCurves() {
     return rounds.map((round, t) => ({ name: names[i], color: colors[i], round, ...at(t) }));
   });
   const dashes = colors.map((_, i) => DASHES[before(i) % DASHES.length]);
-  const title = metric().label, width = byId("curves").clientWidth - 40;
+  const { label: title, log } = metric(), width = byId("curves").clientWidth - 40;
+  const means = values.map(({ mean }) => mean).filter((mean) => mean > 0);
+  const type = log && Math.max(...means) > MAX_LINEAR * Math.min(...means) ? "log" : "linear";
   byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : title;
   byId("band").textContent = [
     values.some(({ lowest }) => lowest !== undefined) && `Bands: lowest to highest ${page.unit}`,
     first.rounds.length < first.evaluations && `${first.rounds.length} of ${first.evaluations} evaluations`,
     shown.length < state.selected.length && `${shown.length} of ${state.selected.length} selected settings`,
   ].filter(Boolean).join("; ");
-  return draw("curves", curves({ values, names, colors, dashes, title, width }));
+  return draw("curves", curves({ values, names, colors, dashes, title, type, width }));
 }
 
 function drawActive() {
