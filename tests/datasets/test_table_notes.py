@@ -102,7 +102,7 @@ def test_large_numbers_to_predict_are_noted(csv_file):
 
 def test_init_says_why_no_column_is_left(csv_file, tmp_path, capsys):
     path = csv_file(a=[f"p{i}" for i in range(M)])
-    options = ["--data", str(path), "--label", "y", "--client", "c", "--suspect", "none"]
+    options = ["--data-path", str(path), "--label", "y", "--client", "c", "--suspect", "none"]
     assert main(["init", str(tmp_path / "a.toml"), *options]) == 2
     captured = capsys.readouterr()
     assert "a: left out, since it is text with 24 different values" in captured.out

@@ -212,7 +212,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     assert run.section("table")["drop"] == ("id",)
     options = ["--server.num-rounds", "1", "--seed", "0", "--server.aggregator", "fedavg", "--mlp.hidden-sizes", "[4]"]
     assert main(["run", "a.toml", "--out", "out", *options]) == 0
-    assert fedsim.Result("out").rounds["test_accuracy"].null_count == 0
+    assert fedsim.Result("out").rounds["test_accuracy"].null_count() == 0
     assert main([*init, "--force", "--clients", "5"]) == 0
     plan = make_plan(toml.read(Path("a.toml"), {"data.partition": "iid"}))
     assert {dataset.num_clients for dataset in plan.datasets.values()} == {5}
