@@ -76,7 +76,7 @@ def read_table(path: Path, schema: pl.Schema, checksum: int | None, remedy: str)
     """
     data = read_bytes(path, checksum, remedy)
     try:
-        return pl.concat([schema.to_frame(), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
+        return pl.concat([pl.DataFrame(schema=schema), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 

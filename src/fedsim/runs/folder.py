@@ -180,7 +180,7 @@ class RunFolder:
         schema, groups = SCHEMAS[kind], sorted((self.path / "parts").glob("[0-9]*"))
         tables = [table.select(schema.names()) for path in groups for table in Parts(path).read(kind)]
         keys = [name for name in ("run", "round", "client_id", "name") if name in schema]
-        return pl.concat(tables or [schema.to_frame()]).sort(keys)
+        return pl.concat(tables or [pl.DataFrame(schema=schema)]).sort(keys)
 
     def has_joined_tables(self) -> bool:
         """Whether the joined tables exist."""
