@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedsim.errors import FedsimError, pip_install
 from fedsim.version import __version__
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "pyarrow", "orbax-checkpoint")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "polars", "orbax-checkpoint")
 
 
 class Extra(NamedTuple):
