@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import pytest
 
 from fedsim import report
 from fedsim.report.html import write_page
-from fedsim.report.settings import PERCENTILES
+from fedsim.report.metric import PERCENTILES
 from tests.report.browser import browser, show, until
 from tests.report.pages import make_sweep, read_page
 from tests.report.synthetic import make_folder, run
@@ -220,9 +220,9 @@ def test_clients_outside_the_cohort_have_no_weight(driver, tmp_path):
     """A line is interrupted; a weight between two rounds without one is a point."""
     folder = make_sweep(tmp_path / "a")
     results = report.load(folder)
-    clients = results.clients.to_pandas()
-    clients.loc[(clients["client_id"] == 1) & (clients["round"] == 10), "alpha"] = None
-    show(driver, write_page(replace(results, clients=pa.Table.from_pandas(clients, results.clients.schema)), folder))
+    is_out = (pl.col("client_id") == 1) & (pl.col("round") == 10)
+    clients = results.clients.with_columns(alpha=pl.when(~is_out).then("alpha"))
+    show(driver, write_page(replace(results, clients=clients), folder))
     click(driver, cell(driver, "ARFL, λ = 1 M", "20 %"))
     (point,) = until(lambda: driver.find_elements(By.CSS_SELECTOR, "#weights .layer_1_marks path"))
     weight = driver.execute_script("return arguments[0].__data__.datum", point)
@@ -241,13 +241,13 @@ def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):
         for seed in range(10)
     ]
     few = report.load(make_folder(tmp_path / "a", runs))
-    noise = np.random.default_rng(0)
-    fields = ("accuracy", "loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
-    longer = lambda setting: (
-        {name: noise.random((len(setting.seeds), 100)) for name in fields}
-        | {"rounds": np.arange(100), "diverged": np.zeros((len(setting.seeds), 100), bool)}
-    )
-    results = replace(few, settings=[replace(setting, **longer(setting)) for setting in few.settings])
+    numbers = ("test_accuracy", "test_loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
+    many = few.table.filter(evaluation=0).join(pl.DataFrame({"at": range(100)}), how="cross")
+    noise = np.random.default_rng(0).random((len(numbers), len(many)))
+    at = pl.col("at").cast(pl.Int32)
+    table = many.with_columns(pl.Series(name, values) for name, values in zip(numbers, noise, strict=True))
+    settings = [replace(setting, rounds=tuple(range(100))) for setting in few.settings]
+    results = replace(few, settings=settings, table=table.with_columns(round=at, evaluation=at.cast(pl.Int64)))
     path = write_page(results, results.folders[0])
     assert path.stat().st_size < 1.5e6
     driver.get("about:blank")

@@ -50,12 +50,14 @@ def pairs(results, document):
     return [(s, entries[name, scenario_name(s.scenario)]) for s, name in row_names(results.settings).items()]
 
 
-def test_numbers_of_every_setting(pairs):
+def test_numbers_of_every_setting(results, pairs):
     """Final means and deviations exactly; curves with four digits."""
     for setting, entry in pairs:
-        assert entry["rounds"] == setting.rounds.tolist()
+        assert entry["rounds"] == list(setting.rounds)
+        rows = results.table.filter(setting=setting.position)
+        columns = {"accuracy": "test_accuracy", "loss": "test_loss"}
         for name, scale in (("accuracy", 100), ("loss", 1), ("validation_accuracy", 100), ("corrupted_weight", 100)):
-            values = scale * getattr(setting, name)
+            values = rows[columns.get(name, name)].to_numpy().astype(float).reshape(len(setting.runs), -1) * scale
             final = values[:, -1][np.isfinite(values[:, -1])]
             shown = entry["final"][name]
             assert shown["mean"] == (pytest.approx(final.mean(), rel=1e-12) if len(final) else None)
@@ -96,12 +98,12 @@ def test_names_and_order(document):
 
 def test_command_and_configuration_give_the_runs_of_a_setting(results, pairs):
     for setting, entry in pairs:
-        expected = [report.swept_values.configuration(results.manifests[0]["runs"][number]) for number in setting.runs]
+        expected = [report.keys.configuration(results.manifests[0]["runs"][number]) for number in setting.runs]
         program, command, *arguments = shlex.split(entry["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)
         for experiment in (read(Path(config), overrides), parse(entry["toml"])):
-            assert [report.swept_values.configuration(flatten(run)) for run in experiment.runs()] == expected
+            assert [report.keys.configuration(flatten(run)) for run in experiment.runs()] == expected
 
 
 def test_splits_with_different_seeds_are_run_again_as_they_were(tmp_path):
