@@ -13,8 +13,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import fedsim
-
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
