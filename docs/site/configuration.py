@@ -15,7 +15,7 @@ HEAD = """# Keys
 
 Every key of a configuration, generated from the code; `fedsim config` prints the same as a TOML file to start from. On
 the command line a key is `--section.key value`, in Python `section__key=value`. Keys marked *traced* are inputs of a
-compiled program: a sweep over them compiles once."""
+compiled program: a sweep over them compiles once. Upper bounds of 1e30 are left out."""
 TABLE = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
 COMPONENTS = """## Components
 
@@ -67,7 +67,7 @@ def _row(field: Field) -> str:
     default = "" if field.default is None else f"`{format_toml(field.default)}`"
     traced = " *traced*" if field.is_traced else ""
     meaning = field.meaning.split(" (")[0] if field.name in KINDS else field.meaning
-    cells = (f"`{field.name}`", describe_type(field.type) + traced, default, meaning)
+    cells = (f"`{field.name}`", describe_type(field.type).replace(" and <= 1e+30", "") + traced, default, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
