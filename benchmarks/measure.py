@@ -48,17 +48,6 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     return result
 
 
-def add_micro_batches(parser: argparse.ArgumentParser) -> None:
-    """Adds the option `--micro-batches` to `parser`."""
-    parser.add_argument(
-        "--micro-batches",
-        type=nonnegative,
-        nargs="+",
-        default=[0, 8],
-        help="examples at a time; 0, or at least the batch size: the whole batch (default 0 8)",
-    )
-
-
 def positive(text: str) -> int:
     """Parses an integer >= 1."""
     return _integer(1, text)
@@ -295,12 +284,7 @@ def gradient(task: Task) -> Callable[..., PyTree]:
 
 def line(out: Path | None, **measured: Any) -> None:
     """Prints `measured`, with device, versions and command, as a line of JSON; appends it to `out` if given."""
-    write_line(out, measured | environment())
-
-
-def write_line(out: Path | None, values: dict[str, Any]) -> None:
-    """Prints `values` as a line of JSON; appends it to `out` if given."""
-    text = json.dumps(short(values))
+    text = json.dumps(short(measured | environment()))
     print(text, flush=True)
     if out is not None:
         with out.open("a") as file:
@@ -339,7 +323,7 @@ def cpus() -> list[int]:
 
 def command() -> str:
     """The command line relative to the repository, without paths of this machine."""
-    paths = "--out", "--python", "--envs", "--folder"
+    paths = "--out", "--python"
     words, kept = iter(sys.argv[1:]), []
     for word in words:
         if word in paths:

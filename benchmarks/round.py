@@ -5,15 +5,12 @@ interleaved, so that slow moments affect all alike. With `--rule arfl` each clie
 as ARFL needs it; the difference to `fedavg` is its cost. `flops_per_second` counts products of real examples only, for
 training and, with arfl, for the losses.
 
-`--convolutions` compares other convolutions and pools with fedsim's on W1's client step instead.
-
 Memory: `program_bytes` are one program's arguments, results and temporaries as the compiler reports them;
 `process_peak_bytes_so_far` is the peak of the process until then, earlier lines included.
 """
 
 import argparse
 
-import convolutions
 import jax
 import measure
 import workloads
@@ -21,10 +18,8 @@ from workloads import Workload
 
 from fedsim.engine import devices
 from fedsim.engine.layout import CLIENTS
-from fedsim.errors import FedsimError
 
 SHORT = ["W1", "W2", "W3", "W4", "W5"]
-WIDTHS, CONVOLUTION_WIDTHS = [1, 2, 4, 8, 0], [1, 4, 0]  # 0: the whole cohort
 LONG = ["cifar10", "femnist", "shakespeare"]
 
 
@@ -43,9 +38,16 @@ def main() -> None:
         "--widths",
         type=measure.width,
         nargs="+",
-        help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K; with --convolutions 1 4 K)',
+        default=[1, 2, 4, 8, 0],
+        help='clients in lockstep; "K": the whole cohort (default 1 2 4 8 K)',
     )
-    measure.add_micro_batches(parser)
+    parser.add_argument(
+        "--micro-batches",
+        type=measure.nonnegative,
+        nargs="+",
+        default=[0, 8],
+        help="examples at a time; 0, or at least the batch size: the whole batch (default 0 8)",
+    )
     parser.add_argument(
         "--devices",
         nargs="+",
@@ -57,26 +59,15 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=measure.positive, help="rounds of a call (default: half a second of the fastest)"
     )
-    parser.add_argument("--convolutions", action="store_true", help="compare convolutions on W1's client step")
-    parser.add_argument(
-        "--batches", type=measure.positive, nargs="+", default=[16, 64], help="with --convolutions: batch sizes"
-    )
     options = parser.parse_args()
     devices.use_one_per_core()
-    if options.convolutions:
-        convolutions.compare(options.widths or CONVOLUTION_WIDTHS, options.batches, options.repeats, options.out)
-        return
-    for name in options.workloads:
-        try:
-            workload = workloads.load(name)
-        except FedsimError as error:
-            parser.error(f"{name}: {error}")
+    for workload in workloads.load_all(options.workloads).values():
         measure_workload(workload, options)
 
 
 def measure_workload(workload: Workload, options: argparse.Namespace) -> None:
     """Prints a line for each width and micro-batch."""
-    engine = measure.engine_settings(workload, options.widths or WIDTHS, options.micro_batches)
+    engine = measure.engine_settings(workload, options.widths, options.micro_batches)
     axes = [CLIENTS if which == "all" else None for which in options.devices]
     settings = [(*widths, axis) for widths in engine for axis in axes]
     rule = workloads.RULES[options.rule]

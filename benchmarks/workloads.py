@@ -11,7 +11,8 @@
 W1 to W3 are generated from a seed; W4 and W5 need the prepared data sets (`fedsim data prepare`).
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,6 +33,7 @@ from fedsim.engine.dataset import load_dataset
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout
 from fedsim.engine.programs import RunFunctions, make_mesh
+from fedsim.errors import FedsimError
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
 Placement = Callable[[PyTree, P], PyTree]  # puts a tree of arrays on the devices, sharded as the spec says
@@ -119,6 +121,18 @@ def run_inputs(keys: Array, learning_rates: Array) -> RunInputs:
 def load(name: str) -> Workload:
     """The workload `name`."""
     return WORKLOADS[name]()
+
+
+def load_all(names: Sequence[str]) -> dict[str, Workload]:
+    """The workloads `names`; ends the command with one line if a data set is not prepared."""
+    result = {}
+    for name in names:
+        try:
+            result[name] = load(name)
+        except FedsimError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            sys.exit(2)
+    return result
 
 
 def roles() -> fedsim.FederatedDataset:

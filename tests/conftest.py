@@ -26,6 +26,7 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
+from polars.testing import assert_frame_equal
 
 import fedsim
 from fedsim.config import toml
@@ -137,7 +138,7 @@ def run_toml(text: str, path: Path, *observers, **options) -> RunFolder:
 def check_equal(got: RunFolder, expected: RunFolder):
     assert got.read_manifest()["status"] == "complete"
     for kind in ("rounds", "clients", "info"):
-        assert got.read(kind).equals(expected.read(kind))
+        assert_frame_equal(got.read(kind), expected.read(kind), check_exact=True)
 
 
 def finish_jobs(jobs: Iterable[str], path: Path) -> None:

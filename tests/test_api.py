@@ -23,7 +23,7 @@ TABLES = {
     "mlp": {"hidden_sizes": [8]},
     "server": {"cohort_size": 4, "num_rounds": 4, "eval_every": 2},
     "corruption": {"kind": "shuffling", "fraction": 0.5},
-    "budget": {"small": {"server": {"num_rounds": 1}}},
+    "preset": {"small": {"server": {"num_rounds": 1}}},
     "sweep": [{"seed": [0, 1]}],
 }
 TEXT = """
@@ -39,7 +39,7 @@ eval_every = 2
 [corruption]
 kind = "shuffling"
 fraction = 0.5
-[budget.small]
+[preset.small]
 server.num_rounds = 1
 [[sweep]]
 seed = [0, 1]
@@ -74,13 +74,13 @@ def test_files_paths_and_tables_are_equivalent(config):
     assert len({experiment.dump() for experiment in loaded}) == 1
     assert loaded[0].name == "trial"
     assert fedsim.load(config).name == "two"
-    assert TABLES["budget"] == {"small": {"server": {"num_rounds": 1}}}  # the argument is not changed
+    assert TABLES["preset"] == {"small": {"server": {"num_rounds": 1}}}  # the argument is not changed
 
 
 def test_overrides_set_keys_and_sweep_them(config):
     runs = fedsim.load(
         config,
-        budget="small",
+        preset="small",
         server__aggregator=fedsim.sweep(["fedavg", "arfl"]),
         seed=fedsim.sweep(range(3)),
         arfl__lam=0.5,
@@ -124,7 +124,8 @@ def test_numpy_values_and_paths_are_accepted(tmp_path):
         ({"server__aggregator": ["fedavg", "arfl"]}, r"server\.aggregator: .*; .*fedsim\.sweep"),
         ({"client__epochs": 0.5}, r"client\.epochs: .* got 0\.5"),
         ({"server__aggregator": "majority"}, r'server\.aggregator: .* got "majority"'),
-        ({"budget": "smal"}, "did you mean small?"),
+        ({"budget": "small"}, "unknown key budget; it is called preset now"),
+        ({"preset": "smal"}, "did you mean small?"),
     ],
 )
 def test_wrong_values_are_config_errors(overrides, message, config):
@@ -183,17 +184,18 @@ def test_tables(result):
     in_rounds = clients[clients["round"] > 0]  # before the first round there is only alpha
     assert in_rounds.groupby(["run", "round"])["weight"].sum().round(5).eq(1).all()
     assert clients.groupby("run")["corrupted"].any().all()
-    assert result.info.num_rows == 0
-    (setting,) = result.summary.to_pylist()
+    assert result.info.height == 0
+    (setting,) = result.summary.to_dicts()
     last = rounds[rounds["round"] == 4]["test_accuracy"]
     assert setting["num_runs"] == 2
     assert setting["final_accuracy_mean"] == pytest.approx(last.mean())
     assert setting["final_accuracy_std"] == pytest.approx(last.std())
 
 
-def test_tables_in_polars(result):
-    polars = pytest.importorskip("polars")
-    assert polars.from_arrow(result.rounds)["test_accuracy"].to_list() == result.rounds["test_accuracy"].to_pylist()
+def test_tables_in_arrow(result):
+    """Consumers of Arrow take the tables as they are."""
+    pyarrow = pytest.importorskip("pyarrow")
+    assert pyarrow.table(result.clients).to_pylist() == result.clients.to_dicts()
 
 
 def test_figures(result):
@@ -235,4 +237,4 @@ def test_default_progress_and_folder(monkeypatch, tmp_path, capsys):
     assert result.path.parts[0] == "runs"
     assert result.path.name.startswith("zero-")
     assert "group 1/1 arfl, 1 run: running" in capsys.readouterr().err
-    assert report.read(result.folder)
+    assert report.load(result.folder)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if "__main__" in path.read_text()]
-SCRIPTS += [FOLDER / "peers" / f"{name}.py" for name in ("compare", "cohorts", "byzfl_grid")]
+SCRIPTS.append(FOLDER / "peers" / "compare.py")
 HELP = """\
 import runpy, sys
 for script in sys.argv[1:]:
@@ -60,7 +61,7 @@ def test_help():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     pages = done.stdout.split("--- ")[1:]
-    assert len(pages) == len(SCRIPTS) > 12
+    assert len(pages) == len(SCRIPTS) > 4
     for page in pages:
         assert "usage" in page
         assert len(page.splitlines()) > 10
@@ -93,25 +94,20 @@ def test_rules(tmp_path):
         assert line.keys() >= {"command", "versions", "threads", "compile_seconds", "median_seconds_a_call", "peers"}
 
 
-def test_byzfl_grid_without_byzfl(tmp_path):
-    out = tmp_path / "lines.jsonl"
-    choices = "--models digits --rules median --pre-aggregators none --attacks ipm sign_flip --byzantine 1 --seeds 2"
-    options = "--steps 2 --eval-every 1 --no-byzfl"
-    done = run("peers/byzfl_grid", *choices.split(), *options.split(), "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    *cells, grid_line = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(cell["rule"], cell["attack"]) for cell in cells] == [("median", "ipm"), ("median", "sign_flip")]
-    for cell in cells:
-        assert cell["fedsim_seconds_a_run"] > 0
-        assert 0 < cell["fedsim_accuracy"]["mean"] < 1
-    assert (grid_line["runs"], grid_line["groups"]) == (4, 1)
-    assert grid_line["fedsim_runs_an_hour"] == pytest.approx(3600 * 4 / grid_line["fedsim_seconds"], rel=1e-2)
-
-
 def test_invalid_argument():
     done = run("round", "--widths", "-1")
     assert done.returncode == 2
     assert "--widths: must be an integer >= 1, got '-1'" in done.stderr
+
+
+def test_data_set_that_is_not_prepared(tmp_path):
+    environment = os.environ | {"FEDSIM_DATA_DIR": str(tmp_path), "FEDSIM_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, FOLDER / "peers" / "compare.py", "--workloads", "W5", "--envs", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("W5: shakespeare is not prepared in ")
+    assert done.stderr.endswith("; run `fedsim data prepare shakespeare`\n")
+    assert not any(tmp_path.iterdir())  # no environment of a peer either
 
 
 def test_exported_work_is_sufficient(peers, tmp_path):

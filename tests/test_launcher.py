@@ -11,7 +11,6 @@ import pytest
 import fedsim
 import fedsim_launcher
 from fedsim.errors import FedsimError, pip_install
-from fedsim.runs import trackers
 from tests.docs.pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -30,10 +29,8 @@ def install(folder, *files):
 def test_messages_name_this_distribution_and_its_extras():
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     extras = {extra for text in texts for extra in re.findall(r"pip_install\(['\"]([\w-]+)['\"]\)", text)}
-    assert {"cuda", "data", "html", "mlflow"} <= extras <= set(PROJECT["optional-dependencies"])
+    assert {"cuda", "data", "html", "wandb"} <= extras <= set(PROJECT["optional-dependencies"])
     assert pip_install("data") == f"pip install '{PROJECT['name']}[data]'"
-    packages = " ".join(PROJECT["optional-dependencies"]["mlflow"])
-    assert all(module in packages for module in trackers.DATABASE_MODULES)  # of the local database
     assert not any("fedsim[" in text for text in (*texts, (ROOT / "pyproject.toml").read_text(encoding="utf-8")))
 
 

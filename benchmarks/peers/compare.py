@@ -84,12 +84,13 @@ def main() -> int:
     parser.add_argument("--envs", type=Path, default=environments, help=f"the peers' environments ({environments})")
     options = parser.parse_args()
 
+    loaded = workloads.load_all(options.workloads)  # first, so that nothing is measured in vain
     pythons = {name: environment(name, options.envs) for name in {PEERS[peer].environment for peer in options.peers}}
     failures: list[str] = []
     lines: list[dict[str, Any]] = []
-    for name in options.workloads:
+    for name, workload in loaded.items():
         with tempfile.TemporaryDirectory() as folder:
-            export(workloads.load(name), Path(folder), options.rounds or NUM_ROUNDS[name])
+            export(workload, Path(folder), options.rounds or NUM_ROUNDS[name])
             for line in compare(name, Path(folder), pythons, options, failures):
                 lines.append(line)
                 print(json.dumps(line), flush=True)

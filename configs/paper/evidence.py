@@ -1,4 +1,4 @@
-"""Runs Table 2 at its medium budget in the background, one rule under one corruption at a time, and keeps the rows.
+"""Runs Table 2 at its medium preset in the background, one rule under one corruption at a time, and keeps the rows.
 
     nice -n 19 python configs/paper/evidence.py
 
@@ -57,7 +57,7 @@ def groups() -> Iterator[tuple[str, list[str]]]:
     """The path of each group's folder, and its command's arguments."""
     for name, scenarios in ORDER:
         config = FOLDER / f"{name}.toml"
-        runs = fedsim.load(config, budget="medium").runs()
+        runs = fedsim.load(config, preset="medium").runs()
         for scenario in scenarios:
             for rule in dict.fromkeys(run.server.aggregator for run in runs):
                 group = [run for run in runs if run.server.aggregator == rule and scenario_of(run) == scenario]
@@ -80,7 +80,7 @@ def command(config: Path, group: list[Config]) -> list[str]:
     fixed["record.clients"] = "evaluated"
     options = [word for key, value in fixed.items() for word in (f"--{key}", str(value))]
     seeds = [str(run.seed) for run in group]
-    return ["run", str(config), "--budget", "medium", *options, "--sweep.seed", *seeds]
+    return ["run", str(config), "--preset", "medium", *options, "--sweep.seed", *seeds]
 
 
 def run(options: list[str], folder: Path, pause: Path) -> None:

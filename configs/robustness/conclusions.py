@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 
 import fedsim
 from fedsim.errors import FedsimError
@@ -103,9 +102,9 @@ def within(points: float) -> Test:
 class Study:
     """The final accuracies of a study's runs."""
 
-    def __init__(self, rounds: pa.Table) -> None:
+    def __init__(self, rounds: pl.DataFrame) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {}
-        for row in rounds.filter(pc.equal(rounds["round"], pc.max(rounds["round"]))).to_pylist():
+        for row in rounds.filter(pl.col("round") == pl.col("round").max()).to_dicts():
             row["attack.kind"] = row.get("attack.kind", "none").rpartition(":")[2]  # without a plug-in's file
             self._rows.setdefault(row["aggregator"], []).append(row)
         self._num_pairs = len({(row["data.seed"], row["seed"]) for rows in self._rows.values() for row in rows})
@@ -433,11 +432,11 @@ def sections(run: Callable[..., Study]) -> Iterator[tuple[str, Iterator[Conclusi
     mixed = {"server__aggregator": sweep([*FAILED, *ROBUST]), "corruption__fraction": sweep([0.3, 0.4])}
     yield (
         "every rule and attack",
-        grid(run("grid", corruption__fraction=sweep([0.2, 0.3, 0.4])), run("grid", "grid-nnm", budget="nnm", **mixed)),
+        grid(run("grid", corruption__fraction=sweep([0.2, 0.3, 0.4])), run("grid", "grid-nnm", preset="nnm", **mixed)),
     )
     rules = sweep(["fedavg", "rfa", "trimmed_mean"])
-    root = run("combined", "combined-root", budget="root", server__aggregator=rules)
-    optimized = run("combined", "combined-optimized", budget="optimized")
+    root = run("combined", "combined-root", preset="root", server__aggregator=rules)
+    optimized = run("combined", "combined-optimized", preset="optimized")
     yield "both at once", combined(run("combined", server__pre_aggregators=[]), root, optimized)
 
 

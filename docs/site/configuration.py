@@ -6,7 +6,6 @@ from pathlib import Path
 from fedsim.config.fields import Field
 from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
-from fedsim.config.synonyms import NAMES
 from fedsim.config.values import format_toml
 from fedsim.core.setting_types import describe_type
 
@@ -19,16 +18,11 @@ compiled program: a sweep over them compiles once. Upper bounds of 1e30 are left
 TABLE = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
 COMPONENTS = """## Components
 
-Keys whose values name components. Each also takes a [plug-in](../extending.md), as `file.py:function`.
+Keys whose values name components, which have [other names in other programs](names.md). Each also takes a
+[plug-in](../extending.md), as `file.py:function`.
 
 | key | names | built in |
 | --- | --- | --- |"""
-SYNONYMS = """## Other names
-
-What papers and other libraries call these components. An error suggests fedsim's name.
-
-| fedsim | elsewhere |
-| --- | --- |"""
 
 
 def page() -> str:
@@ -43,7 +37,7 @@ def page() -> str:
             tables[heading].append(TABLE)
         tables[heading].append(_row(field))
     parts = [f"## {heading}\n\n" + "\n".join(lines) for heading, lines in tables.items()]
-    return "\n\n".join([HEAD, _components(), *parts, _synonyms()]) + "\n"
+    return "\n\n".join([HEAD, _components(), *parts]) + "\n"
 
 
 def _components() -> str:
@@ -52,11 +46,6 @@ def _components() -> str:
         first = next(other for other, known in KINDS.items() if known.built_in == kind.built_in)
         rows.append(f"| `{key}` | {kind.noun} | {_quote(kind.built_in) if first == key else f'as `{first}`'} |")
     return "\n".join([COMPONENTS, *rows])
-
-
-def _synonyms() -> str:
-    names = {name: [other for other, known in NAMES.items() if known == name] for name in sorted(set(NAMES.values()))}
-    return "\n".join([SYNONYMS, *(f"| `{name}` | {_quote(others)} |" for name, others in names.items())])
 
 
 def _quote(names: Iterable[str]) -> str:

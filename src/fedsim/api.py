@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
     from matplotlib.figure import Figure
 
     from fedsim.config.experiment import Experiment
@@ -23,7 +23,7 @@ def load(
     source: "str | Path | Mapping[str, Any]",
     *,
     data: "FederatedDataset | None" = None,
-    budget: str | None = None,
+    preset: str | None = None,
     **overrides: Any,
 ) -> "Experiment":
     """Loads an experiment from the TOML file `source`, or from nested tables of the same form.
@@ -33,8 +33,8 @@ def load(
     key, here and in tables. NumPy scalars and arrays and paths are accepted, and "default" restores a key's default.
     `data` is a data set in memory, as `fedsim.from_arrays` and `fedsim.from_pandas` return it, in place of `data.name`;
     its clients are used unless `data__partition` divides its examples anew, and if it has only one client, they are
-    divided as the configuration says. A run folder resumes only with equal data. `budget` is the NAME of one of the
-    [budget.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
+    divided as the configuration says. A run folder resumes only with equal data. `preset` is the NAME of one of the
+    [preset.NAME] tables. Raises `fedsim.errors.ConfigError` if anything is wrong.
 
     >>> tables = {"server": {"aggregator": "arfl", "num_rounds": 20}}
     >>> experiment = fedsim.load(tables, arfl__lam=fedsim.sweep([0.1, 1.0]), seed=fedsim.sweep(range(3)))
@@ -50,11 +50,11 @@ def load(
     if data is not None:
         changes = _data_keys(data, changes) | changes
     if isinstance(source, Mapping):
-        experiment = toml.from_tables(source, changes, budget=budget)
+        experiment = toml.from_tables(source, changes, preset=preset)
     elif not isinstance(source, str | Path):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
-        experiment = toml.read(Path(source), changes, budget, lambda key: key.replace(".", "__"))
+        experiment = toml.read(Path(source), changes, preset, lambda key: key.replace(".", "__"))
     return replace(experiment, data=data)
 
 
@@ -96,7 +96,7 @@ def run(
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
-    >>> result.rounds.column("round").to_pylist()
+    >>> result.rounds["round"].to_list()
     [0, 1, 2]
     """
     from fedsim import report
@@ -124,7 +124,7 @@ def run(
             observers = [observer] if callable(observer) else []
             folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
         if processes.is_primary():
-            report.write(report.read(folder), folder, has_figures=False)
+            report.write(report.load(folder), folder, has_figures=False)
         return Result(folder)
 
 
@@ -134,10 +134,7 @@ def default_folder(experiment: "Experiment") -> Path:
 
 
 class Result:
-    """The results in a complete run folder.
-
-    Tables are pyarrow tables: `table.to_pandas()` converts them for pandas, `polars.from_arrow(table)` for polars.
-    """
+    """The results in a complete run folder. Tables are polars data frames; `to_pandas()` needs pandas and pyarrow."""
 
     def __init__(self, folder: "RunFolder | str | Path") -> None:
         from fedsim.runs.folder import RunFolder
@@ -156,28 +153,33 @@ class Result:
         return runs
 
     @cached_property
-    def rounds(self) -> "pa.Table":
+    def rounds(self) -> "pl.DataFrame":
         """One row per run and evaluated round: accuracy, loss, and the total weight of corrupted clients."""
         return self.folder.read("rounds")
 
+    @property
+    def table(self) -> "pl.DataFrame":
+        """`rounds` with all keys of each run as columns, such as `client.learning_rate`, and the data set's name."""
+        return self._results.table
+
     @cached_property
-    def clients(self) -> "pa.Table":
+    def clients(self) -> "pl.DataFrame":
         """One row per run, round and client of the cohort: its loss, weight and alpha."""
         return self.folder.read("clients")
 
     @cached_property
-    def info(self) -> "pa.Table":
+    def info(self) -> "pl.DataFrame":
         """One row per run, round and quantity that the aggregator reports."""
         return self.folder.read("info")
 
     @cached_property
-    def summary(self) -> "pa.Table":
+    def summary(self) -> "pl.DataFrame":
         """One row per setting, averaged over seeds: mean and standard deviation of the final accuracy, and more."""
-        import pyarrow as pa
+        import polars as pl
 
         from fedsim import report
 
-        return pa.Table.from_pylist(report.summary(self._results))
+        return pl.DataFrame(report.summary(self._results), infer_schema_length=None)
 
     def figures(self) -> "dict[str, Figure]":
         """All figures that the results allow, by name."""
@@ -189,7 +191,7 @@ class Result:
     def _results(self) -> "Results":
         from fedsim import report
 
-        return report.read(self.folder)
+        return report.load(self.folder)
 
     def __repr__(self) -> str:
         from fedsim import report

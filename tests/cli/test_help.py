@@ -1,4 +1,4 @@
-"""`fedsim init`, `doctor` and `completion`, and bundled configurations by name."""
+"""`fedsim init` and `doctor`, and bundled configurations by name."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.cli import completion
+from fedsim.cli.list import count_runs, first_sentence
 from fedsim.cli.main import main
 from fedsim.config import bundled, toml
 from tests.datasets.build import write_leaf
@@ -33,10 +33,16 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "lines"),
     [
-        ("--data mine.npz --clients natural --suspect shuffling", ['path = "mine.npz"', "cohort_size = 4"]),
-        ("--data mine.npz --clients 6 --suspect alie", ["num_clients = 6", 'attack.kind = "alie"', "cohort_size = 6"]),
-        ("--data leaf --clients natural --suspect none", ['path = "leaf"', 'name = "char_lstm"', "cohort_size = 1"]),
-        ("--data digits --clients 30 --suspect flipping", ['name = "digits"', 'corruption.kind = "flipping"']),
+        ("--data-path mine.npz --clients natural --suspect shuffling", ['path = "mine.npz"', "cohort_size = 4"]),
+        (
+            "--data-path mine.npz --clients 6 --suspect alie",
+            ["num_clients = 6", 'attack.kind = "alie"', "cohort_size = 6"],
+        ),
+        (
+            "--data-path leaf --clients natural --suspect none",
+            ['path = "leaf"', 'name = "char_lstm"', "cohort_size = 1"],
+        ),
+        ("--data-path digits --clients 30 --suspect flipping", ['name = "digits"', 'corruption.kind = "flipping"']),
     ],
 )
 def test_init_writes_a_configuration(options, lines, folder, capsys):
@@ -51,25 +57,16 @@ def test_init_writes_a_configuration(options, lines, folder, capsys):
 
 
 def test_init_with_a_file_name_that_is_no_name_of_an_experiment(folder):
-    assert main(["init", "mein Größenversuch.toml", *["--data", "digits", "--clients", "30", "--suspect", "none"]]) == 0
+    options = "--data-path digits --clients 30 --suspect none"
+    assert main(["init", "mein Größenversuch.toml", *options.split()]) == 0
     assert toml.read(Path("mein Größenversuch.toml")).name == "mein-Gr--enversuch"
 
 
 def test_the_configuration_runs(folder, capsys):
-    assert main(["init", "try.toml", *["--data", "mine.npz", "--clients", "natural", "--suspect", "shuffling"]]) == 0
-    options = [
-        "--rounds",
-        "1",
-        "--aggregator",
-        "fedavg",
-        "--seed",
-        "0",
-        "--data.validation-fraction",
-        "0",
-        "--out",
-        "runs/try",
-    ]
-    assert main(["run", "try.toml", *options]) == 0
+    options = "--data-path mine.npz --clients natural --suspect shuffling"
+    assert main(["init", "try.toml", *options.split()]) == 0
+    options = "--rounds 1 --aggregator fedavg --seed 0 --data.validation-fraction 0 --out runs/try"
+    assert main(["run", "try.toml", *options.split()]) == 0
     assert "Shuffling 30 %" in capsys.readouterr().out
 
 
@@ -90,7 +87,7 @@ def test_init_asks_again_after_a_wrong_answer(folder, monkeypatch, capsys):
     assert main(["init"]) == 0
     errors = capsys.readouterr().err.splitlines()
     assert [error.split(": ")[2].partition(" ")[0] for error in errors] == [
-        "--data",
+        "--data-path",
         "--clients",
         "--clients",
         "corruption.kind",
@@ -104,7 +101,7 @@ def test_init_for_a_regression(folder, capsys):
     """Numbers have no classes by which a Dirichlet distribution could divide them."""
     x = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
     np.savez("numbers.npz", x=x[:40], y=x[:40, :1], x_test=x[40:], y_test=x[40:, :1])
-    assert main(["init", "try.toml", "--data", "numbers.npz", "--clients", "8", "--suspect", "noisy"]) == 0
+    assert main(["init", "try.toml", "--data-path", "numbers.npz", "--clients", "8", "--suspect", "noisy"]) == 0
     assert "regression" in capsys.readouterr().out
     assert 'partition = "iid"' in Path("try.toml").read_text()
     assert main(["run", "try.toml", "--dry-run"]) == 0
@@ -114,22 +111,23 @@ def test_init_for_a_regression(folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("", "--data: must be given, since there is no terminal"),
-        ("--data mine.npy", "mine.npy: no such file"),
-        ("--data mine.csv", "mine.csv: no such file"),
-        ("--data digist", "got digist; did you mean digits?"),
-        ("--data digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
-        ("--data digits --clients 9 --suspect typo", "corruption.kind: must be one of"),
+        ("", "--data-path: must be given, since there is no terminal"),
+        ("--data-path mine.npy", "mine.npy: no such file"),
+        ("--data-path mine.csv", "mine.csv: no such file"),
+        ("--data-path digist", "got digist; did you mean digits?"),
+        ("--data-path digits --clients many --suspect none", "--clients: must be an integer >= 1 or natural, got many"),
+        ("--data-path digits --clients 9 --suspect typo", "corruption.kind: must be one of"),
         (
-            "--data digits --clients natural --suspect none",
+            "--data-path digits --clients natural --suspect none",
             "--clients natural: does not fit digits: data.partition: must",
         ),
         (
-            "--data digits --clients 900 --suspect none",
+            "--data-path digits --clients 900 --suspect none",
             "--clients 900: does not fit digits: data.num_clients or dirich",
         ),
-        ("--data mine.npz --clients natural --suspect backdoor", "corruption.kind: backdoor: "),
-        ("other.txt --data digits", "FILE: must end in .toml, got other.txt"),
+        ("--data-path mine.npz --clients natural --suspect backdoor", "corruption.kind: backdoor: "),
+        ("--data digits", "--data: not an argument of `fedsim init`; it is called --data-path now"),
+        ("other.txt --data-path digits", "FILE: must end in .toml, got other.txt"),
     ],
 )
 def test_wrong_answers(options, message, folder, capsys):
@@ -168,32 +166,47 @@ def test_doctor_lists_missing_packages(monkeypatch, capsys):
     assert "pip install 'fedsim-jax[html]'" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
-def test_completion_knows_commands_and_keys(shell, capsys):
-    assert main(["completion", shell]) == 0
-    printed = capsys.readouterr().out
-    for text in ("--dry-run", "--client.learning-rate", "--sweep.arfl.lam", "doctor"):
-        assert text in printed
-
-
-def test_completion_in_bash(tmp_path, capsys):
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "fedsim.bash"
-    script.write_text(capsys.readouterr().out)
-    ask = 'source "$0"; COMP_WORDS=(fedsim run --client.le); COMP_CWORD=2; _shtab_fedsim; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", ask, str(script)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["--client.learning-rate"]
-
-
 def test_bundled_configurations_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert {"quickstart", "paper/lambda", "robustness/forged-reports"} <= set(bundled.names())
     assert toml.read(Path("quickstart")).runs() == toml.read(ROOT / "configs" / "quickstart.toml").runs()
     assert toml.read(Path("configs/quickstart.toml")).name == "quickstart"
     assert main(["run", "quikstart"]) == 2
-    assert "quikstart: no such file; did you mean quickstart?" in capsys.readouterr().err
+    assert "quikstart: no such file; did you mean quickstart? `fedsim list` lists all" in capsys.readouterr().err
+    assert main(["run", "table2"]) == 2
+    error = capsys.readouterr().err
+    assert "table2: no such file; `fedsim list` describes the bundled ones: paper/table2-cifar10, " in error
+    assert "robustness/grid" in error
+    assert error.count("\n") == 1
     Path("quickstart").mkdir()  # a run folder
     assert toml.read(Path("quickstart")).name == "quickstart"
     Path("quickstart").rmdir()
     Path("quickstart").write_text("name = 'mine'")  # a file of that name wins
     assert toml.read(Path("quickstart")).name == "mine"
+
+
+def test_list(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "quickstart (75 runs)\n    Five aggregators on handwritten digits, on clean data and with"
+    )
+    assert all(f"\n{name} (" in printed for name in bundled.names()[1:])
+    assert "\npaper/lambda (14 runs; presets: small, medium, digits)\n    Tuning lambda: " in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[sweep]]\nseed=[0,1]\narfl.lam=[1,2]\n[[sweep]]\nserver.aggregator=['fedavg']\narfl.lam=[1,2]\nseed=[0,0,3]",
+        "seed=3\n[[sweep]]\nseed=[2,3]\n[[sweep]]\ndata.seed=[0,1]",
+        "",
+    ],
+)
+def test_runs_are_counted_without_seeds(text):
+    experiment = toml.parse(text)
+    assert count_runs(experiment) == len(experiment.runs())
+
+
+def test_the_first_sentence_of_a_comment():
+    assert first_sentence("# Is Eq. 6\n# right? Yes.\n#\n# More.\nseed = 1\n") == "Is Eq. 6 right?"

@@ -73,7 +73,7 @@ def test_config_is_a_configuration_with_every_default(capsys):
     ("arguments", "message"),
     [
         (["rnu", "x.toml"], "COMMAND: must be a command of fedsim, got rnu; did you mean run?"),
-        (["zzz"], "zzz; the commands are run, init, config, report"),
+        (["zzz"], "zzz; the commands are run, list, init, config, report"),
         (["run"], "the following arguments are required: CONFIG"),
         (["run", "x.toml", "--dryrun"], "--dryrun; did you mean --dry-run?"),
         (["run", "x.toml", "y.toml"], "must be one configuration, got y.toml"),
@@ -100,6 +100,7 @@ def test_wrong_usage(arguments, message, config, capsys):
     [
         ("--client.learnig-rate 0.1", "unknown key client.learnig_rate; did you mean client.learning_rate?"),
         ("--clinet.epochs 2", "unknown key clinet.epochs; did you mean client.epochs?"),
+        ("--sweep.lam 1 2", "unknown key lam; did you mean arfl.lam?"),
         ("--sweep.sede 0 1", "unknown key sede; did you mean seed?"),
         ("--model.hidden-sizes [8]", "unknown key model.hidden_sizes; did you mean mlp.hidden_sizes?"),
         ("--arfl.lamda 3", "unknown key arfl.lamda; did you mean arfl.lam?"),
@@ -107,7 +108,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--client.epochs 0", "client.epochs: must be an integer >= 1, got 0"),
         ("--client.epochs few", "on the command line: client.epochs: must be an integer >= 1, got 'few'"),
         ("--client.epochs 2 3", "client.epochs: must be an integer >= 1, got [2, 3]; to run several values, use"),
-        ("--lam -1", "on the command line: arfl.lam: must be a number > 0"),
+        ("--arfl.lam -1", "on the command line: arfl.lam: must be a number > 0"),
         ("--server.num-rounds -5", "server.num_rounds: must be an integer >= 0, got -5"),
         ("--arfl.lam=-1e3", "got -1000.0"),
         ("--sweep.arfl.lam 1 nan", "got nan"),
@@ -123,7 +124,7 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--model.name plugin.py:net", "model.name: plugin.py: no such file"),
         ("--model.name nowhere.plugin:net", "model.name: nowhere.plugin cannot be imported: ModuleNotFoundError"),
         ("--model.name fedsim.models.mlp:mpl", "fedsim.models.mlp has no function mpl; did you mean mlp?"),
-        ("--budget small", '--budget: must be left out, since this configuration defines none, got "small"'),
+        ("--preset small", 'preset: must be left out, since this configuration defines none, got "small"'),
         ("--server.cohort-size 7", "server.cohort_size: must be at most the number of clients (6), got 7"),
         ("--engine.client-width 5", "engine.client_width: must be at most server.cohort_size (4), got 5"),
         ("--engine.client-devices 3", "engine.client_devices: must be at most the number of devices, 1, got 3"),
@@ -221,7 +222,7 @@ def test_a_read_only_file_system(config, monkeypatch, capsys):
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    data = ["--data", "separable_2d", "--clients", "4", "--suspect", "none"]
+    data = ["--data-path", "separable_2d", "--clients", "4", "--suspect", "none"]
     assert run_error(["init", "new/try.toml", *data], capsys).endswith(
         "error: new: Read-only file system; use another path\n"
     )

@@ -30,12 +30,16 @@ from fedsim.errors import ConfigError
         ("run c.toml --arfl.lam -3", "run c.toml", {"arfl.lam": "-3"}),
         ("run --slurm.partition gpu c.toml", "run c.toml", {"slurm.partition": "gpu"}),
         ("run c.toml --data.name a=b.py:f", "run c.toml", {"data.name": "a=b.py:f"}),
-        ("run c.toml --budget small", "run c.toml --budget small", {}),
+        ("run c.toml --preset small", "run c.toml --preset small", {}),
         ("run --mlp.hidden-sizes 64 32 c.toml", "run c.toml", {"mlp.hidden_sizes": ["64", "32"]}),
         (
-            "run --lr 0.5 --sweep.lam 1 2 c.toml",
+            "run --lr 0.5 --sweep.rounds 1,2 3 c.toml --sweep.mlp.hidden-sizes [8,4] 8",
             "run c.toml",
-            {"client.learning_rate": "0.5", "arfl.lam": fedsim.sweep(["1", "2"])},
+            {
+                "client.learning_rate": "0.5",
+                "server.num_rounds": fedsim.sweep(["1", "2", "3"]),
+                "mlp.hidden_sizes": fedsim.sweep(["[8,4]", "8"]),
+            },
         ),
         ("run c.toml --mlp.hidden-sizes 64 32", "run c.toml", {"mlp.hidden_sizes": ["64", "32"]}),
         ("run --sweep.seed 0 1 quickstart", "run quickstart", {"seed": fedsim.sweep(["0", "1"])}),
@@ -43,6 +47,8 @@ from fedsim.errors import ConfigError
         ("run --force --sweep.seed 0 1 grid", "run --force grid", {"seed": fedsim.sweep(["0", "1"])}),
         ("run --out=d q --sweep.seed 0 1", "run --out=d q", {"seed": fedsim.sweep(["0", "1"])}),
         ("run --lr 0.5 quickstart", "run quickstart", {"client.learning_rate": "0.5"}),
+        ("run --log tensorboard wandb q", "run --log tensorboard --log wandb q", {}),
+        ("run q --log wandb", "run q --log wandb", {}),
         ("run --dirichlet-alpha 3 c.toml", "run --dirichlet-alpha 3 c.toml", {}),
     ],
 )
@@ -100,6 +106,9 @@ def test_components_are_suggested_under_other_names(key, name, suggestion):
         ("--num-byzantine", "--num-byzantine; did you mean --server.num-byzantine?"),
         ("--tau", "--tau; did you mean --"),
         ("--resume", "--resume: no such option; an unfinished run resumes"),
+        ("--budget=small", "--budget: no such option; it is called --preset now"),
+        ("--tensorboard", "--tensorboard: no such option; use --log tensorboard"),
+        ("--lam=3", "--lam: no such option; use --arfl.lam"),
         ("--zzzz", "--zzzz; see `fedsim run --help`"),
         ("--foo", "--foo; see `fedsim run --help`"),
         ("--colour", "--colour; see `fedsim run --help`"),
@@ -129,7 +138,7 @@ def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
 
 
 @pytest.mark.parametrize(
-    ("file", "changes", "budget", "message"),
+    ("file", "changes", "preset", "message"),
     [
         ("server.cohort_size = 50", {}, None, "{}: server.cohort_size: must be at most .*20.*"),
         (
@@ -142,21 +151,21 @@ def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
         ("client.epochs = -1", {"data.num_clients": 5}, None, "{}: client.epochs: .*"),
         ("", {"client.epochs": -1}, None, "client.epochs: .*"),
         (
-            "server.cohort_size = 10\nbudget.small.data.num_clients = 5",
+            "server.cohort_size = 10\npreset.small.data.num_clients = 5",
             {},
             "small",
-            "{} with --budget small: server.*",
+            "{} with --preset small: server.*",
         ),
-        ("", {}, "small", "{}: --budget: must be left out.*"),
+        ("", {}, "small", "{}: preset: must be left out.*"),
         ("server.aggregator = 'krumm'", {"seed": 3}, None, "{}: server.aggregator: .*"),
         ("server.cohort_size = 10", {"seed": 1, "data.num_clients": 5}, None, "{} with --data.num-clients: server.*"),
     ],
 )
-def test_errors_name_the_source_of_the_value(file, changes, budget, message, tmp_path):
+def test_errors_name_the_source_of_the_value(file, changes, preset, message, tmp_path):
     path = tmp_path / "q.toml"
     path.write_text(file)
     with pytest.raises(ConfigError) as error:
-        read(path, changes, budget, option_of)
+        read(path, changes, preset, option_of)
     assert re.fullmatch(message.format(re.escape(str(path))), str(error.value))
 
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 
 from fedsim import report
@@ -41,7 +41,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(config, tmp_path, monkeypat
 def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     """The rows of the library's run, and the same table and files twice."""
     monkeypatch.chdir(tmp_path)
-    assert main(["run", str(config), "--tensorboard"]) == 0
+    assert main(["run", "--log", "tensorboard", str(config)]) == 0
     printed = capsys.readouterr()
     assert "Shuffling 50 %" in printed.out
     assert "group 1/1 arfl, 2 runs: running" in printed.err
@@ -71,7 +71,7 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
     options = ["--seed", "3", "--server.num-rounds", "1", "--name", "other", "--sweep.arfl.lam", "0.1", ".5"]
     assert main(["run", *options, str(config), "--out", str(out)]) == 0
     assert "one seed" in capsys.readouterr().out
-    rows = pq.read_table(out / "rounds.parquet").to_pylist()
+    rows = pl.read_parquet(out / "rounds.parquet").to_dicts()
     assert [(row["seed"], row["round"], row["lam"]) for row in rows] == [
         (3, 0, 0.1), (3, 1, 0.1), (3, 0, 0.5), (3, 1, 0.5)
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
     (broken / "manifest.json").write_text(json.dumps(manifest | {"runs": manifest["runs"][:1]}))
     assert "broken: 1 runs, but 2 are in its plan; run its config.toml again with --force" in error()
     (broken / "manifest.json").write_text(json.dumps(manifest | {"checksums": {}}))
-    pq.write_table(folder.read("rounds").slice(0, 2), broken / "rounds.parquet")
+    folder.read("rounds")[:2].write_parquet(broken / "rounds.parquet")
     assert "no rows of run 1" in error()
     (broken / "rounds.parquet").write_bytes(b"not parquet")
     assert "rounds.parquet: broken" in error()

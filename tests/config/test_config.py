@@ -122,10 +122,11 @@ def check(text):
             "[[sweep]]\nseed = [1]\n[[sweep]]\nserver.cohort_size = [1, 50]",
             "server.cohort_size: must be at most the number of clients (20), got 50",
         ),
-        ("[budget.small]\nsede = 1", "unknown key sede; did you mean seed?"),
-        ("[budget]\nseed = 1", "budget: must be written [budget.NAME]"),
-        ("[budget.paper]\nseed = 1", "budget: must be written [budget.NAME]"),
-        ("[budget.small]\nsweep = 1", "budget.small.sweep: must be written [[budget.small.sweep]]"),
+        ("[preset.small]\nsede = 1", "unknown key sede; did you mean seed?"),
+        ("[budget.small]\nseed = 1", "unknown key budget; it is called preset now"),
+        ("[preset]\nseed = 1", "preset: must be written [preset.NAME]"),
+        ("[preset.paper]\nseed = 1", "preset: must be written [preset.NAME]"),
+        ("[preset.small]\nsweep = 1", "preset.small.sweep: must be written [[preset.small.sweep]]"),
         ("seed = = 1", "not valid TOML: Invalid value"),
         ("seed = 2020-01-01", "seed: must be an integer >= 0, got datetime.date"),
     ],
@@ -270,15 +271,15 @@ def test_list_keys_in_a_sweep():
     assert sizes("[[sweep]]\nmlp.hidden_sizes = [8, 8]\nseed = [0, 1]") == [(8, 8), (8, 8)]
 
 
-def test_a_budget_wins_over_the_file_and_overrides_win_over_both():
+def test_a_preset_wins_over_the_file_and_overrides_win_over_both():
     text = """
     seed = 7
     [server]
     num_rounds = 2000
-    [budget.small]
+    [preset.small]
     server.num_rounds = 20
     seed = 0
-    [budget.tiny]
+    [preset.tiny]
     sweep = [{ arfl.lam = [1.0, 2.0] }]
     [[sweep]]
     seed = [1, 2, 3]
@@ -289,19 +290,19 @@ def test_a_budget_wins_over_the_file_and_overrides_win_over_both():
     ]
     whole = parse(text, name="file")
     assert values_of(whole.runs()) == [(2000, seed, epochs, 1.0) for seed in (1, 2, 3) for epochs in (1, 2)]
-    assert parse(text, name="file", budget="paper") == whole
-    small = parse(text, name="file", budget="small")
+    assert parse(text, name="file", preset="paper") == whole
+    small = parse(text, name="file", preset="small")
     assert small.name == "file-small"
     assert values_of(small.runs()) == [(20, 0, epochs, 1.0) for epochs in (1, 2)]
-    assert values_of(parse(text, budget="tiny").runs()) == [(2000, 7, 1, lam) for lam in (1.0, 2.0)]
-    assert values_of(parse(text, {"seed": 5, "client.epochs": fedsim.sweep([3])}, budget="small").runs()) == [
+    assert values_of(parse(text, preset="tiny").runs()) == [(2000, 7, 1, lam) for lam in (1.0, 2.0)]
+    assert values_of(parse(text, {"seed": 5, "client.epochs": fedsim.sweep([3])}, preset="small").runs()) == [
         (20, 5, 3, 1.0)
     ]
     assert small.digest() != whole.digest()
-    with pytest.raises(ConfigError, match=r'--budget: .* got "smal"; did you mean small\?'):
-        parse(text, budget="smal")
-    with pytest.raises(ConfigError, match=r'--budget: .* got "small"'):
-        parse("", budget="small")
+    with pytest.raises(ConfigError, match=r'preset: .* got "smal"; did you mean small\?'):
+        parse(text, preset="smal")
+    with pytest.raises(ConfigError, match=r'preset: .* got "small"'):
+        parse("", preset="small")
 
 
 def test_overrides_win_over_file_and_sweep():
@@ -368,9 +369,9 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
         fedsim.load({}, client__epochs="3")  # text is not parsed
     with pytest.raises(ConfigError, match=r"unknown key server\.rounds"):
         fedsim.load({}, server__rounds=3)
-    for budget in ("small", 3):
-        with pytest.raises(ConfigError, match=f'--budget: .* got "{budget}"'):
-            fedsim.load({}, budget=budget)
+    for preset in ("small", 3):
+        with pytest.raises(ConfigError, match=f'^preset: .* got "{preset}"'):
+            fedsim.load({}, preset=preset)
     with pytest.raises(ConfigError, match=r"keys must be text, got 1"):
         fedsim.load({1: 2})
     with pytest.raises(ConfigError, match=r"source: .* got \[1\]"):

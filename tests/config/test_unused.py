@@ -53,9 +53,9 @@ def test_unused_keys(text, lines):
     assert all(warning.startswith(line) for warning, line in zip(warnings, lines, strict=True))
 
 
-def test_keys_of_rules_removed_by_an_override_or_budget_are_allowed():
-    text = "arfl.lam=3.0\n" + SWEEP + "[budget.small]\nserver.aggregator='fedavg'\n"
-    for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, budget="small")):
+def test_keys_of_rules_removed_by_an_override_or_preset_are_allowed():
+    text = "arfl.lam=3.0\n" + SWEEP + "[preset.small]\nserver.aggregator='fedavg'\n"
+    for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, preset="small")):
         assert unused_keys(experiment, experiment.runs()) == []
     overridden = parse(text, {"server.aggregator": "fedavg", "arfl.lam": 2})
     assert unused_keys(overridden, overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]

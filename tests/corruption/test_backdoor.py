@@ -128,12 +128,12 @@ def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, t
         hidden = np.maximum(image.ravel() / 255 @ model["Dense_0/kernel"] + model["Dense_0/bias"], 0)
         num_others += 1
         num_successes += np.argmax(hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]) == target
-    rows = [row for row in folder.read("rounds").to_pylist() if row["run"] == run]
+    rows = [row for row in folder.read("rounds").to_dicts() if row["run"] == run]
     assert rows[-1]["backdoor_success"] == pytest.approx(num_successes / num_others, abs=1e-6)
     assert rows[-1]["backdoor_success"] > rows[0]["backdoor_success"] + 0.2  # it is learned
     assert len(folder.read_manifest()["plan"]) == 1
 
 
 def test_a_run_without_a_backdoor_has_no_success(folder):
-    success = [row["backdoor_success"] for row in folder.read("rounds").to_pylist() if row["run"] == 2]
+    success = [row["backdoor_success"] for row in folder.read("rounds").to_dicts() if row["run"] == 2]
     assert success == [None] * 3

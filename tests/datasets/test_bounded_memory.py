@@ -216,7 +216,7 @@ def test_a_folder_of_arrays(tmp_path):
     raw = arrays.read(tmp_path / "mine.npz")
     assert dataset_digest(make_federated_dataset(raw, raw.client_ids)) == dataset_digest(dataset)
     config = tmp_path / "mine.toml"
-    assert main(["init", str(config), "--data", str(tmp_path / "mine"), *NATURAL]) == 0
+    assert main(["init", str(config), "--data-path", str(tmp_path / "mine"), *NATURAL]) == 0
     assert 'name = "arrays"' in config.read_text()
     np.save(tmp_path / "mine" / "x_tset.npy", np.zeros(2))
     with pytest.raises(DataError, match=r"mine: unknown array x_tset"):

@@ -61,7 +61,7 @@ def test_tables_are_encoded_as_those_of_files(tmp_path):
 
 def test_splits_with_different_columns_raise(tmp_path):
     path = save(tmp_path / "saved", {"age": [1.0, 2.0], "label": ["a", "b"]}, {"age": [1.0]})
-    with pytest.raises(DataError, match=r"must have equal columns, got label \(string\); no other"):
+    with pytest.raises(DataError, match=r"must have equal columns, got label \(String\); no other"):
         huggingface(0, path=path, label="label")
 
 
@@ -99,7 +99,7 @@ def test_classes_of_both_splits_are_matched_by_name(test_kind, test_labels, expe
 @pytest.mark.parametrize(
     ("test", "kinds", "message"),
     [
-        ({"a": [1.0], "label": [1]}, {"a": "float64", "label": "int64"}, r"got label \(string\); label \(int64\)"),
+        ({"a": [1.0], "label": [1]}, {"a": "float64", "label": "int64"}, r"got label \(String\); label \(Int64\)"),
         (
             {"a": [1.0], "label": [-1]},
             {"a": "float32", "label": ["cat"]},

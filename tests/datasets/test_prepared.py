@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 from fedsim.cli.main import main
 from fedsim.datasets import cache, catalog, cifar10, prepared, shakespeare
 from fedsim.datasets.download import Download, fetch
-from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset, write_leaf
 
@@ -370,9 +368,6 @@ def test_prepare_downloads_cifar10(server, monkeypatch, capsys):
         (["prepare", "femmist"], "no such data set|did you mean femnist"),
         (["prepare", "femnist", "--from", "nowhere"], "nowhere: no such file or folder"),
         (["prepare", "digits"], "nothing to prepare"),
-        (["show", "cifar10"], "not prepared .* `fedsim data prepare cifar10`"),
-        (["show", "digits", "--out", "digits.xyz"], r"digits\.xyz has an unsupported image extension"),
-        (["show", ""], "name: must be like kmnist or emnist/letters"),
         (["prepare", "/abs"], "name: must be like kmnist or emnist/letters"),
         (["prepare", "foo bar"], "name: must be like kmnist or emnist/letters"),
         (["prepare", "imagenet2012"], "imagenet2012: tensorflow-datasets cannot prepare it here"),
@@ -385,35 +380,3 @@ def test_errors_are_a_single_line(arguments, message, capsys):
     *progress, line = capsys.readouterr().err.splitlines()
     assert progress in ([], ["preparing ..."])
     assert re.search(message, line)
-
-
-def test_show_draws_images_text_and_client_sizes(tmp_path, femnist_files):
-    from fedsim.datasets.preview import plot_preview
-
-    assert main(["data", "show", "digits", "--out", str(tmp_path / "digits.png")]) == 0
-    assert (tmp_path / "digits.png").stat().st_size > 10_000
-    raw = catalog.prepare("femnist", femnist_files[0], False, no_progress)
-    figure = plot_preview(raw)
-    assert "2 clients, 8 training and 7 test examples" in figure.get_suptitle()
-    (histogram,) = [axes for axes in figure.axes if axes.get_xlabel()]
-    assert sum(bar.get_height() for bar in histogram.patches) == 2
-    text = np.zeros((3, 80), np.int8)
-    unsplit = RawDataset("text", text, np.zeros(3, int), text[:0], np.zeros(0, int), 80, "text", np.zeros(3, int))
-    assert "3 examples, not split" in plot_preview(unsplit).get_suptitle()
-
-
-def test_show_draws_numbers_and_multiple_labels(tmp_path):
-    from fedsim.datasets.preview import plot_preview
-
-    image, y = np.zeros((30, 8, 8, 1), np.uint8), np.linspace(-1, 1, 30)
-    numbers = RawDataset("numbers", image, y, image[:10], y[:10], 0, "image")
-    figure = plot_preview(numbers)
-    assert figure.axes[0].get_title() == "-1"
-    (histogram,) = [axes for axes in figure.axes if axes.get_xlabel() == "Label"]
-    assert sum(bar.get_height() for bar in histogram.patches) == 40
-    figure.savefig(tmp_path / "numbers.png")
-    labels = np.arange(150).reshape(30, 5) % 7
-    multiple = plot_preview(replace(numbers, y=labels, y_test=labels[:10], num_classes=7))
-    assert multiple.axes[0].get_title() == "0, 1, 2 ..."
-    vectors = replace(numbers, x=image.reshape(30, 64), inputs="vector", client_ids=np.arange(30) % 4)
-    assert "4 clients" in plot_preview(vectors).get_suptitle()

@@ -149,8 +149,8 @@ def test_decimal_commas(first_line, csv_file):
         (b"a,y,c,t\n1,2,s,\xfc\n", "must be UTF-8 text; convert it: iconv"),
         ("a,y,c\n1,2,s\n".encode("utf-16-le"), "it is not text"),
         (b"# by x\na,y,c\n1,2,s\n", "the header has 1 columns, but a row has 3: a,y,c"),
-        (b"a,y,c\n1,2,s\n  \n", "the header has 3 columns, but a row has 1: "),
-        (gzip.compress(mtime=0, data=b"a,y,c\n1,2,s\n" * 99)[:-9], "Truncated compressed stream"),
+        (b"a,y,c\n1,2,s\n  \n", "the header has 3 columns, but a row has 1:"),
+        (gzip.compress(mtime=0, data=b"a,y,c\n1,2,s\n" * 99)[:-9], "Compressed file ended before"),
     ],
 )
 def test_what_is_no_csv_is_refused(content, message, tmp_path):
@@ -188,8 +188,11 @@ def test_files_of_several_types(tmp_path):
         part.assign(c=1).to_parquet(tmp_path / f"{i}.parquet")
     np.testing.assert_allclose(read(tmp_path, standardize=False).x[:, 0], pd.concat(parts).a, rtol=1e-6)
     for columns, message in (
-        ({"c": [0.5, 1] * 12}, "Integer value 9007199254740993 not in range"),
-        ({"a": ["u", "v"] * 12, "c": 1}, "must have the types of the other files: .* Field a has incompatible types"),
+        ({"c": [0.5, 1] * 12}, "column 'c' has 9007199254740993, which Float64 rounds"),
+        (
+            {"a": ["u", "v"] * 12, "c": 1},
+            "1.parquet: must have the types of the other files: column 'a' has Int64 and String",
+        ),
     ):
         for i, part in enumerate((parts[0], FRAME.assign(**columns))):
             part.to_parquet(tmp_path / f"{i}.parquet")
@@ -244,7 +247,7 @@ def test_which_data_have_clients():
 def test_init_counts_the_clients_that_can_be_split(csv_file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     csv_file(c=[*["r", "s", "t"] * 7, "r", "s", "alone"], z=np.arange(M))
-    init = ["init", "c.toml", "--data", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
+    init = ["init", "c.toml", "--data-path", "rows.csv", "--label", "y", "--client", "c", "--suspect", "none"]
     assert main(init) == 0
     printed = capsys.readouterr()
     assert "wrote c.toml; `fedsim run c.toml" in printed.out

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -67,7 +68,7 @@ def test_drop_and_raw_numbers(folder):
     ],
 )
 def test_labels_are_classes_or_numbers(labels, classes):
-    raw = columns.encode("rows", pa.table({"x": np.arange(M), "y": labels}), "y")
+    raw = columns.encode("rows", pl.DataFrame({"x": np.arange(M), "y": labels}), "y")
     if classes is None:
         assert raw.num_classes == 0
         np.testing.assert_allclose(raw.y, labels, rtol=1e-6)
@@ -82,12 +83,12 @@ def test_labels_are_classes_or_numbers(labels, classes):
         ({"name": [f"p{i}" for i in range(M)]}, "column 'name' is text with 120 different values, more than 20"),
         ({"age": [None, *range(M - 1)]}, "column 'age' has no value in 1 of 120 rows"),
         ({"age": [np.inf, *range(M - 1)]}, "column 'age' has infinity in 1 of 120 rows"),
-        ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type date32.*, neither numbers nor text"),
+        ({"day": [datetime.date(2024, 1, 1)] * M}, r"column 'day' is of type Date, neither numbers nor text"),
         ({"site": [None] + ["Ulm"] * (M - 1)}, "client site has no value in 1 of 120 rows"),
         ({"site": np.where(np.arange(M) > 0, 1.0, np.nan)}, "client site has no value in 1 of 120 rows"),
         (
             {"site": [datetime.date(2024, 1, 1)] * M},
-            "client site must be text or numbers, got type date32.*; convert it to text",
+            "client site must be text or numbers, got type Date; convert it to text",
         ),
         (
             {"diagnosis": list(range(M))},
@@ -99,32 +100,39 @@ def test_labels_are_classes_or_numbers(labels, classes):
 def test_what_cannot_be_used_is_refused_by_column(changes, message):
     rows = {name: values for name, values in {**COLUMNS, **changes}.items() if values is not None}
     with pytest.raises(DataError, match=message):
-        columns.encode("rows", pa.table(rows), "diagnosis", "site")
+        columns.encode("rows", pl.DataFrame(rows), "diagnosis", "site")
 
 
-def test_views_of_texts_are_texts():
+def test_views_and_dictionaries_of_texts_are_texts(tmp_path):
     rows = {name: pa.array(COLUMNS[name]) for name in ("sex", "site", "diagnosis")}
     views = {name: column.cast(pa.string_view()) for name, column in rows.items()}
-    encode = lambda column: column.dictionary_encode().cast(pa.dictionary(pa.int32(), pa.string_view()))
-    categories = {name: encode(column) for name, column in rows.items()}
-    expected, *others = (columns.encode("rows", pa.table(t), "diagnosis", "site") for t in (rows, views, categories))
-    for raw in others:
+    categories = {name: column.dictionary_encode() for name, column in rows.items()}
+    raws = []
+    for columns_ in (rows, views, categories):
+        pq.write_table(pa.table(columns_), tmp_path / "rows.parquet")
+        raws.append(table.table(0, path=str(tmp_path / "rows.parquet"), label="diagnosis", client="site"))
+    for raw in raws[1:]:
         for name in ("x", "y", "client_ids", "client_names", "label_names"):
-            np.testing.assert_array_equal(getattr(raw, name), getattr(expected, name))
+            np.testing.assert_array_equal(getattr(raw, name), getattr(raws[0], name))
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_table_without_rows_and_constant_columns():
     with pytest.raises(DataError, match="rows: must have rows, got none"):
-        columns.encode("rows", pa.table({"x": pa.array([], pa.float64()), "y": pa.array([], pa.string())}), "y")
-    raw = columns.encode("rows", pa.table({"x": [1234567.7] * 1000, "y": ["a", "b"] * 500}), "y")
+        columns.encode("rows", pl.DataFrame(schema={"x": pl.Float64, "y": pl.String}), "y")
+    raw = columns.encode("rows", pl.DataFrame({"x": [1234567.7] * 1000, "y": ["a", "b"] * 500}), "y")
     assert not raw.x.any()
 
 
-def test_two_columns_of_one_name_are_refused():
-    rows = pa.table([[1.0, 2.0] * 5, [3.0, 4.0] * 5, ["a", "b"] * 5], names=["x", "x", "y"])
-    with pytest.raises(DataError, match="columns must have different names, got 'x' more than once"):
-        columns.encode("rows", rows, "y")
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,x ,y\n1,3,a\n2,4,b\n")
+    frame = FRAME.set_axis(["x", "x", *list(FRAME)[2:]], axis=1)
+    for read in (
+        lambda: table.table(0, path=str(tmp_path / "rows.csv"), label="y"),
+        lambda: fedsim.from_pandas(frame, label="diagnosis"),
+    ):
+        with pytest.raises(DataError, match="columns must have different names, got 'x' more than once"):
+            read()
 
 
 def test_broken_files_raise(tmp_path):
@@ -149,8 +157,6 @@ def test_from_pandas():
         for frame, label, client, drop in ((FRAME, "diagnosis", "site", "sex"), (numbered, 5, 4, [2]))
     )
     np.testing.assert_array_equal(dataset.train.x, expected.train.x)
-    with pytest.raises(DataError, match="pandas: "):
-        fedsim.from_pandas(FRAME.assign(age=10**30), label="diagnosis")
     with pytest.raises(DataError, match=r"df: must be a pandas\.DataFrame, got dict"):
         fedsim.from_pandas(COLUMNS, label="diagnosis")
     with pytest.raises(DataError, match=r"got the Table of pyarrow; use df\.to_pandas\(\)"):
@@ -178,7 +184,7 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
     """An identifier is left out, and the file says so; with a client column and without."""
     rows = pa.table({"id": [f"p{i}" for i in range(M)]} | COLUMNS)
     pq.write_table(rows, "named.parquet")
-    init = ["init", "a.toml", "--data", "named.parquet", "--label", "diagnosis", "--suspect", "none"]
+    init = ["init", "a.toml", "--data-path", "named.parquet", "--label", "diagnosis", "--suspect", "none"]
     assert main([*init, "--client", "site"]) == 0
     printed = capsys.readouterr().out
     assert "id: left out, since it is text with 120 different values" in printed
@@ -197,9 +203,12 @@ def test_init_writes_a_configuration_that_runs(folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data rows.csv --clients 3", "--label: must be given"),
-        ("--data rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
-        ("--data digits --label y", "--label: must be left out unless --data is a table (.csv, .tsv, .parquet)"),
+        ("--data-path rows.csv --clients 3", "--label: must be given"),
+        ("--data-path rows.csv --label y", "rows.csv: label must name one column, got 'y'"),
+        (
+            "--data-path digits --label y",
+            "--label: must be left out unless --data-path is a table (.csv, .tsv, .parquet)",
+        ),
     ],
 )
 def test_wrong_options_of_init(options, message, folder, capsys):

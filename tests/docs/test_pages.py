@@ -108,7 +108,7 @@ def check(command: list[str]) -> None:
     options = cli._parser().parse_args(rest)
     if command[1] == "run":
         keys = {key: value for key, value in overrides.items() if not key.startswith(SLURM)}
-        assert toml.read(options.config, keys, options.budget).runs()
+        assert toml.read(options.config, keys, options.preset).runs()
 
 
 @pytest.mark.parametrize("page", PAGES)

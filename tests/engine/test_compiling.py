@@ -74,7 +74,7 @@ def _losses(folder, **changes):
         "corruption": {"kind": "shuffling", "fraction": 0.5},
     }
     result = fedsim.run(fedsim.load(config, **changes), out=folder / "run", force=True, progress=False)
-    return result.rounds["test_loss"].to_pylist()
+    return result.rounds["test_loss"].to_list()
 
 
 @pytest.fixture

@@ -101,8 +101,8 @@ def test_events_tell_the_story_in_order(events, plan, folder):
 
 def test_rows_of_rounds(folder, plan):
     rounds = folder.read("rounds")
-    assert rounds.num_rows == 8 * 4
-    rows = rounds.to_pylist()
+    assert rounds.height == 8 * 4
+    rows = rounds.to_dicts()
     assert [row["round"] for row in rows] == 8 * [0, 2, 4, 5]
     for row in rows:
         config = plan.runs[row["run"]]
@@ -116,7 +116,7 @@ def test_rows_of_rounds(folder, plan):
 
 
 def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(folder, plan):
-    table = folder.read("clients").to_pylist()
+    table = folder.read("clients").to_dicts()
     arfl = {i for i, config in enumerate(plan.runs) if config.server.aggregator == "arfl"}
     for i in range(len(plan.runs)):
         for t in range(1, 6):
@@ -144,7 +144,7 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     simulation = build.simulation(config, dataset)
     state = simulation.init(inputs.key, clients, inputs.hparams)
     _, records = simulation.run_rounds(state, clients, inputs.hparams, 5)
-    table = folder.read("clients").to_pylist()
+    table = folder.read("clients").to_dicts()
     for t in range(5):
         rows = {r["client_id"]: r for r in table if r["run"] == position and r["round"] == t + 1}
         for slot, client in enumerate(records.client_ids[t].tolist()):
@@ -164,7 +164,7 @@ def test_resolved_config_gives_the_same_results(folder, plan):
 
 def test_no_rounds_at_all(tmp_path):
     folder = run_toml("[server]\nnum_rounds = 0\n[mlp]\nhidden_sizes = [4]", tmp_path / "zero")
-    assert folder.read("rounds")["round"].to_pylist() == [0]
+    assert folder.read("rounds")["round"].to_list() == [0]
     clients = folder.read("clients").to_pandas()
     assert (clients["round"] == 0).all()  # the weights alpha of the initial losses
     assert clients["alpha"].sum() == pytest.approx(1, abs=1e-6)
@@ -222,8 +222,8 @@ def test_a_run_that_diverges_is_recorded_and_stops_nobody_else(tmp_path):
     client.learning_rate = [0.1, 1e25]"""
     plan = make_plan(parse(text))
     assert len(plan.groups) == 1
-    rows = run_plan(plan, tmp_path / "both").read("rounds").to_pylist()
+    rows = run_plan(plan, tmp_path / "both").read("rounds").to_dicts()
     assert [row["diverged"] for row in rows] == [False, False, False, False, True, True]
     alone = run_plan(make_plan(parse(text, {"client.learning_rate": 0.1})), tmp_path / "alone")
-    for mixed, single in zip(rows, alone.read("rounds").to_pylist(), strict=False):
+    for mixed, single in zip(rows, alone.read("rounds").to_dicts(), strict=False):
         assert mixed["test_loss"] == pytest.approx(single["test_loss"], rel=1e-5)

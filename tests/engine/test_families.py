@@ -148,7 +148,7 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     expected = run_plan(alone, directory / f"alone-{rule}-{attack}")
     for kind in ("rounds", "clients", "info"):
         assert rows(expected, kind, range(6)).equals(rows(folder, kind, range(run, run + 6)))
-    assert (expected.read("info").num_rows > 0) == (rule == 4)
+    assert (expected.read("info").height > 0) == (rule == 4)
 
 
 def test_killed_in_a_group_and_resumed(plan, folder, directory):

@@ -119,8 +119,8 @@ SPLIT = {"data.seed": 0}  # splits have the same limits
 
 def test_the_configurations_that_come_along_are_possible(dataset):
     for path in sorted(CONFIGS.rglob("*.toml")):
-        for budget in [PAPER, *re.findall(r"^\[budget\.(\w+)\]", path.read_text(), flags=re.MULTILINE)]:
-            different = {(config.server, config.settings): config for config in read(path, SPLIT, budget).runs()}
+        for preset in [PAPER, *re.findall(r"^\[preset\.(\w+)\]", path.read_text(), flags=re.MULTILINE)]:
+            different = {(config.server, config.settings): config for config in read(path, SPLIT, preset).runs()}
             for config in different.values():
                 check_limits([config], dataset if config.server.pre_aggregators else None)
 

@@ -128,7 +128,7 @@ def test_weights_are_checked_in_every_round(tmp_path):
     with pytest.raises(ConfigError, match=r"must sum to 1.*, got 0\.5 in round 4; fedsim\.testing"):
         run_plan(plan(**changes), tmp_path / "run")
     rounds = RunFolder(tmp_path / "run").read_parts("rounds")
-    assert rounds["round"].to_pylist() == [0, 2]
+    assert rounds["round"].to_list() == [0, 2]
 
 
 @pytest.mark.parametrize(

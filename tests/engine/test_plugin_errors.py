@@ -66,12 +66,12 @@ def folder(config, tmp_path_factory):
 
 def test_info_is_what_the_rule_shows_round_by_round(folder):
     """Beside the weights that the table of clients has."""
-    info = folder.read("info").to_pylist()
+    info = folder.read("info").to_dicts()
     assert [(row["run"], row["round"], row["name"]) for row in info] == [
         (run, round_, name) for run in range(3) for round_ in (1, 2, 3) for name in ("largest", "most", "rounds")
     ]
     shown = {(row["run"], row["round"], row["name"]): row["value"] for row in info}
-    clients = folder.read("clients").to_pylist()
+    clients = folder.read("clients").to_dicts()
     for run, most in enumerate((0.3, 0.5, 1.0)):
         for round_ in (1, 2, 3):
             cohort = [row for row in clients if (row["run"], row["round"]) == (run, round_)]

@@ -63,7 +63,7 @@ import sys, jax, fedsim
 jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
 experiment = fedsim.load(sys.argv[4], data__placement="host")
 result = fedsim.run(experiment, out=sys.argv[5], progress=False)
-print(result.rounds.num_rows)
+print(result.rounds.height)
 """
 
 
@@ -152,7 +152,7 @@ def test_a_script_may_connect_processes_itself(directory, reference):
     started = [start([script, address, 2, process, directory / "tiny.toml", out], 2) for process in range(2)]
     outputs = [process.communicate(timeout=240) for process in started]
     assert [process.returncode for process in started] == [0, 0], outputs
-    assert {printed.splitlines()[-1] for printed, _ in outputs} == {str(reference.read("rounds").num_rows)}
+    assert {printed.splitlines()[-1] for printed, _ in outputs} == {str(reference.read("rounds").height)}
     folder = RunFolder(out)
     assert layouts(folder) == LAYOUTS
     assert all(group["layout"]["buffer_examples"] for group in folder.read_manifest()["plan"])

@@ -52,7 +52,7 @@ def test_a_model_that_is_kept_has_the_accuracy_of_the_last_row(run, plan, folder
     hidden = np.maximum(hidden + model["Dense_0/bias"], 0)
     logits = hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]
     accuracy = np.mean(np.argmax(logits, axis=1) == dataset.y_test)
-    last = next(r for r in folder.read("rounds").to_pylist() if (r["run"], r["round"]) == (run, 4))
+    last = next(r for r in folder.read("rounds").to_dicts() if (r["run"], r["round"]) == (run, 4))
     assert last["test_accuracy"] == pytest.approx(accuracy, abs=1e-6)
 
 
@@ -63,7 +63,7 @@ def test_data_that_are_kept_are_those_that_clients_trained_with(run, plan, folde
     assert set(data) == set(clean._fields) - {"malicious"}  # no client is, in these runs
     assert all(data[name].dtype == getattr(clean, name).dtype for name in data)
     assert data["offsets"].tolist() == clean.offsets.tolist()
-    rows_by_client = {r["client_id"]: r for r in folder.read("clients").to_pylist() if r["run"] == run}
+    rows_by_client = {r["client_id"]: r for r in folder.read("clients").to_dicts() if r["run"] == run}
     for client, (offset, count) in enumerate(zip(clean.offsets, clean.num_examples, strict=True)):
         rows = slice(offset, offset + count)
         is_corrupted = bool(data["corrupted"][client])
@@ -88,10 +88,10 @@ def test_what_was_not_kept_is_told(folder):
 def test_rows_of_clients_of_evaluated_rounds_only_or_none(tmp_path):
     text = TEXT[: TEXT.index("[record]")]
     evaluated = run_toml(f"{text}[record]\nclients = 'evaluated'\nlosses = false", tmp_path / "evaluated")
-    rows = evaluated.read("clients").to_pylist()
+    rows = evaluated.read("clients").to_dicts()
     assert [row["round"] for row in rows] == 3 * [2] + 3 * [4]
     assert all(row["loss"] is None and row["weight"] is not None for row in rows)
     none = run_toml(f"{text}[record]\nclients = 'none'", tmp_path / "none")
-    assert none.read("clients").num_rows == 0
+    assert none.read("clients").height == 0
     assert not (none.path / "models").exists()
     assert not (none.path / "data").exists()

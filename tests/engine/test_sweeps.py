@@ -71,7 +71,7 @@ def compiled(monkeypatch):
 
 def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
     plan = many(SWEPT)
-    rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_pylist() if row["round"]]
+    rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_dicts() if row["round"]]
     assert compiled == [10]  # two batches
     losses = np.reshape([row["test_loss"] for row in rows], (4, 5))
     assert np.isfinite(losses).all()
@@ -146,7 +146,7 @@ def test_each_part_does_what_the_library_does(tmp_path):
     """A configuration's runs again, each from objects made by hand."""
     plan = make_plan(parse(TINY + PARTS))
     folder = run_plan(plan, tmp_path / "parts")
-    rounds, clients = folder.read("rounds").to_pylist(), folder.read("clients").to_pylist()
+    rounds, clients = folder.read("rounds").to_dicts(), folder.read("clients").to_dicts()
     (dataset,) = plan.datasets.values()
     data = jax.tree.map(jnp.asarray, dataset.train)
     key = make_run_inputs(plan.runs[:1], plan.families[0].hparams(plan.runs[:1]), data, dataset.spec).key[0]
@@ -190,7 +190,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
         who = [
             np.asarray(folder.read_data(run)["corrupted"]).sum() for run in range(len(folder.read_manifest()["runs"]))
         ]
-        return np.reshape(folder.read("rounds")["test_loss"].to_pylist(), (-1, 4)), who
+        return np.reshape(folder.read("rounds")["test_loss"].to_list(), (-1, 4)), who
 
     (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
     assert compiled == [3]

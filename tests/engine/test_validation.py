@@ -80,7 +80,7 @@ def plain_data(config):
 def test_models_are_measured_on_them(plan, folder):
     (dataset,) = plan.datasets.values()
     x = np.asarray(dataset.validation.x, np.float64).reshape(60, -1) / 255
-    last = {row["run"]: row for row in folder.read("rounds").to_pylist() if row["round"] == 4}
+    last = {row["run"]: row for row in folder.read("rounds").to_dicts() if row["round"] == 4}
     lines = [json.loads(line) for path in (folder.path / "log").iterdir() for line in path.read_text().splitlines()]
     for run, row in last.items():
         model = folder.read_model(run)
@@ -120,8 +120,8 @@ def test_natural_clients_keep_an_example_each():
 
 
 def test_rounds_with_more_corrupted_clients_than_f(plan, folder):
-    clients = folder.read("clients").to_pylist()
-    for row in folder.read("rounds").to_pylist():
+    clients = folder.read("clients").to_dicts()
+    for row in folder.read("rounds").to_dicts():
         config, t = plan.runs[row["run"]], row["round"]
         if t == 0 or config.server.aggregator == "fedavg":
             assert row["byzantine_excess"] is None

@@ -50,7 +50,7 @@ num_rounds = 2
 eval_every = 1
 pre_aggregators = ["nnm"]
 
-[budget.small]
+[preset.small]
 server.num_rounds = 1
 
 [[sweep]]
@@ -77,9 +77,9 @@ def check_line(error: FedsimError) -> None:
 @given(st.data())
 def test_configurations(data):
     text = damage_bytes(SMALL.encode(), data.draw).decode("utf-8", errors="replace")
-    budget = data.draw(st.sampled_from([None, "small"]))
+    preset = data.draw(st.sampled_from([None, "small"]))
     try:
-        assert toml.parse(text, budget=budget).runs()
+        assert toml.parse(text, preset=preset).runs()
     except ConfigError as error:
         check_line(error)
 
@@ -108,7 +108,7 @@ def test_run_folders(folder, plan, scratch, data):
     copy = RunFolder(copy_folder(folder.path, scratch))
     damage_folder(copy.path, data.draw)
     try:
-        results = report.read(copy)
+        results = report.load(copy)
         assert report.markdown(report.accuracy_tables(results))
     except FedsimError as error:
         check_line(error)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 
 from fedsim import report
 from fedsim.config.components import flatten
@@ -83,13 +82,13 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "compl
             rounds.append(row)
         clients += [{"run": number} | row for row in run_["clients"]]
     for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pq.write_table(pa.Table.from_pylist(rows, schema=columns), folder.path / f"{kind}.parquet")
+        pl.DataFrame(rows, columns, strict=False).write_parquet(folder.path / f"{kind}.parquet")
     return folder
 
 
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
     """Makes a folder of runs below `path` and reads it."""
-    return report.read(make_folder(path / name, name, runs))
+    return report.load(make_folder(path / name, name, runs))
 
 
 def verdicts(claims: Iterable[Claim]) -> list[str]:

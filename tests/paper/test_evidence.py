@@ -19,13 +19,13 @@ def script():
     return load_script(PATH)
 
 
-def test_groups_are_the_runs_of_the_budgets(script):
+def test_groups_are_the_runs_of_the_presets(script):
     runs = {name: [] for name, _ in script.ORDER}
     for _, options in script.groups():
         (_, config, *_), overrides = split_overrides(options)
         runs[Path(config).stem] += toml.read(Path(config), overrides, "medium").runs()
     for name, of_groups in runs.items():
-        expected = fedsim.load(PATH.with_name(f"{name}.toml"), budget="medium", record__clients="evaluated").runs()
+        expected = fedsim.load(PATH.with_name(f"{name}.toml"), preset="medium", record__clients="evaluated").runs()
         comparable = lambda run: repr(dataclasses.replace(run, name=""))
         assert sorted(map(comparable, of_groups)) == sorted(map(comparable, expected))
         assert len(expected) == 90

@@ -22,8 +22,8 @@ def test_each_result_has_a_configuration_and_an_analysis():
     assert set(RESULTS) == set(ANALYSES) == {path.stem for path in CONFIGS.glob("*.toml")}
     for result in RESULTS.values():
         path = CONFIGS / f"{result.id}.toml"
-        for budget in ("paper", *tomllib.loads(path.read_text())["budget"]):
-            experiment = toml.read(path, budget=budget)
+        for budget in ("paper", *tomllib.loads(path.read_text())["preset"]):
+            experiment = toml.read(path, preset=budget)
             assert parse_name(experiment.name) == (result, budget)
             assert rank(budget) < len(BUDGETS)
             assert experiment.runs()
@@ -83,7 +83,7 @@ def test_page(tmp_path):
     paper.write_page(folder)
     text = (folder.path / "paper.md").read_text()
     assert text.startswith("# lambda (budget small), Sec. 5.5, Fig. 5: weights and accuracy over lambda\n")
-    assert "Command: `fedsim run configs/paper/lambda.toml --budget small`. Measured: 1 rounds, 1 seed" in text
+    assert "Command: `fedsim run configs/paper/lambda.toml --preset small`. Measured: 1 rounds, 1 seed" in text
     assert "; 2 x cpu, jax 0.10.2, 2 min. Complete configuration" in text
     settings = ("At the smallest λ a single client has all the weight", "Sec. 5.5: one client", "1 at λ = 0.1 M")
     assert f"| {' | '.join(settings)} | 1 of 1 seed | holds (preliminary) |" in text
@@ -102,7 +102,7 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert re.search(r"runs/complete .* paper .* complete .* 7 of 7 claims", shown)
     assert main(["paper", "lambda", "--runs", "runs/complete"]) == 0
     shown = capsys.readouterr().out
-    assert "fedsim run configs/paper/lambda.toml --budget small" in shown  # configs/ is not here
+    assert "fedsim run configs/paper/lambda.toml --preset small" in shown  # configs/ is not here
     assert "λ ≤ 2.5 M" in shown
     assert "incomplete" not in shown
     assert main(["report", "runs/complete", "--format", "latex"]) == 0  # writes the page in any format

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 
 from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
@@ -95,8 +94,7 @@ def make_folder(
         for i, alpha in enumerate(alphas(run) if run["server.aggregator"] == "arfl" else ())
     ]
     for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        table = pa.Table.from_pylist(rows, schema=columns)
-        pq.write_table(table, folder.path / f"{kind}.parquet")
+        pl.DataFrame(rows, columns, strict=False).write_parquet(folder.path / f"{kind}.parquet")
     return folder
 
 

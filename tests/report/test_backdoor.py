@@ -1,8 +1,6 @@
 """The success of backdoors in tables, summaries and figures, which omit it for runs without backdoors."""
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 
 from fedsim import report
@@ -15,19 +13,18 @@ SUCCESS = {0: 0.1, 1: 0.3, 2: 0.8, 3: 1.0, 4: None}  # after the last round of e
 @pytest.fixture
 def folder(tmp_path):
     run_folder = make_folder(tmp_path / "a", RUNS)
-    table = pq.read_table(run_folder.path / "rounds.parquet")
+    table = pl.read_parquet(run_folder.path / "rounds.parquet")
     values = [
         None if SUCCESS[number] is None else SUCCESS[number] * (1 if round_ == 20 else 0.5)
-        for number, round_ in zip(table["run"].to_pylist(), table["round"].to_pylist(), strict=True)
+        for number, round_ in table.select("run", "round").rows()
     ]
-    position = table.schema.names.index("backdoor_success")
-    table = table.set_column(position, "backdoor_success", pa.array(values, pa.float64()))
-    pq.write_table(table, run_folder.path / "rounds.parquet")
+    table = table.with_columns(backdoor_success=pl.Series(values, dtype=pl.Float64))
+    table.write_parquet(run_folder.path / "rounds.parquet")
     return run_folder
 
 
 def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
-    accuracy, success = report.accuracy_tables(report.read(folder))
+    accuracy, success = report.accuracy_tables(report.load(folder))
     assert accuracy.title == "Test accuracy (%) after 20 rounds"
     assert success.title == "Backdoor success (%) after 20 rounds"
     assert [column.label for column in success.columns] == ["Backdoor 30 %"]
@@ -37,7 +34,7 @@ def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
 
 
 def test_summary_and_figure(folder):
-    results = report.read(folder)
+    results = report.load(folder)
     rows = {(row["aggregator"], row["corruption"]): row for row in report.summary(results)}
     assert rows["fedavg", "backdoor"]["final_backdoor_success_mean"] == pytest.approx(0.9)
     assert rows["fedavg", "shuffling"]["final_backdoor_success_mean"] is None
@@ -47,9 +44,9 @@ def test_summary_and_figure(folder):
 def test_folders_without_the_column_have_no_attack_success(tmp_path):
     run_folder = make_folder(tmp_path / "a", RUNS)
     path = run_folder.path / "rounds.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["backdoor_success"]), path)
-    results = report.read(run_folder)
-    assert np.isnan(results.settings[0].backdoor_success).all()
+    pl.read_parquet(path).drop("backdoor_success").write_parquet(path)
+    results = report.load(run_folder)
+    assert results.with_backdoor == []
     assert len(report.accuracy_tables(results)) == 1
     assert not any("backdoor" in key for key in report.summary(results)[0])
     assert "backdoor_success" not in report.figures(results)

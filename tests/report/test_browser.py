@@ -33,7 +33,7 @@ CHOSEN = "return [...document.querySelectorAll('#map [aria-selected=true]')].map
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return report.read(make_sweep(tmp_path_factory.mktemp("browser") / "a"))
+    return report.load(make_sweep(tmp_path_factory.mktemp("browser") / "a"))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_diverged_runs_are_marked_and_the_worst(driver, tmp_path):
     ]
     lost = lambda run: (run["attack.kind"], run["data.seed"]) == ("alie", 3)
     accuracy = lambda run, t: value[run["attack.kind"]]
-    results = report.read(make_folder(tmp_path / "a", runs, accuracy, lost, alphas=lambda run: [0.1, 0.5, 0.4]))
+    results = report.load(make_folder(tmp_path / "a", runs, accuracy, lost, alphas=lambda run: [0.1, 0.5, 0.4]))
     show(driver, write_page(results, results.folders[0]))
     select(driver, "columns", "attack")
     (head, *rows) = heat_map(driver)
@@ -194,7 +194,7 @@ def test_a_sweep_opens_at_its_keys_and_at_the_best_values(driver, tmp_path):
     keys = [{"arfl.lam": lam, "client.learning_rate": rate} for lam in lams for rate in rates]
     runs = [run("arfl", share, seed, **key) for share in (0.1, 0.5) for key in keys for seed in (0, 1)]
     value = lambda run, t: 0.5 + run["client.learning_rate"] + 0.01 * lams.index(run["arfl.lam"])
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     show(driver, write_page(results, results.folders[0]))
     options = driver.execute_script("return [...document.querySelectorAll('#rows option')].map(o => o.value)")
     assert {"arfl.lam", "lam"} & set(options)
@@ -211,7 +211,7 @@ def test_a_sweep_of_one_key_over_scenarios_has_it_as_rows(driver, tmp_path):
     lams = (0.01, 0.1, 1.0, 10.0)
     kinds = (("none", 0.0), ("shuffling", 0.3), ("shuffling", 0.5))
     runs = [run("arfl", share, 0, kind, **{"arfl.lam": lam}) for lam in lams for kind, share in kinds]
-    results = report.read(make_folder(tmp_path / "a", runs))
+    results = report.load(make_folder(tmp_path / "a", runs))
     show(driver, write_page(results, results.folders[0]))
     (head, *rows) = heat_map(driver)
     assert [row[0] for row in rows] == ["0.01", "0.1", "1", "10"]
@@ -326,7 +326,7 @@ def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):
         for fraction in (0.1, 0.2, 0.3, 0.4)
         for seed in range(10)
     ]
-    few = report.read(make_folder(tmp_path / "a", runs))
+    few = report.load(make_folder(tmp_path / "a", runs))
     noise = np.random.default_rng(0)
     fields = ("accuracy", "loss", "corrupted_weight", "backdoor_success", *PERCENTILES)
     longer = lambda setting: (

@@ -77,7 +77,7 @@ def options(rule):
 @pytest.mark.parametrize("by", ["validation", "test"])
 @pytest.mark.parametrize("per", ["worst", "scenario"])
 def test_the_best_values_are_chosen(folder, by, per):
-    results = report.choose(report.read(folder), KEYS, by, per)
+    results = report.choose(report.load(folder), KEYS, by, per)
     assert len(results.settings) == 2 * 7
     metric = validation if by == "validation" else accuracy
     optimism = []
@@ -95,9 +95,7 @@ def test_the_best_values_are_chosen(folder, by, per):
                 (setting,) = (c for c in results.settings if (c.aggregator, c.fraction, c.attack) == key)
                 assert dict(setting.chosen) == best
                 assert setting.swept_values == ()
-                assert 100 * setting.accuracy[:, -1].mean() == pytest.approx(
-                    mean_of(accuracy, rule, best, share, attack)
-                )
+                assert results.number(setting)["mean"] == pytest.approx(mean_of(accuracy, rule, best, share, attack))
     assert sorted(c.optimism for c in results.selection.choices) == pytest.approx(sorted(optimism))
     assert min(optimism) >= 0
     assert (max(optimism) == 0) == (by == "test")
@@ -106,7 +104,7 @@ def test_the_best_values_are_chosen(folder, by, per):
 def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figures):
     assert main(["report", str(folder.path), "--choose", *KEYS, "--out", str(tmp_path / "chosen")]) == 0
     assert "the worst attack at each share" in " ".join(capsys.readouterr().out.split())
-    results = report.choose(report.read(folder), KEYS)
+    results = report.choose(report.load(folder), KEYS)
     (table,) = worst_tables(results)
     assert [row.name for row in table.rows] == ["Median", "Centered clipping"]
     sentence = "client.learning_rate, centered_clipping.tau: chosen on validation data"
@@ -123,7 +121,7 @@ def test_tables_and_files_show_what_was_chosen(folder, tmp_path, capsys, no_figu
 def test_a_run_that_diverged_is_not_chosen(tmp_path):
     runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in SEEDS for rate in RATES]
     value = lambda run, t: math.nan if run["seed"] == 1 and run[KEYS[0]] == 1.0 else run[KEYS[0]] / 2
-    results = report.read(make_folder(tmp_path / "a", runs, value, validation=value))
+    results = report.load(make_folder(tmp_path / "a", runs, value, validation=value))
     (setting,) = report.choose(results, KEYS[:1]).settings
     assert setting.chosen == ((KEYS[0], 0.1),)
 
@@ -132,7 +130,7 @@ def test_a_value_with_a_diverged_run_is_not_chosen_though_its_mean_is_the_best(t
     runs = [run("median", seed=seed, **{KEYS[0]: rate}) for seed in range(5) for rate in RATES]
     lost = lambda run: run["seed"] == 0 and run[KEYS[0]] == 1.0
     value = lambda run, t: 0.1 if lost(run) else 0.5 + run[KEYS[0]] / 3  # a classifier that has diverged guesses
-    results = report.read(make_folder(tmp_path / "a", runs, value, diverged=lost, validation=value))
+    results = report.load(make_folder(tmp_path / "a", runs, value, diverged=lost, validation=value))
     (setting,) = report.choose(results, KEYS[:1]).settings
     assert setting.chosen == ((KEYS[0], 0.1),)
 
@@ -142,7 +140,7 @@ def test_the_unit_of_a_choice_is_the_split(tmp_path):
     draws = [(0, 0), (0, 1), (0, 2), (1, 0)]
     runs = [run("median", seed=seed, **{"data.seed": s, KEYS[0]: rate}) for s, seed in draws for rate in (0.1, 1.0)]
     value = lambda run, t: {(0, 0.1): 0.6, (1, 0.1): 0.2, (0, 1.0): 0.5, (1, 1.0): 0.4}[run["data.seed"], run[KEYS[0]]]
-    results = report.read(make_folder(tmp_path / "a", runs, value, validation=value))
+    results = report.load(make_folder(tmp_path / "a", runs, value, validation=value))
     over_runs = {rate: np.mean([value(run, 20) for run in runs if run[KEYS[0]] == rate]) for rate in (0.1, 1.0)}
     assert over_runs[0.1] > over_runs[1.0]
     (setting,) = report.choose(results, KEYS[:1]).settings
@@ -155,7 +153,7 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
     keys = {"none": {}, "ipm": {"attack.kind": "ipm", "attack.fraction": 0.2}}
     runs = [run("median", 0.0, 0, "none", **keys[attack], **{KEYS[0]: rate}) for attack, rate in accuracies]
     value = lambda run, t: accuracies[run["attack.kind"], run[KEYS[0]]]
-    chosen = report.choose(report.read(make_folder(tmp_path / "a", runs, value, validation=value)), KEYS[:1])
+    chosen = report.choose(report.load(make_folder(tmp_path / "a", runs, value, validation=value)), KEYS[:1])
     assert [(choice.where_name, dict(choice.values)[KEYS[0]]) for choice in chosen.selection.choices] == [
         ("Clean", 1.0),
         ("20 %", 0.1),
@@ -165,7 +163,7 @@ def test_a_clean_scenario_is_chosen_by_itself(tmp_path):
 def test_notes_below_differences_and_losses(tmp_path):
     runs = [run(rule, 0.3, seed, **{KEYS[0]: rate}) for rule in ("arfl", "rfa") for rate in RATES for seed in SEEDS]
     loss = lambda run, t: 1 + pseudorandom((run[KEYS[0]], run["seed"], len(run["server.aggregator"])))
-    results = report.read(make_folder(tmp_path / "a", runs, lambda run, t: math.nan, loss=loss, validation=loss))
+    results = report.load(make_folder(tmp_path / "a", runs, lambda run, t: math.nan, loss=loss, validation=loss))
     chosen = report.choose(results, KEYS[:1], "test")
     (table,), (paired,) = report.accuracy_tables(chosen), report.paired_tables(chosen)
     assert chosen.selection.sentence in table.notes
@@ -207,7 +205,7 @@ def test_keys_of_the_scenario_are_columns_and_no_choice(key, tmp_path):
         run(rule, 0.3, seed, **{**OTHER_KEYS.get(key, {}), "client.learning_rate": rate, key: value})
         for rule, rate, value, seed in places
     ]
-    results = report.read(make_folder(tmp_path / "a", runs, validation=validation))
+    results = report.load(make_folder(tmp_path / "a", runs, validation=validation))
     with pytest.raises(ConfigError, match=f"--choose: .*not of the scenario, got {key}; choose among client.learning"):
         report.choose(results, [KEYS[0], key])
     (table,) = report.accuracy_tables(report.choose(results, KEYS[:1]))
@@ -228,7 +226,7 @@ def test_each_rule_has_a_figure_over_a_key_of_the_data(tmp_path):
     keys = lambda alpha, attack: {"data.partition": "dirichlet", "dirichlet.alpha": alpha, "attack.kind": attack}
     grid = product(("arfl", "fedavg"), alphas, ATTACKS)
     runs = [run(rule, 0.2, 0, "none", **keys(alpha, attack)) for rule, alpha, attack in grid]
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     panels = report.figures(results)["accuracy_over_dirichlet-alpha"].axes
     assert [panel.get_title() for panel in panels] == ["IPM 20 %", "ALIE 20 %", "Mimic 20 %"]
     assert panels[1].lines[0].get_ydata() == pytest.approx([40.1, 41, 50])
@@ -239,17 +237,17 @@ def test_each_rule_has_a_figure_over_a_key_of_the_data(tmp_path):
 
 
 def test_invalid_choices(folder, tmp_path):
-    results = report.read(folder)
+    results = report.load(folder)
     for key in ("client.epochs", "arfl.lam", "seed", "attack.kind", "corruption.fraction"):
         with pytest.raises(ConfigError, match=rf"--choose: .* got {key}; choose among client.learning_rate"):
             report.choose(results, [key])
-    plain = report.read(make_folder(tmp_path / "a", RUNS[:18]))
+    plain = report.load(make_folder(tmp_path / "a", RUNS[:18]))
     with pytest.raises(ConfigError, match=r"--choose: .* run them with data.validation_fraction"):
         report.choose(plain, KEYS[:1])
     assert len(report.choose(plain, KEYS[:1], "test").settings) < len(plain.settings)
     median = [run for run in RUNS if run["server.aggregator"] == "median" and run["corruption.fraction"] == 0.2]
     incomplete = [run for run in median if RATES.index(run[KEYS[0]]) != ATTACKS.index(run["attack.kind"])]
-    partial = report.read(make_folder(tmp_path / "b", incomplete, accuracy, validation=validation))
+    partial = report.load(make_folder(tmp_path / "b", incomplete, accuracy, validation=validation))
     with pytest.raises(
         ConfigError, match=r"no value of client.learning_rate was run in all 3 scenarios of Median at 20"
     ):
@@ -261,7 +259,7 @@ def test_invalid_choices(folder, tmp_path):
 
 @pytest.mark.parametrize("text", ["last", "mean:2", "best"])
 def test_final(folder, text):
-    results = report.read(folder, final=parse(text))
+    results = report.load(folder, final=parse(text))
     times = {"last": "after 20 rounds", "mean:2": "over the last 2 evaluations of 20 rounds"}
     times |= {"best": "at the round that is best on validation data, of 20 rounds"}
     (table,) = report.accuracy_tables(results)
@@ -286,6 +284,6 @@ def test_invalid_final(folder, tmp_path):
         with pytest.raises(ConfigError, match=f"--final: .* got {wrong}"):
             parse(wrong)
     with pytest.raises(ConfigError, match=r"--final: .* mean:2, .* got mean:3"):
-        report.read(folder, final=Final("mean", 3))
+        report.load(folder, final=Final("mean", 3))
     with pytest.raises(ConfigError, match="--final: best"):
-        report.read(make_folder(tmp_path / "a", RUNS[:1]), final=Final("best"))
+        report.load(make_folder(tmp_path / "a", RUNS[:1]), final=Final("best"))

@@ -74,11 +74,11 @@ def test_a_report_of_other_numbers_leaves_the_run_folder_as_it_is(options, tmp_p
 
 def test_a_report_of_other_numbers_is_not_written_into_a_run_folder_from_python_either(tmp_path, no_figures):
     folder = make_folder(tmp_path / "a", GRID)
-    for results in (report.read(folder, final=Final("mean", 2)), report.confirm(report.read(folder), "seed", (1,))):
+    for results in (report.load(folder, final=Final("mean", 2)), report.confirm(report.load(folder), "seed", (1,))):
         with pytest.raises(ConfigError, match="--out: must not be a run folder"):
             report.write(results, folder)
     with pytest.raises(ConfigError, match="--out: must not be a run folder"):
-        report.write(report.read(folder), folder, baseline="rfa")
+        report.write(report.load(folder), folder, baseline="rfa")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import pytest
 
 from fedsim import report
@@ -28,7 +28,7 @@ pytest.importorskip("plotly")
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return report.read(make_sweep(tmp_path_factory.mktemp("page") / "a"))
+    return report.load(make_sweep(tmp_path_factory.mktemp("page") / "a"))
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +76,14 @@ def test_an_axis_determined_by_another_axis_is_omitted(tmp_path):
     runs = [
         run(rule, 0.3, seed, **{"client.epochs": e}) for rule in ("rfa", "cfl") for e in (1, 10, 2) for seed in (0, 1)
     ]
-    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "a", runs))), "data"))["axes"]
     values = {axis["key"]: axis["values"] for axis in axes if axis["key"] != "row"}
     assert values == {"aggregator": ["RFA", "CFL"], "client.epochs": ["1", "2", "10"]}
     runs = [run("rfa", 0.3, 0, **{"client.clip": clip}) for clip in (None, 1.0)]  # None is a value, too
-    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "c", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "c", runs))), "data"))["axes"]
     assert [(axis["values"], axis["codes"].tolist()) for axis in axes] == [(["None", "1.0"], [0, 1])]
     runs = [run(rule, fraction, 0) for rule in ("rfa", "cfl") for fraction in (0.1, 0.3)]
-    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "b", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "b", runs))), "data"))["axes"]
     assert [axis["key"] for axis in axes] == ["aggregator", "fraction"]
 
 
@@ -112,7 +112,7 @@ seed = [0, 1]
 data.seed = 1
 seed = 1
 """
-    results = report.read(make_sweep(tmp_path / "a", grid))
+    results = report.load(make_sweep(tmp_path / "a", grid))
     (setting,) = results.settings
     assert setting.draws == ((0, 0), (0, 1), (1, 1))
     assert commands.commands(results) == [""]
@@ -120,7 +120,7 @@ seed = 1
     assert [(config.data.seed, config.seed) for config in parse(text).runs()] == list(setting.draws)
     by_rule = grid.replace("data.seed = 0", 'data.seed = 0\nserver.aggregator = "rfa"')
     for setting, line in zip(
-        (results := report.read(make_sweep(tmp_path / "b", by_rule))).settings, commands.commands(results), strict=True
+        (results := report.load(make_sweep(tmp_path / "b", by_rule))).settings, commands.commands(results), strict=True
     ):
         (path,), overrides = split_overrides(shlex.split(line)[2:])
         assert [(config.data.seed, config.seed) for config in read(Path(path), overrides).runs()] == list(setting.draws)
@@ -140,7 +140,7 @@ def test_clients_weights_are_those_of_the_first_seed(results, document):
 
 def test_lambda_determined_by_the_scenario_is_not_an_axis(tmp_path):
     runs = [run(rule, f, 0, **{"arfl.lam": 1.0 if f else 1e4}) for rule in ("arfl", "rfa") for f in (0.0, 0.3)]
-    axes = unpack(read_packed(make_page(report.read(make_folder(tmp_path / "a", runs))), "data"))["axes"]
+    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "a", runs))), "data"))["axes"]
     assert [axis["key"] for axis in axes] == ["aggregator", "corruption", "fraction"]
 
 
@@ -155,17 +155,14 @@ def test_a_page_of_chosen_settings(results):
 
 
 def test_many_rounds_and_clients_are_thinned(tmp_path):
-    results = report.read(make_folder(tmp_path / "a", [run("fedavg", seed=seed) for seed in (3, 4)]))
+    results = report.load(make_folder(tmp_path / "a", [run("fedavg", seed=seed) for seed in (3, 4)]))
     rounds, ids = np.meshgrid(np.arange(1, 251), np.arange(130), indexing="ij")
     weight = np.where((rounds + ids) % 3 == 0, (rounds + ids) / 1000, np.nan)  # a third is in each cohort
     size = rounds.size
     columns = {"run": np.zeros(size), "round": rounds.ravel(), "client_id": ids.ravel(), "weight": weight.ravel()}
     columns |= {"corrupted": ids.ravel() % 2 == 0}
-    arrays = [
-        pa.array(columns[f.name], f.type, from_pandas=True, safe=False) if f.name in columns else pa.nulls(size, f.type)
-        for f in CLIENTS
-    ]
-    table = pa.Table.from_arrays(arrays, schema=CLIENTS)
+    missing = {name: [None] * size for name in CLIENTS if name not in columns}
+    table = pl.DataFrame(columns | missing).cast(CLIENTS).fill_nan(None)
     (actual,) = clients.client_weights(replace(results, clients=table))
     assert (actual.kind, actual.num_rounds, actual.num_clients) == ("weight", 250, 130)
     assert len(actual.rounds) == clients.MAX_ROUNDS

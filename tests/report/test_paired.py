@@ -4,8 +4,7 @@ import csv
 import math
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
 import scipy.stats
 
@@ -16,7 +15,7 @@ from tests.report.synthetic import GRID, SEEDS, check_latex, final, make_folder,
 
 
 def test_paired_intervals_are_those_of_the_paired_t_test(tmp_path):
-    results = report.read(make_folder(tmp_path / "a", GRID))
+    results = report.load(make_folder(tmp_path / "a", GRID))
     differences = report.differences(results)
     assert len(differences) == 6
     for d in differences:
@@ -58,9 +57,9 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
     value = lambda run, t: (
         (300 + 7 * run["seed"] % 31 + differences.get(run["server.aggregator"], [0] * 9)[run["seed"]]) / 359
     )
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     rfa, median = (d for rule in differences for d in report.differences(results) if d.setting.aggregator == rule)
-    rows = {row["aggregator"]: row for row in paired_rows([rfa, median])}
+    rows = {row["aggregator"]: row for row in paired_rows(results, [rfa, median])}
     (table,) = report.paired_tables(results)
     numbers = {row.aggregator: row.entries[0] for row in table.rows}
     assert rows["rfa"]["difference_mean"] == pytest.approx(np.mean(images) / 359)  # 0 to 1, as in summary.csv
@@ -78,6 +77,12 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
         assert numbers["median"].bold
 
 
+def skip(folder, where):
+    """Marks the rows `where` no client had a weight; their losses stay finite."""
+    path = folder.path / "rounds.parquet"
+    pl.read_parquet(path).with_columns(diverged=where).write_parquet(path)
+
+
 @pytest.mark.parametrize("pair", ["diverged", "skipped", "missing"])
 def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path):
     runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(4)]
@@ -86,11 +91,8 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
     value = lambda run, t: math.nan if pair == "missing" and fails(run) else 0.5 + lead(run)
     folder = make_folder(tmp_path / "a", runs, value, diverged=lambda run: pair == "diverged" and fails(run))
     if pair == "skipped":
-        table = pq.read_table(folder.path / "rounds.parquet")
-        skipped = [row["run"] == 7 and row["round"] == 20 for row in table.select(["run", "round"]).to_pylist()]
-        position = table.schema.get_field_index("diverged")
-        pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
-    results = report.read(folder)
+        skip(folder, (pl.col("run") == 7) & (pl.col("round") == 20))
+    results = report.load(folder)
     for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
         fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
         assert (fedavg.marks, fedavg.bold) == ("‡" if pair == "skipped" else "†", False)
@@ -103,7 +105,7 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
 def test_paired_uses_common_seeds_and_any_reference(tmp_path):
     runs = [run("arfl", 0.5, s) for s in (1, 2, 3)] + [run("fedavg", 0.5, s) for s in (5, 3, 1)]
     runs += [run("rfa", 0.5, 2), run("rfa", 0.3, 2)]
-    results = report.read(make_folder(tmp_path / "a", runs))
+    results = report.load(make_folder(tmp_path / "a", runs))
     fedavg, rfa = report.differences(results)  # nothing to compare with at 30 %
     assert fedavg.draws == ((0, 3), (0, 1))
     np.testing.assert_allclose(fedavg.values, final("fedavg", 0.5, (3, 1)) - final("arfl", 0.5, (3, 1)))
@@ -119,7 +121,7 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
     runs = [run("fedavg", 0.5, s) for s in SEEDS]
     runs += [run("arfl", 0.5, s, **{"arfl.lam": lam}) for lam in (1.0, 10.0) for s in SEEDS]
     folder = make_folder(tmp_path / "a", runs)
-    (table,) = report.paired_tables(report.read(folder))
+    (table,) = report.paired_tables(report.load(folder))
     assert [row.name for row in table.rows] == ["FedAvg − ARFL, λ = 1 M", "FedAvg − ARFL, λ = 10 M"]
     report.make(folder)
     lines = list(csv.DictReader((folder.path / "paired.csv").open()))
@@ -134,14 +136,8 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
 def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
     """In two of ARFL's runs no client had a weight at the end; their losses are finite, so they have not diverged."""
     folder = make_folder(tmp_path / "a", [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)])
-    table = pq.read_table(folder.path / "rounds.parquet")
-    skipped = [
-        row["aggregator"] == "arfl" and row["round"] == 20 and row["seed"] < 2
-        for row in table.select(["aggregator", "round", "seed"]).to_pylist()
-    ]
-    position = table.schema.get_field_index("diverged")
-    pq.write_table(table.set_column(position, "diverged", pa.array(skipped)), folder.path / "rounds.parquet")
-    results = report.read(folder)
+    skip(folder, (pl.col("aggregator") == "arfl") & (pl.col("round") == 20) & (pl.col("seed") < 2))
+    results = report.load(folder)
     (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
     assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)
     assert paired.notes == ("‡ runs in which no client had a weight at the end: FedAvg, Shuffling 30 %: 2 of 3.",)
@@ -160,7 +156,7 @@ def test_a_weighting_belongs_to_the_rule(tmp_path):
         for seed in (0, 1)
     ]
     value = lambda run, t: 0.5 + shift[run["server.aggregator"], run["server.weighting"]]
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     names = dict(zip(rules, ("RFA", "Median", "Trimmed mean"), strict=True))
     name = lambda rule, weighting: names[rule] + (" with ARFL's weights" if weighting else "")
     (table,) = report.paired_tables(results, "rfa")
@@ -176,7 +172,7 @@ def test_a_weighting_belongs_to_the_rule(tmp_path):
 def test_a_baseline_is_named_as_shown_or_as_configured(tmp_path):
     plugins = [run("fedavg") | {"server.aggregator": f"{file}.py:mean"} for file in "ab"]
     arfl = [run("arfl"), run("fedavg") | {"server.aggregator": "own.py:arfl"}]
-    results = report.read(make_folder(tmp_path / "a", [*plugins, *arfl]))
+    results = report.load(make_folder(tmp_path / "a", [*plugins, *arfl]))
     shown = {"a.py:mean": "mean (a.py)", "mean (b.py)": "mean (b.py)", "own.py:arfl": "arfl (own.py)", "arfl": "arfl"}
     assert {rule: find_rule(results, rule) for rule in shown} == shown
     (table,) = report.accuracy_tables(results)

@@ -14,7 +14,7 @@ from tests.report.synthetic import GRID, SEEDS, make_folder, run, synthetic_accu
 
 
 def test_lambda_is_in_row_names_only_where_needed(tmp_path):
-    (setting,) = report.read(make_folder(tmp_path / "a", [run("arfl", 0.5)])).settings
+    (setting,) = report.load(make_folder(tmp_path / "a", [run("arfl", 0.5)])).settings
     clean = dataclasses.replace(setting, corruption="none", fraction=0.0, lam=1e4)
     assert list(row_names([setting, clean]).values()) == ["ARFL", "ARFL"]
     other = dataclasses.replace(setting, lam=10.0)
@@ -26,19 +26,19 @@ def test_keys_of_a_rule_do_not_distinguish_settings_of_others(tmp_path):
     unswept = [run("fedavg", 0.3), run("arfl", 0.3), run("arfl")]
     attack = run("arfl", 0.5, **{"attack.kind": "fake_loss"})
     folder = make_folder(tmp_path / "a", [krum, *unswept, attack])
-    settings = report.read(folder).settings
+    settings = report.load(folder).settings
     assert all(setting.swept_values == () for setting in settings)  # only the scale of the forged losses varies
     assert [scenario_name(scenario) for scenario in scenarios(settings)] == [
         "Clean", "Shuffling 30 %", "Shuffling + Fake loss 50 %"
     ]  # fmt: skip
     both = make_folder(tmp_path / "b", [krum, run("multi_krum", 0.3), *unswept])
-    swept_values = [dict(c.swept_values) for c in report.read(both).settings]
+    swept_values = [dict(c.swept_values) for c in report.load(both).settings]
     assert swept_values[:3] == [{"multi_krum.num_selected": 7}, {"multi_krum.num_selected": None}, {}]
 
 
 def test_settings_that_only_some_runs_have(tmp_path):
     prox = [run("fedavg", **{"client.algorithm": "fedprox", "fedprox.mu": mu}) for mu in (0.01, 0.1)]
-    settings = report.read(make_folder(tmp_path / "a", [run("fedavg"), *prox])).settings
+    settings = report.load(make_folder(tmp_path / "a", [run("fedavg"), *prox])).settings
     assert list(row_names(settings).values()) == [
         "FedAvg, client.algorithm=fedavg",
         "FedAvg, client.algorithm=fedprox, fedprox.mu=0.01",
@@ -51,7 +51,7 @@ def test_a_folder_without_a_newer_key_has_its_default(tmp_path):
     current = [run | {"client.dropout_rate": 0.1} for run in earlier]
     for configuration in earlier:
         del configuration["client.dropout_rate"]
-    results = report.read(make_folder(tmp_path / "a", earlier), make_folder(tmp_path / "b", current))
+    results = report.load(make_folder(tmp_path / "a", earlier), make_folder(tmp_path / "b", current))
     assert [setting.swept_values for setting in results.settings] == [
         (("client.dropout_rate", rate),) for rate in (0.0, 0.1)
     ]
@@ -66,7 +66,7 @@ def plugin_run(number=0, file="/home/me/my_rules.py", **keys):
 def test_plugins_are_labeled_by_their_function_names(tmp_path):
     pre = {"server.pre_aggregators": ["pre.py:clip", "pre.py:pairs"]}
     runs = [plugin_run(number, **{"tau_mean.tau": tau}) for number in range(3) for tau in (0.5, 2.0)]
-    results = report.read(make_folder(tmp_path / "a", [*runs, plugin_run(**pre), run("fedavg", 0.3)]))
+    results = report.load(make_folder(tmp_path / "a", [*runs, plugin_run(**pre), run("fedavg", 0.3)]))
     (table,) = report.accuracy_tables(results)
     assert [column.label for column in table.columns] == ["Blank 30 %", "Shuffling 30 %"]
     assert {row.name for row in table.rows} == {
@@ -90,7 +90,7 @@ def test_plugins_are_labeled_by_their_function_names(tmp_path):
 
 def test_functions_of_the_same_name_are_distinguished(tmp_path):
     folders = [make_folder(tmp_path / f, [plugin_run(file=f"{f}.py") | {"seed": s} for s in SEEDS]) for f in ("a", "b")]
-    (table,) = report.accuracy_tables(report.read(*folders))
+    (table,) = report.accuracy_tables(report.load(*folders))
     assert [row.name for row in table.rows] == ["tau_mean (a.py)", "tau_mean (b.py)"]
     assert labels(["own.py:none", "none"]) == {"own.py:none": "none (own.py)", "none": "none"}
     assert labels(["own.py:arfl", "fedavg"]) == {"own.py:arfl": "arfl (own.py)", "fedavg": "fedavg"}
@@ -100,9 +100,9 @@ def test_functions_of_the_same_name_are_distinguished(tmp_path):
 
 def test_several_folders_are_read_as_one(tmp_path):
     first = [run for run in GRID if run["seed"] < 2 and run["server.aggregator"] != "rfa"]
-    whole = report.read(make_folder(tmp_path / "one", GRID))
+    whole = report.load(make_folder(tmp_path / "one", GRID))
     renamed = [run | {"name": "other"} for run in GRID if run not in first]
-    parts = report.read(make_folder(tmp_path / "first", first), make_folder(tmp_path / "rest", renamed))
+    parts = report.load(make_folder(tmp_path / "first", first), make_folder(tmp_path / "rest", renamed))
     assert report.accuracy_tables(parts) == report.accuracy_tables(whole)
     key = lambda row: (row["aggregator"], row["fraction"])
     assert sorted(report.summary(parts), key=key) == sorted(report.summary(whole), key=key)
@@ -111,16 +111,13 @@ def test_several_folders_are_read_as_one(tmp_path):
 
 def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
     folders = [make_folder(tmp_path / "a", GRID[:6]), make_folder(tmp_path / "b", GRID, lambda run, t: 0.9)]
-    results = report.read(*folders)
+    results = report.load(*folders)
     assert len(results.runs) == len(GRID)
-    accuracy = {
-        (c.aggregator, c.fraction, s): a[-1] for c in results.settings for s, a in zip(c.seeds, c.accuracy, strict=True)
-    }
+    last = results.table.filter(round=20)
     for number, configuration in enumerate(GRID):
         expected = synthetic_accuracy(configuration, 20) if number < 6 else 0.9
-        actual = accuracy[
-            configuration["server.aggregator"], configuration["corruption.fraction"], configuration["seed"]
-        ]
+        keys = ("server.aggregator", "corruption.fraction", "seed")
+        actual = last.filter(**{key: configuration[key] for key in keys})["test_accuracy"].item()
         assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
@@ -132,43 +129,43 @@ def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
         make_folder(tmp_path / folder, [plugin_run(seed=0)], files={name: digest})
         for folder, digest in (("a", "1"), ("b", "1"), ("c", "2"))
     )
-    assert report.read(first, same).num_repeated == 1
+    assert report.load(first, same).num_repeated == 1
     with pytest.raises(ConfigError, match=f"^{name}: must be the same in all folders, but its file has changed"):
-        report.read(first, changed)
+        report.load(first, changed)
     with pytest.raises(ConfigError, match="its file has changed"):  # another seed would be averaged with the first
-        report.read(first, make_folder(tmp_path / "d", [plugin_run(seed=1)], files={name: "2"}))
+        report.load(first, make_folder(tmp_path / "d", [plugin_run(seed=1)], files={name: "2"}))
 
 
 def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     listed = {"corruption.clients": [0, 1], "data.partition": "natural"}
     runs = [run("fedavg", **listed, **{"data.seed": split}) for split in (0, 1, 2)]
     folder = make_folder(tmp_path / "a", runs, fraction=lambda run: 2 / (40 + run["data.seed"]))
-    (setting,) = report.read(folder).settings
-    assert (setting.splits, setting.fraction) == ((0, 1, 2), 0.05)
+    (setting,) = report.load(folder).settings
+    assert (setting.splits, setting.fraction) == ([0, 1, 2], 0.05)
     attacked = {"attack.kind": "ipm", "attack.clients": [3], "data.partition": "natural"}
     runs = [run("fedavg", share, **attacked, **{"data.seed": split}) for share in (0.2, 0.3) for split in (0, 1)]
     folder = make_folder(tmp_path / "b", runs, num_clients=[40, 41, 40, 41])
-    settings = report.read(folder).settings
+    settings = report.load(folder).settings
     assert [(s.fraction, s.attack_fraction) for s in settings] == [(0.2, 1 / 40), (0.3, 1 / 40)]
     runs = [run("fedavg", **listed, **{"data.sample_clients": number}) for number in (10, 20)]
     folder = make_folder(tmp_path / "c", runs, fraction=lambda run: 2 / run["data.sample_clients"])
-    assert [s.fraction for s in report.read(folder).settings] == [0.2, 0.1]
+    assert [s.fraction for s in report.load(folder).settings] == [0.2, 0.1]
 
 
 def test_clients_of_several_folders_are_renumbered(tmp_path):
     alphas = lambda run: [0.0, 1.0 + run["seed"]]
     runs = [run("arfl", 0.5, seed) for seed in SEEDS]
     folders = [make_folder(tmp_path / n, part, alphas=alphas) for n, part in [("a", runs[:3]), ("b", runs[1:])]]
-    rows = [row for row in report.read(*folders).clients.to_pylist() if row["client_id"] == 1 and row["round"] == 20]
+    rows = [row for row in report.load(*folders).clients.to_dicts() if row["client_id"] == 1 and row["round"] == 20]
     assert [(row["run"], round(20 * row["alpha"], 5)) for row in rows] == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)]
 
 
 def test_the_f_of_a_rule_is_not_shown_if_it_is_the_shared_one(tmp_path):
     make_run = lambda rule, fraction, f: run(rule, fraction, **{"server.num_byzantine": f})
     shared = [make_run(rule, fraction, "corrupted") for rule in ("fedavg", "median", "krum") for fraction in (0.1, 0.4)]
-    settings = report.read(make_folder(tmp_path / "a", shared)).settings
+    settings = report.load(make_folder(tmp_path / "a", shared)).settings
     assert list(row_names(settings).values()) == ["FedAvg", "FedAvg", "Median", "Median", "Krum", "Krum"]
-    two = report.read(make_folder(tmp_path / "b", [*shared, make_run("krum", 0.4, 2)])).settings
+    two = report.load(make_folder(tmp_path / "b", [*shared, make_run("krum", 0.4, 2)])).settings
     assert list(row_names(two).values())[:3] == ["FedAvg", "FedAvg", "Median"]
     assert list(row_names(two).values())[-2:] == [
         "Krum, server.num_byzantine=corrupted",
@@ -190,21 +187,21 @@ def test_data_in_memory_are_told_apart_by_their_digests(tmp_path):
     for digests in (["2", "kind"], ["1", "other"]):
         other = in_memory(tmp_path / "c", digests, 0.9)
         with pytest.raises(ConfigError, match=r"data: must be the same data set in memory .*a and .*c have different"):
-            report.read(first, equal, other)
-    results = report.read(first, equal)
+            report.load(first, equal, other)
+    results = report.load(first, equal)
     assert results.num_repeated == 2
     assert report.accuracy_tables(results)[0].data == "data in memory"
     more = in_memory(tmp_path / "d", ["2", "1", "kind"])  # a folder that has another split, too
-    assert report.read(first, more).num_repeated == 2
+    assert report.load(first, more).num_repeated == 2
     split = in_memory(tmp_path / "e", ["3", "kind"], **{"data.seed": 5})  # the digests of other splits differ
-    assert report.read(first, split).settings[0].splits == (0, 0, 5, 5)
+    assert report.load(first, split).settings[0].draws == ((0, 0), (0, 1), (5, 0), (5, 1))
 
 
 def test_names_of_data_from_a_path_and_keys_that_change_nothing(tmp_path):
     table = {"data.name": "table", "table.path": "/home/me/wine.csv", "table.label": "quality"}
     hub = {"data.name": "huggingface", "huggingface.path": "org/flowers", "huggingface.label": "label"}
-    settings = report.read(make_folder(tmp_path / "a", [run("fedavg", **keys) for keys in (table, hub)])).settings
+    settings = report.load(make_folder(tmp_path / "a", [run("fedavg", **keys) for keys in (table, hub)])).settings
     assert [setting.data for setting in settings] == ["wine", "flowers"]
     placed = [run("fedavg", seed=seed, **{"data.placement": place}) for seed, place in enumerate(("host", "device"))]
-    (setting,) = report.read(make_folder(tmp_path / "b", placed)).settings
-    assert setting.seeds == (0, 1)
+    (setting,) = report.load(make_folder(tmp_path / "b", placed)).settings
+    assert setting.draws == ((0, 0), (0, 1))

@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def test_table_has_the_test_loss(folder):
-    (table,) = report.accuracy_tables(report.read(folder))
+    (table,) = report.accuracy_tables(report.load(folder))
     assert table.title == "Test loss after 20 rounds"
     for row in table.rows:
         for fraction, number in zip((0.0, 0.3, 0.5), row.entries, strict=True):
@@ -50,12 +50,12 @@ def test_summary_and_paired_files(folder, no_figures):
         low, high = scipy.stats.ttest_rel(losses, arfl).confidence_interval(0.95)
         bounds = float(line["difference_low"]), float(line["difference_high"])
         assert bounds == pytest.approx((low, high), rel=1e-4)
-    (table,) = report.paired_tables(report.read(folder))
+    (table,) = report.paired_tables(report.load(folder))
     assert table.title == "Difference to ARFL in test loss after 20 rounds"
 
 
 def test_figures(folder):
-    drawn = report.figures(report.read(folder))
+    drawn = report.figures(report.load(folder))
     assert set(drawn) == {"loss", "corrupted_weight", "loss_over_fraction"}
     assert drawn["loss"].axes[0].get_ylabel() == "Test loss"
     (panel,) = drawn["loss_over_fraction"].axes
@@ -65,7 +65,7 @@ def test_figures(folder):
 
 def test_each_data_set_has_its_metric_in_mixed_reports(tmp_path, folder):
     other = make_folder(tmp_path / "b", [run(rule, 0.3, **{"data.name": "cifar10"}) for rule in RULES])
-    results = report.read(other, folder)
+    results = report.load(other, folder)
     titles = [table.title for table in report.accuracy_tables(results)]
     assert titles == ["Test accuracy (%) after 20 rounds", "Test loss after 20 rounds"]
     rows = {(row["data"], row["aggregator"], row["fraction"]): row for row in report.summary(results)}
@@ -83,7 +83,7 @@ def test_diverged(tmp_path):
     ruined = [run("fedavg", 0.5, seed) for seed in SEEDS]
     folder = make_folder(tmp_path / "b", GRID, NO_ACCURACY, ruined.__contains__, loss=squared_error)
     report.make(folder)
-    (table,) = report.accuracy_tables(report.read(folder))
+    (table,) = report.accuracy_tables(report.load(folder))
     (fedavg,) = (row for row in table.rows if row.aggregator == "fedavg")
     assert np.isnan(fedavg.entries[2].mean)
     assert not fedavg.entries[2].bold

@@ -5,14 +5,16 @@ import itertools
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 import scipy.stats
 
 from fedsim import report
 from fedsim.errors import ConfigError
 from fedsim.report.accuracy import draws_text
+from fedsim.report.compare import compare
 from fedsim.report.confirm import parse
-from fedsim.report.statistics import half_width, holm, split_means
+from fedsim.report.statistics import half_width, holm
 from tests.report.synthetic import make_folder, run
 
 SPLITS, SEEDS = (3, 5, 8), (0, 1)
@@ -50,7 +52,7 @@ def folder(tmp_path_factory):
 
 
 def test_deviations_are_over_splits(folder):
-    results = report.read(folder)
+    results = report.load(folder)
     assert len(results.settings) == 2
     (table,) = report.accuracy_tables(results)
     for row in table.rows:
@@ -66,7 +68,7 @@ def test_deviations_are_over_splits(folder):
 
 
 def test_intervals_of_differences_are_over_splits(folder):
-    (difference,) = report.differences(report.read(folder))
+    (difference,) = report.differences(report.load(folder))
     by_split = (values("fedavg") - values("arfl")).mean(axis=1)
     test = scipy.stats.ttest_1samp(by_split, 0)
     np.testing.assert_allclose(difference.values, by_split)
@@ -79,7 +81,7 @@ def test_intervals_of_differences_are_over_splits(folder):
 def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
     config = runs_of()
     del config[1]  # ARFL, the first split, the second seed
-    results = report.read(make_folder(tmp_path / "a", config, accuracy))
+    results = report.load(make_folder(tmp_path / "a", config, accuracy))
     (table,) = report.accuracy_tables(results)
     means = [values("arfl")[0, 0], *values("arfl")[1:].mean(axis=1)]
     arfl = next(row for row in table.rows if row.aggregator == "arfl")
@@ -91,7 +93,7 @@ def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
 
 
 def test_one_split_is_named_as_such(tmp_path):
-    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", runs_of(splits=(3,)), accuracy)))
+    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", runs_of(splits=(3,)), accuracy)))
     assert "over 2 seeds of one split" in table.subtitle
     assert table.rows[0].entries[0].spread == pytest.approx(values("fedavg", splits=(3,))[0].std(ddof=1))
 
@@ -112,10 +114,13 @@ def test_captions(draws, text):
 
 
 def test_means_of_splits_skip_missing_numbers():
-    means = split_means(np.asarray([1.0, np.nan, 5.0, np.nan]), [0, 0, 1, 2])
-    np.testing.assert_array_equal(means, [1, 5, np.nan])
-    both = split_means(np.asarray([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]), [4, 4, 9])
-    np.testing.assert_array_equal(both, [[2, 2], [5, 6]])
+    number = lambda values, splits: compare(
+        pl.DataFrame({"setting": 0, "data.seed": splits, "run": range(len(values)), "value": values})
+    ).row(0, named=True)
+    assert number([1.0, None, 5.0, None], [0, 0, 1, 2]) == {
+        "setting": 0, "mean": 3, "std": pytest.approx(math.sqrt(8)), "low": 1, "high": 5
+    }  # fmt: skip
+    assert number([1.0, math.inf, 4.0], [3, 3, 3])["mean"] == 2.5  # one split: its seeds
 
 
 @pytest.mark.parametrize(("number", "level"), [(3, 0.0), (5, 0.052), (7, 0.11), (10, 0.053)])
@@ -159,7 +164,7 @@ def test_comparisons_are_corrected_for_their_number(tmp_path, no_figures):
     assert [float(line["p_holm"]) for line in lines] == pytest.approx(
         np.minimum([2 * min(p) if x == min(p) else max(x, 2 * min(p)) for x in p], 1), rel=1e-4
     )
-    (table,) = report.paired_tables(report.read(folder))
+    (table,) = report.paired_tables(report.load(folder))
     assert "after Holm's correction for 2 comparisons" in table.subtitle
 
 
@@ -167,13 +172,13 @@ def test_the_worst_attack_is_chosen_on_other_splits(tmp_path):
     attacks = ("ipm", "alie", "min_max")
     folder = make_folder(tmp_path / "a", runs_of(("fedavg",), attacks, range(6)), accuracy)
     explored, shown = (0, 1, 2), (3, 4, 5)
-    results = report.confirm(report.read(folder), *parse("data.seed=3..5"))
+    results = report.confirm(report.load(folder), *parse("data.seed=3..5"))
     (table,) = report.worst_tables(results)
     worst = min(attacks, key=lambda attack: values("fedavg", attack, explored).mean())
     assert worst != min(attacks, key=lambda attack: values("fedavg", attack, shown).mean())  # else this shows nothing
     assert table.rows[0].entries[-1].mean == pytest.approx(values("fedavg", worst, shown).mean())
     assert "chosen on the other runs, shown for data.seed 3 to 5" in table.subtitle
-    (plain,) = report.worst_tables(report.read(folder))
+    (plain,) = report.worst_tables(report.load(folder))
     assert "exploratory" in plain.subtitle
 
 
@@ -187,7 +192,7 @@ def test_values_are_chosen_on_other_splits(tmp_path):
     mean = lambda lam, splits: np.mean(
         [100 * noisy(c, 20) for c in config if c["arfl.lam"] == lam and c["data.seed"] in splits]
     )
-    results = report.choose(report.confirm(report.read(folder), "data.seed", (3, 4, 5)), ["arfl.lam"])
+    results = report.choose(report.confirm(report.load(folder), "data.seed", (3, 4, 5)), ["arfl.lam"])
     chosen = max(lams, key=lambda lam: mean(lam, (0, 1, 2)))
     assert chosen != max(lams, key=lambda lam: mean(lam, (3, 4, 5)))
     (table,) = report.accuracy_tables(results)
@@ -198,7 +203,7 @@ def test_values_are_chosen_on_other_splits(tmp_path):
 def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
     attacks = ("ipm", "alie", "min_max")
     config = [*runs_of(("fedavg",), attacks, range(4)), *runs_of(("median",), ("alie",), (2, 3))]
-    results = report.confirm(report.read(make_folder(tmp_path / "a", config, accuracy)), *parse("data.seed=2..9"))
+    results = report.confirm(report.load(make_folder(tmp_path / "a", config, accuracy)), *parse("data.seed=2..9"))
     assert {setting.aggregator for setting in results.settings} == {"fedavg"}
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("Left out, as there are no other runs to choose on: Median, ALIE 30 %.",)
@@ -216,7 +221,7 @@ def test_a_setting_without_other_runs_is_left_out_of_a_confirmation(tmp_path):
 )
 def test_wrong_confirmations(text, message, folder):
     with pytest.raises(ConfigError, match=message):
-        report.confirm(report.read(folder), *parse(text))
+        report.confirm(report.load(folder), *parse(text))
 
 
 def test_a_setting_with_diverged_runs_never_wins(tmp_path):
@@ -224,7 +229,7 @@ def test_a_setting_with_diverged_runs_never_wins(tmp_path):
     lost = lambda c: (
         c["server.aggregator"] == "arfl" and c["attack.kind"] == "ipm" and (c["data.seed"], c["seed"]) == (3, 0)
     )
-    results = report.read(make_folder(tmp_path / "a", config, accuracy, diverged=lost))
+    results = report.load(make_folder(tmp_path / "a", config, accuracy, diverged=lost))
     (table,) = report.accuracy_tables(results)
     arfl = next(row for row in table.rows if row.aggregator == "arfl")
     best = [row.aggregator for row in table.rows if row.entries[0].bold]
@@ -247,15 +252,15 @@ def test_malicious_clients_of_their_own_are_a_scenario(tmp_path):
     ]
     config += [run("fedavg", 0.3, seed, "shuffling", **keys) for seed in SEEDS]
     folder = make_folder(tmp_path / "a", config, accuracy)
-    (table,) = report.accuracy_tables(report.read(folder))
+    (table,) = report.accuracy_tables(report.load(folder))
     columns = ["Clean", "IPM by 10 %", "IPM by 20 %", "Shuffling + IPM by 10 % 30 %", "Shuffling + IPM by 20 % 30 %"]
     assert [column.label for column in table.columns] == [*columns, "Shuffling + IPM 30 %"]
     assert all(number.num_runs == 2 for number in table.rows[0].entries)
-    assert [row["attack_fraction"] for row in report.summary(report.read(folder))] == [None, 0.1, 0.2, 0.1, 0.2, None]
+    assert [row["attack_fraction"] for row in report.summary(report.load(folder))] == [None, 0.1, 0.2, 0.1, 0.2, None]
 
 
 def test_a_weighting_is_part_of_the_rules_name(tmp_path):
     config = [run("median", 0.3, seed, **{"server.weighting": rule}) for rule in (None, "arfl") for seed in SEEDS]
     flat = lambda c, t: 0.5 + 0.1 * c["seed"]
-    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", config, flat)))
+    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", config, flat)))
     assert [row.name for row in table.rows] == ["Median", "Median with ARFL's weights"]

@@ -14,7 +14,7 @@ from tests.report.synthetic import GRID, RULES, check_latex, final, make_folder,
 
 
 def test_table_holds_means_deviations_and_the_best(tmp_path):
-    (table,) = report.accuracy_tables(report.read(make_folder(tmp_path / "a", GRID)))
+    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", GRID)))
     assert [row.name for row in table.rows] == ["FedAvg", "RFA", "ARFL"]  # the paper's order
     assert [(c.group, c.name) for c in table.columns] == [("Clean", ""), ("Shuffling", "30 %"), ("Shuffling", "50 %")]
     for row in table.rows:
@@ -29,7 +29,7 @@ def test_table_holds_means_deviations_and_the_best(tmp_path):
 
 
 def test_markdown_and_latex_have_the_same_content(tmp_path):
-    tables = report.accuracy_tables(report.read(make_folder(tmp_path / "a", GRID)))
+    tables = report.accuracy_tables(report.load(make_folder(tmp_path / "a", GRID)))
     markdown, latex = report.markdown(tables), report.latex(tables)
     mean, deviation = final("arfl", 0.5).mean(), np.std(final("arfl", 0.5), ddof=1)
     (line,) = (line for line in markdown.splitlines() if line.startswith("| ARFL"))
@@ -126,7 +126,7 @@ def test_latex_escapes_special_characters():
 def test_each_data_set_has_a_table_without_keys_that_are_constant_in_it(tmp_path):
     keys = {"data.name": "cifar10", "client.learning_rate": 0.01}
     small = [run(rule, seed=seed, **keys) for rule in RULES for seed in (0, 1)]
-    results = report.read(make_folder(tmp_path / "a", GRID), make_folder(tmp_path / "b", small))
+    results = report.load(make_folder(tmp_path / "a", GRID), make_folder(tmp_path / "b", small))
     tables = report.accuracy_tables(results)
     assert [table.data for table in tables] == ["Digits", "CIFAR-10"]
     assert all(setting.swept_values == () for setting in results.settings)  # the learning rate follows the data set
@@ -141,7 +141,7 @@ def test_each_data_set_has_a_table_without_keys_that_are_constant_in_it(tmp_path
 
 def test_diverged_runs_are_counted_and_marked(tmp_path):
     ruined = [run("fedavg", 0.5, seed) for seed in (1, 3)]
-    results = report.read(make_folder(tmp_path / "a", GRID, diverged=ruined.__contains__))
+    results = report.load(make_folder(tmp_path / "a", GRID, diverged=ruined.__contains__))
     num_examples = {(row["aggregator"], row["fraction"]): row["num_diverged"] for row in report.summary(results)}
     assert num_examples.pop(("fedavg", 0.5)) == 2
     assert set(num_examples.values()) == {0}

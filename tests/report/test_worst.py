@@ -42,7 +42,7 @@ def runs():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return report.read(make_folder(tmp_path_factory.mktemp("worst") / "a", runs(), accuracy))
+    return report.load(make_folder(tmp_path_factory.mktemp("worst") / "a", runs(), accuracy))
 
 
 def expected(rule, share):
@@ -82,7 +82,7 @@ def test_a_wide_table_is_replaced_by_its_worst_case(results):
 def test_runs_that_all_diverged_are_the_worst(tmp_path):
     diverges = lambda run: run["attack.kind"] == "mimic" and run["server.aggregator"] == "median"
     lost = lambda run, t: math.nan if diverges(run) else accuracy(run, t)
-    results = report.read(make_folder(tmp_path / "a", runs(), lost, diverged=diverges))
+    results = report.load(make_folder(tmp_path / "a", runs(), lost, diverged=diverges))
     (grid,) = threat_grids(results)
     assert [grid.worst("Median", share).attack for share in SHARES] == ["mimic", "mimic"]
     worst = grid.worst("FedAvg", 0.2)
@@ -93,13 +93,13 @@ def test_runs_that_all_diverged_are_the_worst(tmp_path):
 
 def test_two_attacks_have_no_worst_case_table(tmp_path):
     selected = [run for run in runs() if run["attack.kind"] in ("none", "ipm", "alie")]
-    results = report.read(make_folder(tmp_path / "a", selected, accuracy))
+    results = report.load(make_folder(tmp_path / "a", selected, accuracy))
     assert worst_tables(results) == []
     assert plot_threat_grids(results) == {}
 
 
 def test_a_rule_without_attacked_runs_has_its_clean_accuracy_only(tmp_path):
-    results = report.read(make_folder(tmp_path / "a", [*runs(), run("krum")], accuracy))
+    results = report.load(make_folder(tmp_path / "a", [*runs(), run("krum")], accuracy))
     (table,) = worst_tables(results)
     entries = next(row.entries for row in table.rows if row.name == "Krum")
     assert [number and number.mean for number in entries] == [90, None, None]
@@ -112,13 +112,13 @@ def test_the_share_of_attacks_on_clean_data_is_that_of_the_malicious_clients(tmp
         for attack, share, seed in itertools.product(ATTACKS, SHARES, SEEDS)
     ]
     value = lambda run, t: 0.9 - run["attack.fraction"] - 0.1 * ATTACKS.index(run["attack.kind"])
-    (table,) = worst_tables(report.read(make_folder(tmp_path / "a", attacked, value)))
+    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", attacked, value)))
     assert [column.label for column in table.columns] == ["Worst 20 %", "Worst 40 %"]
     assert [number.mean for number in table.rows[0].entries] == pytest.approx([40, 20])
     assert table.notes[0] == "Worst of: IPM, ALIE, Sign flip, Mimic."
     one_attack = [run | {"attack.kind": "ipm"} for run in attacked[:4]]
     one_attack += [run | {"attack.fraction": share} for run in one_attack for share in (0.1, 0.3)]
-    assert worst_tables(report.read(make_folder(tmp_path / "b", one_attack, value))) == []
+    assert worst_tables(report.load(make_folder(tmp_path / "b", one_attack, value))) == []
 
 
 def test_attackers_among_the_corrupted_clients_and_of_their_own_are_compared(tmp_path):
@@ -128,7 +128,7 @@ def test_attackers_among_the_corrupted_clients_and_of_their_own_are_compared(tmp
         run("fedavg", kind="none", **{"attack.kind": attack} | values[who]) for attack in ATTACKS for who in values
     ]
     value = lambda run, t: 0.1 if run["corruption.fraction"] else 0.9
-    (table,) = worst_tables(report.read(make_folder(tmp_path / "a", attacked, value)))
+    (table,) = worst_tables(report.load(make_folder(tmp_path / "a", attacked, value)))
     assert [number.mean for number in table.rows[0].entries] == [10]
 
 
@@ -158,7 +158,7 @@ def test_planes_of_a_swept_number(tmp_path):
     value = lambda run, t: (
         0.9 - run["corruption.fraction"] - run["dirichlet.alpha"] / 50 - 0.1 * (run["attack.kind"] == "alie")
     )
-    results = report.read(make_folder(tmp_path / "a", runs, value))
+    results = report.load(make_folder(tmp_path / "a", runs, value))
     with style.context():
         drawn = plot_planes(results, ACCURACY)
     assert set(drawn) == {"accuracy_plane_dirichlet-alpha"}
@@ -167,11 +167,12 @@ def test_planes_of_a_swept_number(tmp_path):
     expected = [f"{100 * (0.8 - share - alpha / 50):.0f}" for alpha in alphas for share in shares]
     for panel in panels:
         assert [text.get_text() for text in panel.texts] == expected
-    assert panels[0].get_yticklabels()[0].get_text() == "dirichlet.alpha = 0.1"
+    assert panels[0].get_yticklabels()[0].get_text() == "0.1"
+    assert drawn["accuracy_plane_dirichlet-alpha"].get_supylabel() == "dirichlet.alpha"
     other_data = [run | {"data.name": "mnist"} for run in runs]
     higher = lambda run, t: value(run, t) + 0.05 * (run["data.name"] == "mnist")
     with style.context():
-        drawn = plot_planes(report.read(make_folder(tmp_path / "b", runs + other_data, higher)), ACCURACY)
+        drawn = plot_planes(report.load(make_folder(tmp_path / "b", runs + other_data, higher)), ACCURACY)
     assert list(drawn) == [f"accuracy_plane_dirichlet-alpha_{data}" for data in ("digits", "mnist")]
     for figure, offset in zip(drawn.values(), (0, 0.05), strict=True):
         expected = [f"{100 * (0.8 - share - alpha / 50 + offset):.0f}" for alpha in alphas for share in shares]
@@ -191,7 +192,7 @@ def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):
     value = lambda run, t: {("ipm", 0): 0.2, ("alie", 0): 0.4, ("ipm", 1): 0.8, ("alie", 1): 0.6}[
         run["attack.kind"], run["seed"]
     ]
-    results = report.read(make_folder(tmp_path / "a", [make_run(*place) for place in places], value))
+    results = report.load(make_folder(tmp_path / "a", [make_run(*place) for place in places], value))
     shown = lambda results: {
         text.get_text()
         for figure in plot_planes(results, ACCURACY).values()
@@ -208,6 +209,6 @@ def test_the_worst_threat_in_a_plane_is_chosen_as_in_the_tables(tmp_path):
             value,
             diverged=lambda run: (run["attack.kind"], run["seed"]) == ("alie", 1),
         )
-        assert shown(report.confirm(report.read(diverged), "seed", (0,))) == {"40"}
+        assert shown(report.confirm(report.load(diverged), "seed", (0,))) == {"40"}
     remarks = [figure.get_suptitle() for figure in report.figures(confirmed).values()]
     assert all("Runs with seed 1 are shown" in " ".join(remark.split()) for remark in remarks)

@@ -4,14 +4,15 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
@@ -39,13 +40,13 @@ def folder(tmp_path):
 
 def rounds(run, round_, **columns):
     """A row of rounds.parquet."""
-    row = {name: [None] for name in ROUNDS.names}
+    row = {name: [None] for name in ROUNDS}
     return {"rounds": row | {"run": [run], "round": [round_]} | {name: [value] for name, value in columns.items()}}
 
 
 def write(folder, group, first, last, *tables):
     """Writes the rows of one span."""
-    rows = pa.concat_tables(as_table("rounds", table["rounds"]) for table in tables)
+    rows = pl.concat(as_table("rounds", table["rounds"]) for table in tables)
     folder.parts(group).write(Span(first, last), {"rounds": rows})
 
 
@@ -242,12 +243,12 @@ def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
     folder.join_parts()
     assert folder.has_joined_tables()
     table = folder.read("rounds")
-    assert table.schema.equals(ROUNDS)
-    assert table.select(["run", "round"]).to_pylist() == [{"run": r, "round": t} for r in (0, 1) for t in (0, 2)]
-    assert table["test_loss"].null_count == 4  # NaN becomes null
+    assert table.schema == ROUNDS
+    assert table.select("run", "round").rows() == [(0, 0), (0, 2), (1, 0), (1, 2)]
+    assert table["test_loss"].null_count() == 4  # NaN becomes null
     for kind, schema in (("clients", CLIENTS), ("info", INFO)):
-        assert folder.read(kind).schema.equals(schema)
-        assert folder.read(kind).num_rows == 0
+        assert folder.read(kind).schema == schema
+        assert folder.read(kind).height == 0
 
 
 def test_deleting_parts_removes_later_and_partial_ones(folder):
@@ -282,12 +283,25 @@ def test_tables_that_cannot_be_read(folder):
 
 
 def test_a_table_with_other_columns_is_broken(folder):
-    pq.write_table(pa.table({"run": ["a"]}), folder.path / "rounds.parquet")
+    pl.DataFrame({"run": ["a"]}).write_parquet(folder.path / "rounds.parquet")
     with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
         folder.read("rounds")
-    earlier = as_table("rounds", rounds(3, 1)["rounds"]).drop_columns("backdoor_success")
-    pq.write_table(earlier, folder.path / "rounds.parquet")  # from before there was this column
-    assert folder.read("rounds")["backdoor_success"].null_count == 1
+    earlier = as_table("rounds", rounds(3, 1)["rounds"]).drop("backdoor_success")
+    earlier.write_parquet(folder.path / "rounds.parquet")  # from before there was this column
+    assert folder.read("rounds")["backdoor_success"].null_count() == 1
+
+
+def test_tables_of_earlier_versions_are_read(folder):
+    """pyarrow wrote them; names of parts had no checksum."""
+    pytest.importorskip("pyarrow")
+    table = as_table("rounds", rounds(3, 1, aggregator="arfl", lam=0.5, test_loss=np.nan)["rounds"])
+    table.write_parquet(folder.path / "rounds.parquet", use_pyarrow=True)
+    folder.parts(0).path.mkdir(parents=True)
+    shutil.copy(folder.path / "rounds.parquet", folder.parts(0).path / "00000001-00000001-rounds.parquet")
+    write(folder, 0, 2, 2, rounds(3, 2))  # of this version
+    assert_frame_equal(folder.read("rounds"), table, check_exact=True)
+    assert_frame_equal(folder.read_parts("rounds")[:1], table, check_exact=True)
+    assert folder.parts(0).spans() == [(1, 1), (2, 2)]
 
 
 # The observer FolderWriter
@@ -350,7 +364,7 @@ def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(folder, monkeypatch)
     assert evaluate(10) == [(0, 4), (6, 8)]
     writer(GroupFinished(0))  # also after an error or Ctrl-C
     assert folder.parts(0).spans() == [(0, 4), (6, 8), (10, 10)]
-    assert folder.read_parts("rounds")["round"].to_pylist() == [0, 2, 4, 6, 8, 10]
+    assert folder.read_parts("rounds")["round"].to_list() == [0, 2, 4, 6, 8, 10]
     assert checkpoints.saved == {4: [(0, 4)]}  # the rows are on disk first
 
 
@@ -397,7 +411,7 @@ def test_rows_of_clients_by_hand():
     metrics = Metrics(np.zeros((2, 4)), np.asarray([[1, 2, 0, 9], [3, 1, 0, 9]]), np.asarray([[2, 2, 0, 9]] * 2))
     clients = RunClients(num_examples, corrupted, corrupted & [[False], [True]])  # the second run has an attack
     columns = client_rows([7, 8], 4, records, metrics, alpha, clients, last_only=False)
-    rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS.names), strict=True)}
+    rows = {(r[0], r[1], r[2]): r[3:] for r in zip(*(columns[name] for name in CLIENTS), strict=True)}
     nan = pytest.approx(np.nan, nan_ok=True)
     f = pytest.approx
     assert rows == {
@@ -421,7 +435,7 @@ def test_rows_of_clients_by_hand():
 def test_rows_of_info_by_hand():
     info = {"b": np.asarray([[1, 2], [3, 4]]), "a": np.asarray([[True, False], [True, True]])}
     columns = info_rows([5, 6], 9, info)
-    rows = list(zip(*(columns[name] for name in INFO.names), strict=True))
+    rows = list(zip(*(columns[name] for name in INFO), strict=True))
     assert sorted(rows) == [
         (5, 8, "a", 1), (5, 8, "b", 1), (5, 9, "a", 0), (5, 9, "b", 2),
         (6, 8, "a", 1), (6, 8, "b", 3), (6, 9, "a", 1), (6, 9, "b", 4),

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 
 def test_json_lines_are_the_rows_once_each(folder):
     lines = [json.loads(line) for path in sorted(folder.path.glob("log/*.jsonl")) for line in path.open()]
-    rows = folder.read("rounds").to_pylist()
+    rows = folder.read("rounds").to_dicts()
     key = lambda row: (row["run"], row["round"])
     assert sorted(map(key, lines)) == sorted(map(key, rows))
     for line, row in zip(sorted(lines, key=key), rows, strict=True):
@@ -104,7 +104,7 @@ def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path
 
 
 def test_tensorboard_has_each_run_and_round(folder):
-    rows = folder.read("rounds").to_pylist()
+    rows = folder.read("rounds").to_dicts()
     for run_folder in sorted((folder.path / "tensorboard").iterdir()):
         got = {}
         for event in read_events(run_folder):
@@ -123,7 +123,7 @@ def test_tensorboard_has_each_run_and_round(folder):
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes of submitit's local executor, as a model of cluster jobs."""
     out = tmp_path / "out"
-    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"tensorboard": True, "checkpoint_seconds": 0.0})
+    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0})
     assert len(jobs) == 2  # one job per group
     finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)

@@ -1,6 +1,6 @@
 """Swept keys in tables and names."""
 
-import pyarrow as pa
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,12 +26,10 @@ RUNS = [flatten(config) for config in parse(SWEEP).runs()]
 
 
 def test_each_swept_key_is_a_column_with_each_runs_own_value():
-    table = append_swept_columns(pa.table({"run": pa.array([*range(len(RUNS)), 3, 0], pa.int32())}), RUNS)
-    assert {"client.learning_rate", "attack.kind", "mlp.hidden_sizes", "server.pre_aggregators"} <= {
-        *table.column_names
-    }
-    assert not {"seed", "server.aggregator", "arfl.lam", "data.num_clients"} & {*table.column_names}  # or elsewhere
-    for row in table.to_pylist():
+    table = append_swept_columns(pl.DataFrame({"run": [*range(len(RUNS)), 3, 0]}), RUNS)
+    assert {"client.learning_rate", "attack.kind", "mlp.hidden_sizes", "server.pre_aggregators"} <= {*table.columns}
+    assert not {"seed", "server.aggregator", "arfl.lam", "data.num_clients"} & {*table.columns}  # or elsewhere
+    for row in table.to_dicts():
         run = RUNS[row["run"]]
         assert row["client.learning_rate"] == run["client.learning_rate"]
         assert row["attack.kind"] == run["attack.kind"]
@@ -64,8 +62,8 @@ def test_lambda_of_a_weighting_is_a_column_if_the_rule_is_another_one():
 @given(values=st.lists(st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=3)))
 def test_any_values_are_a_column_where_they_differ(values):
     runs = [{} if value is None else {"x.y": value} for value in values]
-    table = append_swept_columns(pa.table({"run": pa.array(range(len(runs)), pa.int32())}), runs)
+    table = append_swept_columns(pl.DataFrame({"run": range(len(runs))}, {"run": pl.Int32}), runs)
     different = {repr(value) for value in values if value is not None}
     assert swept_keys(runs) == (["x.y"] if len(different) > 1 else [])
     missing = [value is None for value in values]
-    assert [value is None for value in table["x.y"].to_pylist()] == missing if len(different) > 1 else True
+    assert [value is None for value in table["x.y"].to_list()] == missing if len(different) > 1 else True

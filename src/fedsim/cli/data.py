@@ -1,10 +1,11 @@
-"""`fedsim data`: prepare, list and draw data sets."""
+"""`fedsim data`: prepare and list data sets."""
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedsim.errors import ConfigError
+if TYPE_CHECKING:
+    from fedsim.datasets.raw import RawDataset
 
 EPILOG = """\
 examples:
@@ -14,7 +15,6 @@ examples:
   fedsim data prepare shakespeare --from pg100.txt.gz
   fedsim data prepare emnist_letters --from gzip.zip       EMNIST's archive; likewise mnist, cifar100 ...
   fedsim data prepare kmnist                               any image set of tensorflow-datasets
-  fedsim data show femnist                                 draws femnist.png
 
 Prepared data sets are written to TFDS_DATA_DIR (default ~/tensorflow_datasets), decoded data and downloads to
 FEDSIM_CACHE_DIR.
@@ -25,8 +25,8 @@ def add_parser(commands: Any) -> None:
     """Adds the command to the parser's `commands`."""
     data = commands.add_parser(
         "data",
-        help="prepare, list and draw data sets",
-        description="Prepares, lists and draws data sets.",
+        help="prepare and list data sets",
+        description="Prepares and lists data sets.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,20 +36,16 @@ def add_parser(commands: Any) -> None:
     prepare.add_argument("--from", metavar="PATH", type=Path, dest="source", help="local files instead of a download")
     prepare.add_argument("--force", action="store_true", help="prepare the data set again")
     actions.add_parser("list", help="list the data sets: clients, training and test examples")
-    show = actions.add_parser("show", help="draw examples with their labels, and a histogram of the clients' sizes")
-    show.add_argument("name", metavar="NAME", help="a prepared data set, or digits")
-    show.add_argument("--out", metavar="FILE", type=Path, help="image file (default: NAME.png)")
 
 
 def call(options: argparse.Namespace) -> int:
     """Runs the action."""
-    return {"prepare": _prepare, "list": _list, "show": _show}[options.action](options)
+    return {"prepare": _prepare, "list": _list}[options.action](options)
 
 
 def _prepare(options: argparse.Namespace) -> int:
     from fedsim.cli import console
     from fedsim.datasets import catalog, prepared
-    from fedsim.datasets.preview import describe_size
 
     with console.Counter() as counter:
         raw = catalog.prepare(options.name, options.source, options.force, counter.tick)
@@ -67,16 +63,11 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(options: argparse.Namespace) -> int:
-    from fedsim.datasets import digits, prepared
-    from fedsim.datasets.preview import plot_preview
+def describe_size(raw: "RawDataset") -> str:
+    """For example "489 clients, 67,423 training and 7,727 test examples"."""
+    import numpy as np
 
-    raw = digits.digits(seed=0) if options.name == "digits" else prepared.load(options.name)
-    path = options.out or Path(f"{options.name.replace('/', '-')}.png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure = plot_preview(raw)
-    if path.suffix.removeprefix(".") not in figure.canvas.get_supported_filetypes():
-        raise ConfigError(f"--out: {path} has an unsupported image extension; use .png, .pdf or .svg")
-    figure.savefig(path, dpi=120)
-    print(path)
-    return 0
+    clients = "" if raw.client_ids is None else f"{len(np.unique(raw.client_ids)):,} clients, "
+    if len(raw.y_test) == 0:
+        return f"{clients}{len(raw.y):,} examples, not split"
+    return f"{clients}{len(raw.y):,} training and {len(raw.y_test):,} test examples"

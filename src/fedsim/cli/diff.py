@@ -33,7 +33,7 @@ def call(options: argparse.Namespace) -> int:
     folders = [RunFolder(path) for path in (options.first, options.second)]
     names = [str(folder.path) for folder in folders]
     keys = [tuple(map(str, line)) for line in _different_keys(*(folder.read_manifest() for folder in folders))]
-    numbers = [final_numbers(report.read(folder)) for folder in folders]
+    numbers = [final_numbers(report.load(folder)) for folder in folders]
     settings = []
     every = list(numbers[0] | numbers[1])
     different = [setting for setting in every if numbers[0].get(setting) != numbers[1].get(setting)]

@@ -26,10 +26,8 @@ EXTRAS = (
     Extra("tensorflow_datasets", "data", "preparing CIFAR-10, MNIST, FEMNIST and the like"),
     Extra("datasets", "huggingface", 'data.name = "huggingface"'),
     Extra("plotly", "html", "fedsim report --format html"),
-    Extra("tensorboardX", "tensorboard", "fedsim run --tensorboard"),
+    Extra("tensorboardX", "tensorboard", "fedsim run --log tensorboard"),
     Extra("wandb", "wandb", "fedsim run --log wandb"),
-    Extra("mlflow", "mlflow", "fedsim run --log mlflow"),
-    Extra("shtab", "completion", "fedsim completion"),
     Extra("submitit", "slurm", "fedsim run --slurm.partition ..."),
     Extra("libtpu", "tpu-compile", "fedsim run --dry-run --target v5e"),
 )

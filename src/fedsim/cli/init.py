@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedsim.cli.data import describe_size
 from fedsim.cli.init_text import NATURAL, write_text
 from fedsim.errors import ConfigError, DataError, FedsimError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 QUESTIONS = {  # by option: the question, and the default answer
-    "data": (
+    "data-path": (
         "Data: a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
         "digits",
     ),
@@ -29,8 +30,8 @@ NEED_SETTINGS = ("arrays", "leaf", "tfds", "table", "huggingface")  # data sets 
 EPILOG = """\
 examples:
   fedsim init                                                     asks a few questions, writes experiment.toml
-  fedsim init hospitals.toml --data mine.npz --clients natural --suspect shuffling
-  fedsim init patients.toml --data patients.csv --label diagnosis --client hospital --suspect shuffling
+  fedsim init hospitals.toml --data-path mine.npz --clients natural --suspect shuffling
+  fedsim init patients.toml --data-path patients.csv --label diagnosis --client hospital --suspect shuffling
 """
 
 
@@ -42,13 +43,14 @@ def add_parser(commands: Any) -> None:
         description="Writes a commented configuration. Asks for what the options do not give.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "file", metavar="FILE", type=Path, nargs="?", default=Path("experiment.toml"), help="default: experiment.toml"
     )
     parser.add_argument(
-        "--data",
-        metavar="DATA",
+        "--data-path",
+        metavar="PATH",
         help="a .csv, .tsv, .parquet or .npz file, a folder of .npy files or in LEAF's format, or a data set's name",
     )
     parser.add_argument("--label", metavar="COLUMN", help="column of the labels, of a .csv, .tsv or .parquet file")
@@ -61,14 +63,13 @@ def add_parser(commands: Any) -> None:
 def call(options: argparse.Namespace) -> int:
     """Asks the questions, checks that the answers can be run, and writes the file."""
     from fedsim.config import toml
-    from fedsim.datasets.preview import describe_size
 
     if options.file.suffix != ".toml":
         raise ConfigError(f"FILE: must end in .toml, got {options.file}")
     if options.file.exists() and not options.force:
         raise ConfigError(f"{options.file}: exists already; add --force to replace it, or choose another name")
     name, folder = toml.default_name(options.file), options.file.parent
-    data, (section, settings, raw) = _ask(options, "data", lambda data: _read(data, options))
+    data, (section, settings, raw) = _ask(options, "data-path", lambda data: _read(data, options))
     number = _num_clients(raw)
     if options.client and options.clients is None:
         options.clients = NATURAL
@@ -109,7 +110,7 @@ def _ask(options: argparse.Namespace, flag: str, check: Callable[[str], Value], 
 
     Asks again where `check` raises a `FedsimError` for an answer.
     """
-    value: str | None = getattr(options, flag)
+    value: str | None = getattr(options, flag.replace("-", "_"))
     if value is not None:
         return value, check(value)
     question, usual = QUESTIONS[flag]
@@ -171,7 +172,7 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
         return "table", *table
     for flag in ("label", "client"):
         if getattr(options, flag) is not None:
-            raise ConfigError(f"--{flag}: must be left out unless --data is a table ({', '.join(SUFFIXES)})")
+            raise ConfigError(f"--{flag}: must be left out unless --data-path is a table ({', '.join(SUFFIXES)})")
     if path.is_dir() and not arrays.is_folder_of_arrays(path):
         return "leaf", {"path": data}, canonicalize(read_folder(path), needs_test=False)
     if path.exists():
@@ -179,22 +180,23 @@ def _read(data: str, options: argparse.Namespace) -> "tuple[str, dict[str, Any],
     names = [name for name in KINDS["data.name"].built_in if name not in NEED_SETTINGS]
     if data not in names:
         remedy = did_you_mean(nearest(data, names)) or f"; the data sets are {', '.join(names)}"
-        raise ConfigError(f"--data: must be an existing file or folder or a data set, got {data}{remedy}")
+        raise ConfigError(f"--data-path: must be an existing file or folder or a data set, got {data}{remedy}")
     return data, {}, None
 
 
 def _read_table(data: str, label: str, client: str) -> "tuple[dict[str, Any], RawDataset]":
     """The settings and examples of the table; prints what each column becomes, and leaves out what cannot be used."""
+    import polars as pl
+
     from fedsim.datasets import columns, table_files
     from fedsim.datasets.canonical import canonicalize
 
     path = Path(data).expanduser()
-    rows = table_files.read(path, label, client)
-    problems = columns.unusable_columns(rows, {label, client})
-    for column in rows.column_names:
+    rows, index = table_files.read(path, label, client)
+    problems = columns.unusable_columns(rows, {label, client}, index)
+    for column, kind in rows.schema.items():
         if column not in (label, client):
-            is_text = columns.is_text(rows.column(column))
-            use = "one feature for each value (one-hot)" if is_text else "a number"
+            use = "one feature for each value (one-hot)" if kind == pl.String else "a number"
             use = f"left out, since it {problems[column]}" if column in problems else use
             print(f"{column or repr(column)}: {use}")
     raw = canonicalize(columns.encode(path.name, rows, label, client, list(problems)), needs_test=False)

@@ -5,11 +5,11 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import completion, data, diff, doctor, init, paper, report, run, show
+from fedsim.cli import data, diff, doctor, init, paper, report, run, show
+from fedsim.cli import list as list_configurations
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
@@ -19,6 +19,7 @@ fedsim simulates federated learning with corrupted clients.
 
 Start here:
   fedsim run quickstart    compare five aggregators on digits (37 seconds on two idle cores)
+  fedsim list              list the other configurations that come along
   fedsim init              write a configuration for your own data
   fedsim config            print every key of a configuration, with its default and meaning
   fedsim paper             list the paper's results, and compare run folders with them
@@ -26,7 +27,8 @@ Start here:
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "init", "config", "report", "show", "diff", "paper", "data", "doctor", "completion")
+COMMANDS = ("run", "list", "init", "config", "report", "show", "diff", "paper", "data", "doctor")
+RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--choose-per"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,8 +82,11 @@ def _dispatch(arguments: list[str]) -> int:
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         command = f"fedsim {options.command}"
-        raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; see `{command} --help`")
+        renamed = RENAMED.get((options.command, unknown[0].partition("=")[0]))
+        remedy = f"it is called {renamed} now" if renamed else f"see `{command} --help`"
+        raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
     commands = {
+        "list": list_configurations.call,
         "init": init.call,
         "config": _config,
         "report": report.call,
@@ -90,7 +95,6 @@ def _dispatch(arguments: list[str]) -> int:
         "paper": paper.call,
         "data": data.call,
         "doctor": doctor.call,
-        "completion": lambda options: completion.call(options, partial(_parser, with_keys=True)),
     }
     return commands[options.command](options)
 
@@ -103,14 +107,12 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see `{self.prog} --help`")
 
 
-def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
-    """The parser of all commands; with `with_keys`, `run` has all keys as options, for completion."""
+def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="fedsim", description="Federated learning with corrupted clients.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    run_parser = run.add_parser(commands)
-    if with_keys:
-        completion.add_keys(run_parser)
+    run.add_parser(commands)
+    list_configurations.add_parser(commands)
     init.add_parser(commands)
     config = commands.add_parser(
         "config",
@@ -118,7 +120,7 @@ def _parser(with_keys: bool = False) -> argparse.ArgumentParser:
         description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
     )
     config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
-    for command in (report, show, diff, paper, data, doctor, completion):
+    for command in (report, show, diff, paper, data, doctor):
         command.add_parser(commands)
     return parser
 

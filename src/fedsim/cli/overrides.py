@@ -11,8 +11,14 @@ from fedsim.errors import ConfigError
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
 FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "extend", "force", "no-compile-cache")}
-FLAGS |= {"--strict", "--tensorboard"}  # options of `fedsim run` without a value
-HINTS = {"--resume": "an unfinished run resumes when the same command is run again"}  # of options that do not exist
+FLAGS |= {"--strict"}  # options of `fedsim run` without a value
+TRACKERS = ("tensorboard", "wandb")
+HINTS = {  # of options that do not exist
+    "--resume": "an unfinished run resumes when the same command is run again",
+    "--budget": "it is called --preset now",
+    "--tensorboard": "use --log tensorboard",
+    "--lam": "use --arfl.lam or --autogm.lam",
+}
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -30,7 +36,8 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         option, has_value, value = argument.partition("=")
         key = full_key(option)
         if key is None:
-            rest.append(argument)
+            is_tracker = argument in TRACKERS and rest[-2:-1] == ["--log"]
+            rest += ["--log", argument] if is_tracker else [argument]
             continue
         target = key.removeprefix("sweep.")
         is_swept = target != key
@@ -41,6 +48,8 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
             rest.append(values.pop())
         if not values:
             raise ConfigError(f"{option}: must be followed by a value")
+        if is_swept:  # 1,2,3 is 1 2 3, but [1, 2] is one value
+            values = [part for value in values for part in ([value] if value.startswith("[") else value.split(","))]
         if target.startswith(SLURM) and len(values) > 1:
             raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
         if target in overrides:

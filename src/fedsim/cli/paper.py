@@ -18,7 +18,7 @@ EPILOG = """\
 examples:
   fedsim paper                                   all results, and the run folders under runs/
   fedsim paper lambda                            one result: its configuration, claims and tables
-  fedsim run configs/paper/lambda.toml --budget small        reproduce it; without --budget: in full
+  fedsim run configs/paper/lambda.toml --preset small        reproduce it; without --preset: in full
   fedsim paper --page docs/results.md            all results in runs/ as one page with figures
 """
 
@@ -118,8 +118,8 @@ def _list_results(folders: list["ResultFolder"]) -> Any:
         rows.append((result.id, result.where, *texts))
     commands = (
         "fedsim run configs/paper/RESULT.toml                   reproduces a result in full",
-        "fedsim run configs/paper/RESULT.toml --budget small    a smaller version, for two cores",
-        "        ... --budget medium, or digits                 fewer clients and rounds; or its design on digits",
+        "fedsim run configs/paper/RESULT.toml --preset small    a smaller version, for two cores",
+        "        ... --preset medium, or digits                 fewer clients and rounds; or its design on digits",
         "fedsim paper RESULT                                    its configuration, claims and tables",
     )
     table = make_table(("result", "in the paper", "best run", "claims", "first margin"), rows)

@@ -1,15 +1,17 @@
 """`fedsim report`: tables and figures of run folders."""
 
 import argparse
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.cli import paper as cli_paper
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.report import Results
+    from fedsim.report.table import Table
     from fedsim.runs.folder import RunFolder
 
 EPILOG = """\
@@ -20,6 +22,7 @@ examples:
   fedsim report runs/cifar10 runs/femnist          one table for several folders
   fedsim report runs/a runs/b --out both           and all files that one folder gets, in both/
   fedsim report runs/cifar10 --format latex > table.tex
+  fedsim report runs/cifar10 --format json         a record a number; csv, too
   fedsim report runs/grid --final mean:5           shows the mean of the last five evaluations; with --out, writes it
   fedsim report runs/grid --choose client.learning_rate arfl.lam centered_clipping.tau --out chosen
                                                    each rule with its best values for the worst attack (as in ByzFL)
@@ -28,8 +31,8 @@ examples:
   fedsim report runs/grid --format html            an interactive page for a sweep: runs/grid/report.html
 
 A run that several folders contain is read from the first of them. --choose selects the best of the swept values by the
-mean over seeds on validation data (data.validation_fraction), and on the test set only with --by test. choices.csv has
-the selected values, and what selecting on the test set would have gained. See docs/robustness-protocol.md.
+mean over seeds on validation data (data.validation_fraction), and on the test set only with --by test. Notes below the
+tables have the selected values, and what selecting on the test set would have gained.
 """
 
 
@@ -43,7 +46,7 @@ def add_parser(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
-        "[--choose KEY [KEY ...] [--by DATA] [--select-per WHAT]] [--confirm KEY=VALUES] [--format FORMAT]",
+        "[--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] [--confirm KEY=VALUES] [--format FORMAT]",
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
@@ -64,7 +67,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--choose", metavar="KEY", nargs="+", help="show each rule with the best values of these keys")
     parser.add_argument("--by", choices=("validation", "test"), help="data for --choose (default: validation)")
     parser.add_argument(
-        "--select-per",
+        "--choose-per",
         choices=("worst", "scenario"),
         help="--choose selects for the worst attack at each fraction of corrupted clients, or for each scenario "
         "(default: worst)",
@@ -77,7 +80,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("terminal", "markdown", "latex", "html"),
+        choices=("terminal", "markdown", "latex", "csv", "json", "html"),
         default="terminal",
         help="output format; html: only write report.html, an interactive page (default: terminal)",
     )
@@ -93,13 +96,13 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    results = plain = report.read(*folders, final=final.parse(options.final))
+    results = report.load(*folders, final=final.parse(options.final))
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:
-        results = report.choose(results, options.choose, options.by or "validation", options.select_per or "worst")
-    elif options.by or options.select_per:
-        raise ConfigError("--by, --select-per: must be used with --choose KEY")
+        results = report.choose(results, options.choose, options.by or "validation", options.choose_per or "worst")
+    elif options.by or options.choose_per:
+        raise ConfigError("--by, --choose-per: must be used with --choose KEY")
     if options.format == "html":
         return _page(results, options)
     baseline = options.baseline or BASELINE
@@ -110,16 +113,28 @@ def call(options: argparse.Namespace) -> int:
     out = _destination(options.out, results, options.baseline or BASELINE)
     if out is not None:
         report.write(results, out, baseline)
-    pages = cli_paper.pages(plain if options.final == "last" else report.read(*folders), out)
     if options.format == "terminal":
-        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None)), *pages], out)
-    elif options.format == "markdown":
-        print(report.markdown(tables), end="")
+        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None))], out)
     else:
-        print(report.latex(tables, "tab:paired" if options.paired else "tab:accuracy"), end="")
+        print(_text(tables, options))
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
     return 0
+
+
+def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
+    """The tables in the format of the options; csv and json have a record a number."""
+    from fedsim import report
+
+    if options.format == "markdown":
+        text = report.markdown(tables)
+    elif options.format == "latex":
+        text = report.latex(tables, "tab:paired" if options.paired else "tab:accuracy")
+    elif options.format == "csv":
+        text = report.as_csv(report.records(tables))
+    else:
+        text = json.dumps(report.records(tables), indent=2)
+    return text.removesuffix("\n")
 
 
 def _page(results: "Results", options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim import interrupts
 from fedsim.cli import paper as cli_paper
 from fedsim.cli import processes as cli_processes
-from fedsim.cli.overrides import SLURM, option_of
+from fedsim.cli.overrides import SLURM, TRACKERS, option_of
 from fedsim.errors import ConfigError, OverrideError
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ EPILOG = """\
 any key of the configuration can be set on the command line, which overrides the file and its sweep:
   --client.learning-rate 0.05           one value (see `fedsim config` for all keys)
   --mlp.hidden-sizes 64 32              a list, if the key takes one
-  --sweep.seed 0 1 2                    several values, combined with the rest of the sweep
+  --sweep.seed 0 1 2                    several values (or 0,1,2), combined with the rest of the sweep
   --arfl.lam default                    the default, as if the file did not set it
   --lr 0.05                             short for --client.learning-rate; so are --aggregator, --attack, --batch-size,
-                                        --cohort-size, --corruption, --data, --epochs, --fraction, --lam, --model,
+                                        --cohort-size, --corruption, --data, --epochs, --fraction, --model,
                                         --num-clients and --rounds, also after --sweep.
 
 examples:
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "config", metavar="CONFIG", type=Path, help="a TOML file, or a bundled configuration such as quickstart"
     )
-    parser.add_argument("--budget", metavar="NAME", help="apply [budget.NAME], such as small (default: paper, none)")
+    parser.add_argument("--preset", metavar="NAME", help="apply [preset.NAME], such as small (default: paper, none)")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="run folder (default: runs/<name>-<hash of the configuration>)"
     )
@@ -76,9 +76,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-compile-cache", action="store_true", help="neither use nor write cached compiled programs"
     )
-    parser.add_argument("--tensorboard", action="store_true", help="write curves for TensorBoard into the run folder")
     parser.add_argument(
-        "--log", metavar="TRACKER", choices=("wandb", "mlflow"), help="send curves to wandb or mlflow while it runs"
+        "--log",
+        metavar="TRACKER",
+        choices=TRACKERS,
+        action="append",
+        default=[],
+        help="send curves to wandb, or write them for tensorboard into the run folder, while it runs; or both",
     )
     parser.add_argument("--allow-mismatch", action="store_true", help="resume although code, versions or device differ")
     parser.add_argument(
@@ -137,7 +141,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
             raise ConfigError("--strict: must be used without --slurm; add --dry-run to check the keys first")
         if options.force:
             raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; delete it first")
-        keys = ("allow_mismatch", "checkpoint_seconds", "tensorboard", "log", "no_compile_cache")
+        keys = ("allow_mismatch", "checkpoint_seconds", "log", "no_compile_cache")
         for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
@@ -163,7 +167,7 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
 
         show_plan(plan, path)
         return 0
-    trackers = make_trackers(path, options.tensorboard, options.log)
+    trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(path) as observer:
@@ -181,7 +185,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     from fedsim.config import toml
 
     try:
-        return toml.read(options.config, overrides, options.budget, option_of)
+        return toml.read(options.config, overrides, options.preset, option_of)
     except OverrideError as error:
         raise ConfigError(f"on the command line: {error}") from None
 

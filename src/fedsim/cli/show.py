@@ -100,16 +100,15 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
     """
     from fedsim import report
     from fedsim.report.accuracy import final_numbers
-    from fedsim.report.metric import metrics_by_data
     from fedsim.report.names import data_name
     from fedsim.report.table import Number
 
     try:
-        results = report.read(folder)
+        results = report.load(folder)
     except FedsimError as error:
         return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
-    metric = metrics_by_data(results.settings)[data]
+    metric = results.metric(data)
     candidates: dict[str, list[tuple[Number, str]]] = {}  # by scenario, with the row
     for (name, row, scenario), number in final_numbers(results).items():
         if name == data_name(data) and number is not None and math.isfinite(number.mean) and not number.marks:

@@ -12,9 +12,10 @@ def folder() -> Path | None:
 
 
 def names() -> list[str]:
-    """Their names, for example "quickstart" and "paper/lambda"."""
+    """Their names, for example "quickstart" and "paper/lambda"; those in deeper folders come last."""
     root = folder()
-    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.toml")) if root else []
+    found = [path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.toml")] if root else []
+    return sorted(found, key=lambda name: (name.count("/"), name))
 
 
 def located(path: Path) -> Path:

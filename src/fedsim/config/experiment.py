@@ -31,7 +31,7 @@ class Experiment:
     overridden: frozenset[str] = field(default=frozenset(), compare=False)
     """The keys that overrides set or sweep."""
     named_sections: frozenset[str] = field(default=frozenset(), compare=False)
-    """The sections of all components that the configuration names anywhere, also in other budgets."""
+    """The sections of all components that the configuration names anywhere, also in other presets."""
     data: Any = field(default=None, compare=False, repr=False)
     """A `FederatedDataset` in memory, in place of `data.name`; None: the data set that the configuration names."""
 

@@ -11,7 +11,7 @@ from fedsim.config.resolve import Schema
 from fedsim.config.values import DEFAULT, Sweep, list_element, parse_words
 from fedsim.errors import ConfigError
 
-PAPER = "paper"  # the budget that stands for the configuration without any budget
+PAPER = "paper"  # the preset that stands for the configuration without any preset
 Block = dict[str, list[Any]]  # dotted key -> values
 
 
@@ -43,15 +43,15 @@ class Reader:
             raise ConfigError(f"{name}: must be written [[{name}]], with double brackets, above each block")
         return [{key: self._axis(key, value) for key, value in self.walk(table)} for table in tables] or None
 
-    def budgets(self, tables: Any) -> dict[str, tuple[dict[str, Any], list[Block] | None]]:
-        """The values and the sweep of each budget; all are checked."""
-        budgets = {}
+    def presets(self, tables: Any) -> dict[str, tuple[dict[str, Any], list[Block] | None]]:
+        """The values and the sweep of each preset; all are checked."""
+        presets = {}
         for name, table in tables.items() if isinstance(tables, dict) else [("", tables)]:
             if not isinstance(table, dict) or name == PAPER:
-                raise ConfigError("budget: must be written [budget.NAME], such as [budget.small], with its keys below")
-            blocks = self.blocks(table.pop("sweep", []), f"budget.{name}.sweep")
-            budgets[name] = dict(self.walk(table)), blocks
-        return budgets
+                raise ConfigError("preset: must be written [preset.NAME], such as [preset.small], with its keys below")
+            blocks = self.blocks(table.pop("sweep", []), f"preset.{name}.sweep")
+            presets[name] = dict(self.walk(table)), blocks
+        return presets
 
     def value(self, key: str, value: Any) -> Any:
         """`value` with words of the command line parsed, and with the paths of plug-ins; one name as a list of one."""

@@ -15,13 +15,13 @@ from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
 from fedsim.config.schema import Config, Settings
-from fedsim.config.synonyms import KEYS
+from fedsim.config.synonyms import KEYS, RENAMED
 from fedsim.config.values import format_toml, list_element
 from fedsim.core.setting_types import describe_type
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
-RESERVED = ("name", "seed", "sweep", "budget", "slurm")  # not allowed as names of sections
+RESERVED = ("name", "seed", "sweep", "preset", "slurm")  # not allowed as names of sections
 SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
 SWEEP_HELP = (
     "# Each [[sweep]] block is a grid over any keys. The runs are those of all blocks, equal runs once.",
@@ -42,6 +42,8 @@ class Schema:
 
     def check_key(self, name: str, sections: Iterable[str] = ()) -> None:
         """Raises `ConfigError` for an unknown key, with the nearest name (of `sections` first)."""
+        if new_name := RENAMED.get(name.partition(".")[0]):
+            raise ConfigError(f"unknown key {name}; it is called {new_name} now")
         if name not in self.fields:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
 

@@ -9,7 +9,6 @@ KEYS = {
     "data": "data.name",
     "epochs": "client.epochs",
     "fraction": "corruption.fraction",
-    "lam": "arfl.lam",
     "learning_rate": "client.learning_rate",
     "lr": "client.learning_rate",
     "model": "model.name",
@@ -18,6 +17,9 @@ KEYS = {
     "rounds": "server.num_rounds",
 }
 """Keys that have a short form, as an option of the command line and in suggestions."""
+
+RENAMED = {"budget": "preset"}
+"""Tables of a configuration under their earlier names."""
 
 NAMES = {
     "average": "fedavg",

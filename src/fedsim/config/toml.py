@@ -18,18 +18,18 @@ from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
 from fedsim.errors import ConfigError, OverrideError
 
 MAX_RUNS = 100_000
-BUDGET = "budget"
+PRESET = "preset"
 
 
 def read(
     path: Path,
     overrides: Mapping[str, Any] | None = None,
-    budget: str | None = None,
+    preset: str | None = None,
     option: Callable[[str], str] = str,
 ) -> Experiment:
     """The experiment in the file `path`, or in the bundled file of that name; the rest as in `from_tables`.
 
-    A `ConfigError` names the file, and the `option` of each override, or of the budget, without which there is no such
+    A `ConfigError` names the file, and the `option` of each override, or of the preset, without which there is no such
     error. For the value of an override it is an `OverrideError`, which does not name the file.
     """
     path = bundled.located(path)
@@ -39,12 +39,12 @@ def read(
         siblings = {p.name: p for p in path.parent.glob("*.toml")} if path.parent.is_dir() else {}
         match = nearest(path.name, siblings)
         known = str(siblings[match]) if match else nearest(str(path), bundled.names())
-        raise ConfigError(f"{path}: no such file{did_you_mean(known)}") from None
+        raise ConfigError(f"{path}: no such file{did_you_mean(known)}{_bundled(path, known)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
     try:
-        return parse(text, overrides, default_name(path), budget, path.parent)
+        return parse(text, overrides, default_name(path), preset, path.parent)
     except ConfigError as error:
         message, changes = str(error), dict(overrides or {})
         if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
@@ -53,16 +53,24 @@ def read(
         def fails(without: str) -> bool:
             kept = {key: value for key, value in changes.items() if key != without}
             try:
-                parse(text, kept, default_name(path), None if without == BUDGET else budget, path.parent)
+                parse(text, kept, default_name(path), None if without == PRESET else preset, path.parent)
             except ConfigError as other:
                 return str(other) == message
             return False
 
         causes = [option(key) for key in changes if not fails(key)]
-        is_of_budget = budget and not message.startswith("--budget") and not fails(BUDGET)
-        causes += [f"{option(BUDGET)} {budget}"] if is_of_budget else []
+        is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
+        causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
         named = f" with {' and '.join(causes)}" if causes else ""
         raise ConfigError(f"{path}{named}: {message}") from None
+
+
+def _bundled(path: Path, match: str | None) -> str:
+    """The remedy for the `path` of a configuration that is neither a file nor bundled: names that contain it first."""
+    if path.suffix == ".toml":
+        return ""
+    names = sorted(bundled.names(), key=lambda name: path.name not in name)
+    return " `fedsim list` lists all" if match else f"; `fedsim list` describes the bundled ones: {', '.join(names)}"
 
 
 def default_name(path: Path) -> str:
@@ -74,7 +82,7 @@ def parse(
     text: str,
     overrides: Mapping[str, Any] | None = None,
     name: str = "fedsim",
-    budget: str | None = None,
+    preset: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
     """The experiment in TOML `text`; the rest as in `from_tables`."""
@@ -82,22 +90,22 @@ def parse(
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"not valid TOML: {error}") from None
-    return from_tables(tables, overrides, name, budget, folder)
+    return from_tables(tables, overrides, name, preset, folder)
 
 
 def from_tables(
     tables: Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     name: str = "fedsim",
-    budget: str | None = None,
+    preset: str | None = None,
     folder: Path = Path(),
 ) -> Experiment:
     """The experiment in nested `tables`, in which a `Sweep` in place of a value is swept.
 
-    `overrides` by dotted key win over values, sweep and budget: a value fixes its key, a `Sweep` sweeps it, and
-    "default" restores its default. A `budget` is a table [budget.NAME]: its keys win over the others, its
-    [[budget.NAME.sweep]] replaces the sweep, and "-NAME" is appended to the experiment's name; "paper" and None are the
-    tables without any budget. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
+    `overrides` by dotted key win over values, sweep and preset: a value fixes its key, a `Sweep` sweeps it, and
+    "default" restores its default. A `preset` is a table [preset.NAME]: its keys win over the others, its
+    [[preset.NAME.sweep]] replaces the sweep, and "-NAME" is appended to the experiment's name; "paper" and None are the
+    tables without any preset. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
     `ConfigError` for an unknown key or a wrong value.
     """
     document, changes = to_plain(tables), to_plain(overrides or {})
@@ -109,14 +117,14 @@ def from_tables(
     ]
     reader = Reader(schema(tuple(find(key, word) for key, word in dict.fromkeys(named_plugins))), folder)
 
-    budgets = reader.budgets(document.pop("budget", {}))
+    presets = reader.presets(document.pop(PRESET, {}))
     blocks = reader.blocks(document.pop("sweep", []), "sweep") or []
     values, axes = _split({"name": name} | dict(reader.walk(document)))
     blocks = _with_axes(blocks, axes)
-    if budget not in (None, PAPER):
-        table, replacing_blocks = lookup("--budget", str(budget), budgets)
+    if preset not in (None, PAPER):
+        table, replacing_blocks = lookup(PRESET, str(preset), presets)
         fixed, axes = _split(table)
-        values |= {"name": f"{values.get('name', name)}-{budget}"} | fixed
+        values |= {"name": f"{values.get('name', name)}-{preset}"} | fixed
         blocks = [_without(block, fixed) for block in blocks] if replacing_blocks is None else replacing_blocks
         blocks = _with_axes(blocks, axes)
     for key in changes:
@@ -139,7 +147,7 @@ def from_tables(
 
 
 def _component_names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, name) of every component that nested tables name, in any sweep or budget."""
+    """(key, name) of every component that nested tables name, in any sweep or preset."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _component_names(inner, f"{key}.{name}")

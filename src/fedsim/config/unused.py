@@ -54,7 +54,7 @@ def _reason(
     """Why the key has no effect; "" if it has one."""
     if key not in FIXED:
         section = key.rpartition(".")[0]
-        is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other budgets
+        is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other presets
         users = [run for run in resolved if key in run]
         return _unmet_condition(experiment.schema.fields[key], users) if users or is_named else f"no run uses {section}"
     if key == "data.num_clients":

@@ -13,8 +13,7 @@ import numpy as np
 from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.canonical import as_array, canonicalize, count_classes
-from fedsim.datasets.client_ids import number_clients
-from fedsim.datasets.column_checks import name_remarks
+from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
 from fedsim.datasets.portions import is_whole

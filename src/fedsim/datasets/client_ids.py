@@ -1,7 +1,10 @@
-"""Names of clients, one for each example, as numbers."""
+"""Names of clients, one for each example, as numbers; and names that may not be meant as they are written."""
 
 import numbers
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,11 @@ from fedsim.datasets.portions import renumber
 from fedsim.errors import DataError
 
 NO_NAME = "NaN, None or a blank text"
+MISSING = (  # texts that pandas takes for missing
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MISSING_TYPES = ("NoneType", "NAType", "NaTType")  # of Python and pandas
 
 
@@ -49,3 +57,21 @@ def _kind(value: Any) -> str:
     if isinstance(value, str):
         return "texts"
     return "numbers" if isinstance(value, numbers.Real | np.bool) else type(value).__name__
+
+
+def name_remarks(names: Iterable[Any], also_missing: str = "") -> Iterator[str]:
+    """What is questionable about names of classes or clients: texts that mean missing, and the first that look alike.
+
+    `also_missing` is another text that is no name, such as that of the column.
+    """
+    seen: dict[Any, str] = {}
+    alike = []
+    for text in (name for name in names if isinstance(name, str)):
+        if text in ("NaT", also_missing, *MISSING):
+            yield f"the text {text!r}, which is taken for a name like others"
+        folded = " ".join(unicodedata.normalize("NFKC", text.casefold() if len(text) > 1 else text).split())
+        key = Decimal(folded) if text.isascii() and NUMBER.fullmatch(folded) else folded
+        if (other := seen.setdefault(key, text)) != text:
+            alike.append((other, text))
+    if alike:
+        yield f"{alike[0][0]!r} and {alike[0][1]!r}, which are taken for different names"

@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+import polars as pl
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets import columns, windows
@@ -17,10 +18,8 @@ from fedsim.datasets.natural import append
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.scales import PIXELS
 from fedsim.datasets.spool import Spool
+from fedsim.datasets.table_files import concatenate
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 GRAY_MODES = ("1", "L")  # of a picture; others of 8 bits are converted to RGB
 TRAIN, TEST = "train", "test"
@@ -89,31 +88,27 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     return splits
 
 
-def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pa.Table":
+def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> pl.DataFrame:
     """The rows of all splits, with names in the place of class numbers. Raises `DataError` if their columns differ."""
-    import pyarrow as pa
-
     import datasets
 
     tables = []
     for split, rows in splits.items():
-        table = rows.with_format("arrow")[:]
+        table = rows.with_format("polars")[:]
         for column, kind in rows.features.items():
             if isinstance(kind, datasets.ClassLabel) and column not in drop:
-                place, classes = table.column_names.index(column), pa.array(kind.names, pa.string())
-                try:
-                    table = table.set_column(place, column, classes.take(table.column(column).combine_chunks()))
-                except pa.ArrowException:  # such as -1, for no label
-                    message = f"{name}: column {column!r} must hold 0 to {len(classes) - 1} in the split {split}, got "
-                    wrong = sorted(set(table.column(column).unique().to_pylist()) - {None, *range(len(classes))})
-                    raise DataError(f"{message}{wrong[0]}; leave these rows out, or the split") from None
+                names = dict(enumerate(kind.names))
+                if wrong := sorted(set(table[column].unique()) - {None, *names}):  # such as -1, for no label
+                    message = f"{name}: column {column!r} must hold 0 to {len(names) - 1} in the split {split}, got "
+                    raise DataError(f"{message}{wrong[0]}; leave these rows out, or the split")
+                table = table.with_columns(pl.col(column).replace_strict(names, return_dtype=pl.String))
         tables.append(table)
     try:
-        if len({tuple(sorted(table.column_names)) for table in tables}) > 1:
-            raise pa.ArrowInvalid
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
-        fields = [{f"{field.name} ({field.type})" for field in table.schema} for table in tables]
+        if len({frozenset(table.columns) for table in tables}) > 1:
+            raise DataError(name)
+        return concatenate(name, tables)
+    except DataError:
+        fields = [{f"{column} ({kind})" for column, kind in table.schema.items()} for table in tables]
         shown = "; ".join(", ".join(sorted(part - (fields[0] & fields[-1]))) or "no other" for part in fields)
         raise DataError(f"{name}: the splits train and test must have equal columns, got {shown}") from None
 
@@ -176,7 +171,7 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
 def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
     table = _table(name, {split: rows})
-    texts = columns.require_column(name, table, "text", text).to_pylist()
+    texts = columns.require_column(name, table, "text", text).to_list()
     if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
         got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]} of the split {split}"
         raise DataError(f"{name}: text {text} must have a text in every row, got {got}")

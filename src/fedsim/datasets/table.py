@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
-from fedsim.datasets.columns import encode
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.table_files import read
-from fedsim.errors import ConfigError, DataError, import_extra
+from fedsim.errors import ConfigError, DataError, import_extra, reason
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import polars as pl
 
 
 def table(
@@ -27,12 +25,16 @@ def table(
     ] = True,
 ) -> RawDataset:
     """The rows of the file at `path`, see `columns.encode`. Raises `ConfigError` if `path` or `label` is empty."""
+    from fedsim.datasets.columns import encode
+    from fedsim.datasets.table_files import read
+
     del seed
     for key, value in (("path", path), ("label", label)):
         if not value:
             raise ConfigError(f'table.{key}: must name {"a file" if key == "path" else "a column"}, got ""')
     file = Path(path).expanduser()
-    return encode(file.name, read(file, label, client), label, client, drop, standardize)
+    rows, index = read(file, label, client)
+    return encode(file.name, rows, label, client, drop, standardize, index)
 
 
 def from_pandas(
@@ -55,28 +57,31 @@ def from_pandas(
     if a column is missing or cannot be used, or pandas is not installed.
     """
     pandas = import_extra("pandas", DataError, "from_pandas: needs pandas; pip install pandas")
-    import pyarrow as pa
+    import polars as pl
+
+    from fedsim.datasets.columns import encode
 
     if not isinstance(df, pandas.DataFrame):
         kind = type(df).__name__
         other = f"the {kind} of {type(df).__module__.partition('.')[0]}; use df.to_pandas()"
         raise DataError(f"df: must be a pandas.DataFrame, got {other if hasattr(df, 'to_pandas') else kind}")
-    drop = [drop] if isinstance(drop, str) else list(map(str, drop))  # Arrow's names are texts
+    drop = [drop] if isinstance(drop, str) else list(map(str, drop))  # names of columns are texts
     label, client = str(label), "" if client is None else str(client)
     if levels := [name for name in df.index.names if name in (label, client) and name not in df.columns]:
         df = df.reset_index(levels)
-    columns = [
-        pa.nulls(len(df)) if str(column) in set(drop) - {label, client} else _to_arrow(name, column, df.iloc[:, i])
-        for i, column in enumerate(df.columns)
-    ]
-    rows = pa.table(columns, names=list(map(str, df.columns)))
-    return federate(encode(name, rows, label, client, drop, standardize), test_fraction, seed)
+    columns: dict[str, Any] = {}
+    for i, column in enumerate(map(str, df.columns)):
+        if column in columns:
+            raise DataError(f"{name}: columns must have different names, got {column!r} more than once; rename them")
+        is_used = column in (label, client) or column not in drop
+        columns[column] = _to_polars(name, column, df.iloc[:, i]) if is_used else [None] * len(df)
+    return federate(encode(name, pl.DataFrame(columns), label, client, drop, standardize), test_fraction, seed)
 
 
-def _to_arrow(name: str, column: Any, values: Any) -> "pa.ChunkedArray | pa.Array":
+def _to_polars(name: str, column: str, values: Any) -> "pl.Series":
     """A column of a frame; intervals, as of `pandas.cut`, and periods are texts. Raises `DataError`."""
     import pandas
-    import pyarrow as pa
+    import polars as pl
 
     kind, named = values.dtype, (pandas.IntervalDtype, pandas.PeriodDtype)
     try:
@@ -86,9 +91,13 @@ def _to_arrow(name: str, column: Any, values: Any) -> "pa.ChunkedArray | pa.Arra
             values = values.cat.rename_categories(str)
         elif isinstance(kind, pandas.SparseDtype):
             values = values.sparse.to_dense()
-        elif getattr(kind, "byteorder", "=") in "<>":
-            values = values.astype(kind.newbyteorder("="))
-        return pa.Array.from_pandas(values)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        reason = f"{name}: column {str(column)!r} cannot be used: {' '.join(map(str, error.args))[:200]}"
-        raise DataError(f"{reason}; change it, or add it to drop") from None
+        values = values.infer_objects()
+        is_plain = getattr(values.dtype, "kind", "") in "biuf" and hasattr(values.dtype, "newbyteorder")
+        objects = values.astype(object)
+        series = pl.Series(column, values.to_numpy() if is_plain else objects.where(values.notna(), None).tolist())
+        if series.dtype == pl.Object:
+            raise TypeError(f"it is of type {kind}")
+        return series
+    except (pl.exceptions.PolarsError, ValueError, TypeError, OverflowError) as error:
+        problem = reason(error)
+        raise DataError(f"{name}: column {column!r} cannot be used: {problem}; change it, or add it to drop") from None

@@ -1,33 +1,38 @@
 """Tables in files: CSV and Parquet, a file or a folder of parts as Spark and Dask write them.
 
 In a CSV file, labels and clients are texts unless all are written as a program writes numbers, and the cells that
-pandas takes for missing are missing. Everything else is as Arrow reads it.
+pandas takes for missing are missing. Other columns are numbers, truth values or times if all their texts are.
 """
 
+import bz2
+import csv
+import datetime
+import gzip
+import io
+import json
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
-from fedsim.datasets.column_checks import MAX_EXACT, MISSING, NUMBER
-from fedsim.errors import DataError, reason
+import polars as pl
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from fedsim.datasets.client_ids import MISSING, NUMBER
+from fedsim.datasets.column_checks import MAX_EXACT
+from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
-MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark; Arrow skips that of UTF-8
+OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\x28\xb5\x2f\xfd": lambda path, _: _open_zstd(path)}
+ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark
 SEPARATORS = ",;\t|"
 QUOTED = re.compile(r'"[^"]*"')
-EXCEL = re.compile(r"\ufeff?sep=(.)\r?\n")  # the first line of some files for Excel
+EXCEL = re.compile(r"sep=(.)\r?\n")  # the first line of some files for Excel
 COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
 GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
 INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-PADDED, HEXADECIMAL = r"^-?0[\dxX]", r"^-?0[xX]"
-WRONG_LENGTH = re.compile(r"CSV parse error: (?:Row #\d+: )?Expected (\d+) columns, got (\d+): ?(.*)")
+TIME = r"^(\d{4}-\d\d-\d\d([T ]|$))?(\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -39,11 +44,8 @@ def is_table(path: Path) -> bool:
     return (bool(_parts(path)) and not is_other) if path.is_dir() else _suffix(path) in SUFFIXES
 
 
-def read(path: Path, label: str, client: str = "") -> "pa.Table":
-    """The table in the file or folder at `path`. Raises `DataError` if it cannot be read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
+def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[str]]:
+    """The table in the file or folder at `path`, and which columns may be the index of a frame. Raises `DataError`."""
     if not (path.is_dir() or _suffix(path) in SUFFIXES):
         raise DataError(f"{path}: must be a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file, or a folder of them")
     if not path.exists():
@@ -59,31 +61,53 @@ def read(path: Path, label: str, client: str = "") -> "pa.Table":
         raise DataError(
             f"{path}: must hold one table, got {shown}; give one, of which data.test_fraction is a test set"
         )
-    tables, texts = [], set()
+    table, folders, separators, index = pl.DataFrame(), set(), set(), set()
     for part in parts:
         try:
-            is_csv = _suffix(part) != ".parquet"
-            rows = _read_csv(part, label, client) if is_csv else parquet.ParquetFile(part).read()
-            folders = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
-            texts |= {*folders, *((label, client) if is_csv else ())}
-            for name, value in folders.items():
-                cells = [None if value == NO_PARTITION else unquote(value)] * rows.num_rows
-                rows = rows.append_column(name, pa.array(cells, pa.string()))
-            tables.append(rows)
-            _ = rows.column_names  # raises if they are not UTF-8
-            if len(tables) > 1:
-                rows = pa.concat_tables(tables, promote_options="permissive")
-        except (pa.ArrowException, OSError, ValueError) as error:
-            problem = WRONG_LENGTH.sub(r"the header has \1 columns, but a row has \2: \3", reason(error))
+            if _suffix(part) == ".parquet":
+                rows = pl.read_parquet(part, glob=False, hive_partitioning=False)
+                index |= _index_columns(part)
+            else:
+                rows, separator = _read_csv(part)
+                separators.add(separator)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, *LOAD_ERRORS) as error:
+            problem = reason(error)
             if re.search("utf-?8", problem, re.IGNORECASE):
                 problem = f"must be UTF-8 text; convert it: iconv -f LATIN1 -t UTF-8 {part.name} > new{_suffix(part)}"
-            problem = "it has no rows" if "Empty CSV file" in problem else problem
-            is_merge = problem.startswith("Unable to merge")
-            what = "must have the types of the other files" if is_merge else f"not a {_suffix(part)} table"
-            raise DataError(f"{part}: {what}: {problem}") from None
-    for i, name in enumerate(rows.column_names):
-        if name in texts:
-            rows = rows.set_column(i, name, _numbers_if_canonical(path, rows.column(i), is_label=name == label))
+            raise DataError(f"{part}: not a {_suffix(part)} table: {problem}") from None
+        names = dict(name.split("=", 1) for name in part.relative_to(path).parts[:-1] if "=" in name)
+        cells = {name: None if value == NO_PARTITION else unquote(value) for name, value in names.items()}
+        rows = rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in cells.items())
+        table = concatenate(f"{part}: must have the types of the other files", [table, rows])
+        folders |= set(names)
+    is_csv, columns = bool(separators), {}
+    for column in table:
+        name, is_name = column.name, column.name in (label, client)
+        if is_csv and name not in folders:
+            can_have_commas = "," not in separators and name != client
+            column = _parse(f"{path}: column {name!r}", column, is_name, can_have_commas)
+        if name in folders or (is_csv and is_name):
+            column = _numbers_if_canonical(path, column, is_label=name == label)
+        columns[name] = column
+    return pl.DataFrame(columns), index
+
+
+def concatenate(problem: str, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of all tables, with columns in any order; numbers get a type for all, and categories are texts.
+
+    Raises `DataError` with the `problem` if a column has other types, too, or integers that would be rounded.
+    """
+    tables = [table.cast({pl.Categorical: pl.String, pl.Enum: pl.String}) for table in tables]
+    rows = pl.concat(tables, how="diagonal_relaxed")
+    for name, kind in rows.schema.items():
+        columns = [table[name] for table in tables if name in table.columns]
+        kinds = {column.dtype for column in columns} - {pl.Null}
+        if len(kinds) > 1 and not all(kind.is_numeric() for kind in kinds):
+            raise DataError(f"{problem}: column {name!r} has {' and '.join(sorted(map(str, kinds)))}")
+        for column in columns if len(kinds) > 1 else ():
+            rounded = column.filter(column.cast(kind).cast(column.dtype, strict=False).ne_missing(column))
+            if len(rounded):
+                raise DataError(f"{problem}: column {name!r} has {rounded[0]}, which {kind} rounds")
     return rows
 
 
@@ -102,105 +126,88 @@ def _parts(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and is_part(path) and not is_empty(path))
 
 
-def _read_csv(path: Path, label: str, client: str) -> "pa.Table":
-    """The rows of a CSV file, with the labels and clients as texts."""
-    import pyarrow as pa
-    from pyarrow import csv
+def _index_columns(path: Path) -> set[str]:
+    """The columns of a Parquet file that pandas wrote as the index of a frame."""
+    try:
+        index = json.loads(pl.read_parquet_metadata(path)["pandas"])["index_columns"]
+        return {name for name in index if isinstance(name, str)}
+    except (KeyError, TypeError, ValueError):  # written by other programs
+        return set()
 
+
+def _open_zstd(path: Path) -> io.BytesIO:
+    lines = pl.read_csv(path, has_header=False, infer_schema=False, quote_char=None, separator="\x01").to_series()
+    return io.BytesIO("\n".join(line or "" for line in lines).encode())
+
+
+def _read_csv(path: Path) -> tuple[pl.DataFrame, str]:
+    """The cells of a CSV file as texts, and what separates them."""
     with path.open("rb") as file:
         start = file.read(4)
-    compression = next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
-    open_file = lambda: pa.input_stream(path, compression=compression)
-    with open_file() as file:
-        head = file.read(2**16)
-    encoding = ENCODINGS.get(head[:2], "utf8")
-    text = head.decode(encoding, "replace")
+    with next((opener for magic, opener in OPENERS.items() if start.startswith(magic)), open)(path, "rb") as file:
+        data = file.read()
+    text = data.decode(ENCODINGS.get(data[:2], "utf-8-sig"))
     if "\0" in text:
         raise ValueError("it is not text; save the table as CSV or Parquet")
-    lines = [line for line in QUOTED.sub("text", text).splitlines() if line.strip()][:2]  # texts have commas and lines
     named = EXCEL.match(text)
-    reading = csv.ReadOptions(encoding=encoding, skip_rows=int(named is not None))
-    delimiter = named[1] if named else max(SEPARATORS, key=lambda s: min((line.count(s) for line in lines), default=0))
-    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-
-    def load(how: Callable[..., Any], texts: Collection[str] = ()) -> Any:
-        types = dict.fromkeys(texts, pa.string())
-        converting = csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True, column_types=types)
-        with open_file() as file:
-            return how(file, reading, parsing, converting)
-
-    first = load(csv.open_csv).schema  # as the first block suggests
-    targets = {label, client}
-    texts = {field.name for field in first if field.name.strip() in targets or pa.types.is_integer(field.type)}
-    rows = load(csv.read_csv, texts)
-    if doubtful := {name for name, column in zip(first.names, rows.columns, strict=True) if _may_be_names(column)}:
-        rows = load(csv.read_csv, texts | doubtful)
-    for i, field in enumerate(rows.schema):
-        name, column = field.name.strip(), rows.column(i)
-        if pa.types.is_binary(field.type):
-            raise ValueError(f"column {name!r} is not UTF-8")
-        if pa.types.is_string(field.type):
-            numbers = None if name in targets else _numbers(column)
-            column = _trim(f"{path}: column {name!r}", column) if numbers is None else numbers
-            if delimiter != "," and name != client and numbers is None:
-                column = _with_points(column, is_label=name == label)
-        rows = rows.set_column(i, name, column)
-    return rows
+    text = text[named.end() if named else 0 :].lstrip("\r\n")
+    text = text if "\n" in text else text.replace("\r", "\n")
+    if "\n" not in text:
+        raise ValueError("it has no rows")
+    lines = [line for line in QUOTED.sub("text", text[: 2**16]).splitlines() if line.strip()][:2]  # texts have commas
+    separator = named[1] if named else max(SEPARATORS, key=lambda s: min(line.count(s) for line in lines))
+    data, width, is_row = text.encode(), 0, []
+    for row in csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=separator):
+        width = width or len(row)
+        if row and len(row) != width:  # which Polars fills
+            raise ValueError(f"the header has {width} columns, but a row has {len(row)}: {separator.join(row)}")
+        is_row.append(bool(row))
+    rows = pl.read_csv(data, has_header=False, infer_schema=False, separator=separator).filter(pl.Series(is_row))
+    names = [(name or "").strip() for name in rows.row(0)]
+    names = [name if name or "" not in names[:i] else f"Unnamed: {i}" for i, name in enumerate(names)]
+    if repeated := next((name for i, name in enumerate(names) if name in names[:i]), None):
+        raise ValueError(f"columns must have different names, got {repeated!r} more than once; rename them")
+    return rows[1:].rename(dict(zip(rows.columns, names, strict=True))), separator
 
 
-def _may_be_names(column: "pa.ChunkedArray") -> bool:
-    """Whether two texts in a column of numbers may be one number: 007 and 7, or integers that float64 rounds."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _parse(subject: str, texts: pl.Series, is_name: bool, can_have_commas: bool) -> pl.Series:
+    """Texts without spaces around them, as numbers unless they are names.
 
-    if pa.types.is_floating(column.type):
-        return bool(pc.any(pc.greater_equal(pc.abs(column), float(MAX_EXACT))).as_py())
-    return bool(pa.types.is_integer(column.type))
-
-
-def _with_points(column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
-    """Texts such as 0,5 as numbers, labels as texts with points; the same texts if others are among them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = column.unique().drop_null().to_pylist()
-    is_decimal = any("," in value for value in values) and all(map(COMMA.fullmatch, values))
-    if is_decimal and not all(map(GROUPED.fullmatch, values)):
-        column = pc.replace_substring(column, ",", ".")
-        return column if is_label else column.cast(pa.float64())
+    Raises `DataError` about the `subject` if texts differ in these spaces only.
+    """
+    column = texts.str.strip_chars().replace(list(MISSING), None)
+    column = _with_points(column) if can_have_commas else column
+    column = column if is_name else _numbers(column)
+    if column.dtype == pl.String:
+        values = [text for text in texts.unique(maintain_order=True) if text and text.strip() not in MISSING]
+        if twins := _twins(values, str.strip):
+            raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
     return column
 
 
-def _numbers(texts: "pa.ChunkedArray") -> "pa.ChunkedArray | None":
-    """Texts as decimal numbers; None if they are none, or two of them would be one number and may be names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = pc.utf8_trim_whitespace(texts)
-    for kind in (pa.int64(), pa.uint64(), pa.float64()):
-        try:
-            numbers = texts.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-        is_float = kind == pa.float64()
-        if not (_may_be_names(numbers) if is_float else pc.any(pc.match_substring_regex(texts, PADDED)).as_py()):
-            return numbers
-        is_hexadecimal = not is_float and pc.any(pc.match_substring_regex(texts, HEXADECIMAL)).as_py()
-        merges = pc.count_distinct(numbers).as_py() < pc.count_distinct(texts).as_py()
-        return None if is_hexadecimal or merges else numbers
-    return None
+def _with_points(texts: pl.Series) -> pl.Series:
+    """Texts such as 0,5 with points; the same texts if others are among them."""
+    values = texts.unique().drop_nulls().to_list()
+    is_decimal = any("," in value for value in values) and all(map(COMMA.fullmatch, values))
+    is_decimal = is_decimal and not all(map(GROUPED.fullmatch, values))
+    return texts.str.replace(",", ".", literal=True) if is_decimal else texts
 
 
-def _trim(subject: str, column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Texts without spaces around them. Raises `DataError` about the `subject` if some differ in these only."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _numbers(texts: pl.Series) -> pl.Series:
+    """Texts as numbers, truth values or times; the same texts if others are among them.
 
-    texts = [text for text in column.unique().to_pylist() if text and text.strip() not in MISSING]
-    if twins := _twins(texts, str.strip):
-        raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
-    trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.is_in(trimmed, pa.array(MISSING)), pa.scalar(None, pa.string()), trimmed)
+    Also the same texts if two of them would be one number and may be names: 007 and 7, or integers that float64 rounds.
+    """
+    for kind in (pl.Int64, pl.UInt64, pl.Float64):
+        numbers = texts.cast(kind, strict=False)
+        if numbers.null_count() == texts.null_count():
+            may_be_names = kind != pl.Float64 or (numbers.abs().max() or 0) >= MAX_EXACT
+            merges = may_be_names and numbers.n_unique() < texts.str.strip_prefix("+").n_unique()
+            return texts if merges else numbers
+    if (words := texts.str.to_lowercase()).is_in(["true", "false"]).all():
+        return words == "true"
+    is_time = texts.str.contains(TIME).all()  # which is refused or left out, so that its value has no part
+    return pl.Series(texts.name, [datetime.time()] * len(texts)) if is_time else texts
 
 
 def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
@@ -209,16 +216,14 @@ def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] |
     return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)
 
 
-def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool) -> "pa.ChunkedArray":
+def _numbers_if_canonical(path: Path, column: pl.Series, is_label: bool) -> pl.Series:
     """Texts as the numbers that they are; the same texts if that could merge two, as 007 and 7, 1e5 and 100000.
 
     Labels that are not all whole are numbers to be predicted. Raises `DataError` if two of these are one number.
     """
-    import pyarrow as pa
-
-    texts = [text for text in column.unique().to_pylist() if text is not None]
+    texts = column.unique(maintain_order=True).drop_nulls().to_list()
     if all(map(INTEGER.fullmatch, texts)):
-        return column.cast(pa.int64())
+        return column.cast(pl.Int64)
     if not all(map(NUMBER.fullmatch, texts)):
         return column
     if not all(repr(float(text)) == text for text in texts):
@@ -227,4 +232,4 @@ def _numbers_if_canonical(path: Path, column: "pa.ChunkedArray", is_label: bool)
         if twins := _twins(filter(float, texts), float):  # 0 may be 0.0 or -0
             shown = " and ".join(twins)
             raise DataError(f"{path}: labels {shown} are one number; write them alike, or as other names")
-    return column.cast(pa.float64())
+    return column.cast(pl.Float64)

@@ -13,8 +13,3 @@ def encode(text: str) -> np.ndarray:
         return np.asarray([_INDEX[character] for character in text], np.int8)
     except KeyError as error:
         raise ValueError(f"characters must be among LEAF's 80, got {error}") from None
-
-
-def decode(characters: np.ndarray) -> str:
-    """The text of `characters` [T], the inverse of `encode`."""
-    return "".join(ALPHABET[i] for i in characters)

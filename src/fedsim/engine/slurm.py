@@ -42,7 +42,7 @@ def submit(
 def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:
     """Makes the plan or takes that of the folder, and runs groups until none is left to start.
 
-    `options` are those of `run_plan`, `tensorboard` and `log`, the trackers, and `no_compile_cache`.
+    `options` are those of `run_plan`, and `log`, the trackers, and `no_compile_cache`.
     """
     from fedsim.config.toml import parse
     from fedsim.engine import cache, devices
@@ -53,5 +53,5 @@ def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:
     devices.use_one_per_core()
     run_options = dict(options)
     cache.enable_program_cache(not run_options.pop("no_compile_cache", False))
-    observers = make_trackers(Path(path), run_options.pop("tensorboard", False), run_options.pop("log", None))
+    observers = make_trackers(Path(path), run_options.pop("log", ()))
     run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **run_options)

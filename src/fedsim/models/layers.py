@@ -26,7 +26,7 @@ class ConvFunctions(NamedTuple):
     """`(x, kernel, bias [F], pad_widths) -> [B, H' / 2, W' / 2, F]`, with stride 1 and a 2x2 max pool."""
 
 
-# The CPU's form was timed. Those of GPU and TPU were compiled, not timed: benchmarks/targets.py.
+# The CPU's form was timed (benchmarks/round.py). Those of GPU and TPU were compiled for them, not timed.
 CONV_FUNCTIONS = {
     "cpu": ConvFunctions(im2col.convolve, im2col.convolve_pool_relu),
     "gpu": ConvFunctions(block_matmul.convolve, block_matmul.convolve_pool_relu),

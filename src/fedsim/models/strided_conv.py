@@ -3,7 +3,7 @@
 Under `vmap` over kernels the TPU compiler writes a grouped convolution like a batched product, with the clients as one
 more spatial axis, so no matrix unit works on zeros. What costs there is the pool: with a convolution of stride 2 for
 each window position nothing larger than the pooled output is stored, and the selects of the gradient become part of the
-convolutions that read it (benchmarks/targets.py, benchmarks/LOG.md).
+convolutions that read it. Compiled for a TPU v5e, but not timed there.
 """
 
 import jax

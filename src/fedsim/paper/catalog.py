@@ -24,7 +24,7 @@ class PaperResult:
     def command(self, budget: str = "paper") -> str:
         """The command that reproduces it."""
         command = f"fedsim run {self.config}"
-        return command if budget == "paper" else f"{command} --budget {budget}"
+        return command if budget == "paper" else f"{command} --preset {budget}"
 
 
 RESULTS = {

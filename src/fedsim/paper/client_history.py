@@ -40,7 +40,7 @@ def read_history(results: Results, run: int) -> ClientHistory | None:
     runs = results.clients["run"].to_numpy()
     first, last = np.searchsorted(runs, [run, run + 1])
     table = results.clients.slice(first, last - first)
-    rows = {name: table[name].to_numpy() for name in table.column_names}
+    rows = {name: table[name].to_numpy() for name in table.columns}
     kept = ~np.isnan(rows["alpha"])
     if not kept.any():
         return None

@@ -6,27 +6,30 @@ from fedsim.report.choose import choose
 from fedsim.report.confirm import confirm
 from fedsim.report.figures import figures
 from fedsim.report.latex import latex
+from fedsim.report.load import load
 from fedsim.report.paired import BASELINE, differences, find_rule, paired_rows, paired_tables
-from fedsim.report.reading import read
-from fedsim.report.render import markdown, terminal
+from fedsim.report.render import as_csv, markdown, terminal
 from fedsim.report.results import Results
-from fedsim.report.summary import as_csv, summary
+from fedsim.report.summary import summary
+from fedsim.report.table import records
 from fedsim.report.worst import narrow, worst_tables
 from fedsim.runs.folder import RunFolder
 
 __all__ = [
     "Results",
     "accuracy_tables",
+    "as_csv",
     "choose",
     "confirm",
     "differences",
     "figures",
     "latex",
+    "load",
     "make",
     "markdown",
     "narrow",
     "paired_tables",
-    "read",
+    "records",
     "summary",
     "terminal",
     "worst_tables",
@@ -36,7 +39,7 @@ __all__ = [
 
 def make(folder: RunFolder) -> Results:
     """Writes summary.csv, paired.csv, tables and figures into a complete run folder; returns what it read."""
-    results = read(folder)
+    results = load(folder)
     write(results, folder)
     return results
 
@@ -53,7 +56,7 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
     pairs = differences(results, baseline) if find_rule(results, baseline) else []
     texts = {
         "summary.csv": as_csv(summary(results)),
-        "paired.csv": as_csv(paired_rows(pairs)) if pairs else None,
+        "paired.csv": as_csv(paired_rows(results, pairs)) if pairs else None,
         "table.md": markdown(tables),
         "table.tex": latex(tables),
         "worst.md": markdown(worst) if worst else None,

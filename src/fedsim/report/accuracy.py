@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from fedsim.report.choose import selection_notes
-from fedsim.report.metric import BACKDOOR, LOSS, Metric, metrics_by_data, with_backdoor
+from fedsim.report.compare import byzantine_excess
+from fedsim.report.final import Final
+from fedsim.report.metric import BACKDOOR, LOSS, Metric
 from fedsim.report.names import data_name, scenario_name, scenario_parts
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets, scenarios
-from fedsim.report.statistics import mean, std
 from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold
 
 
@@ -31,39 +30,39 @@ def accuracy_tables(results: Results) -> list[Table]:
 
     The final test loss for a data set without any accuracy; for one with backdoors a second table, of their success.
     """
-    settings, metric_of = results.settings, metrics_by_data(results.settings)
-    backdoors = with_backdoor(settings)
-    tables = [_data_set_table(results, data, metric_of[data], settings) for data in data_sets(settings)]
-    return tables + [_data_set_table(results, data, BACKDOOR, backdoors) for data in data_sets(backdoors)]
+    tables = [_data_set_table(results, data, results.metric(data)) for data in data_sets(results.settings)]
+    return tables + [_data_set_table(results, data, BACKDOOR) for data in data_sets(results.with_backdoor)]
 
 
-def _data_set_table(results: Results, data: str, metric: Metric, settings: Sequence[Setting]) -> Table:
-    """The table of those of `settings` that are of the data set."""
+def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
+    """The table of the settings of a data set, or of those with a backdoor."""
     names = row_names(results.settings)
+    settings = results.with_backdoor if metric == BACKDOOR else results.settings
     shown = [setting for setting in settings if setting.data == data]
     over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
     kind = "regression; " if metric == LOSS else ""
     table = tabulate(
-        f"{metric.label} {final_text(shown)}",
+        f"{metric.label} {final_text(shown, results.final)}",
         f"{kind}{over if has_spread else 'one split, one seed'}; best in bold",
-        [TableEntry(names[setting], setting, final_number(setting, metric)) for setting in shown],
+        [TableEntry(names[setting], setting, final_number(results, setting, metric)) for setting in shown],
     )
     repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]
     notes = (
         *table.notes,
         *(repeated if results.num_repeated else ()),
-        *_excess_notes(names, shown),
+        *_excess_notes(results, names, shown),
         *closing_notes(results, data, metric),
     )
     return with_best_in_bold(replace(table, digits=metric.digits, notes=notes), metric)
 
 
-def _excess_notes(names: dict[Setting, str], settings: Sequence[Setting]) -> list[str]:
+def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequence[Setting]) -> list[str]:
     """Which rules assumed fewer corrupted clients than some cohort had."""
     largest: dict[str, float] = {}
+    shares = byzantine_excess(results.table)
     for setting in settings:
-        if share := setting.mean_byzantine_excess:
+        if share := shares.get(setting.position):
             largest[names[setting]] = max(share, largest.get(names[setting], 0.0))
     rules = "; ".join(
         f"{row}: f was exceeded in up to {100 * share:.0f} % of the rounds" for row, share in largest.items()
@@ -94,33 +93,31 @@ def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
     return f"{up_to}{num_splits} splits{f' x {num_seeds} seeds' if num_seeds > 1 else ''}"
 
 
-def final_text(settings: Iterable[Setting]) -> str:
+def final_text(settings: Iterable[Setting], final: Final) -> str:
     """Which evaluations are shown, for example "after 100 rounds"."""
-    ends, finals = zip(*((int(setting.rounds[-1]), setting.final) for setting in settings), strict=True)
-    of = f" of {ends[0]} rounds" if len(set(ends)) == 1 else ""
-    if finals[0].kind == "mean":
-        return f"over the last {finals[0].number} evaluations{of}"
-    if finals[0].kind == "best":
+    ends = {setting.rounds[-1] for setting in settings}
+    end = ends.pop() if len(ends) == 1 else None
+    of = f" of {end} rounds" if end is not None else ""
+    if final.kind == "mean":
+        return f"over the last {final.number} evaluations{of}"
+    if final.kind == "best":
         return f"at the round that is best on validation data{f',{of}' if of else ''}"
-    return f"after {ends[0]} rounds" if of else "after the last round"
+    return f"after {end} rounds" if of else "after the last round"
 
 
-def final_number(setting: Setting, metric: Metric) -> Number | None:
-    """Its mean and deviation over splits or seeds; None if nothing was measured."""
-    final = metric.final_by_split(setting)
-    center = mean(final)
-    if center is None and not setting.num_diverged:
+def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:
+    """Its mean and deviation over splits or seeds, by its data's metric or another; None if nothing was measured."""
+    number = results.number(setting, metric)
+    if number["mean"] is None and not number["num_diverged"]:
         return None
-    num_diverged = (setting.has_diverged | ~np.isfinite(metric.final(setting))).sum()
-    counts = len(setting.runs), int(num_diverged), setting.num_skipped
-    return Number(math.nan if center is None else center, std(final), False, *counts)
+    center = math.nan if number["mean"] is None else number["mean"]
+    return Number(center, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
 
 
 def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]:
     """The number of each setting, by the names of its data set, row and scenario."""
-    metric_of = metrics_by_data(results.settings)
     return {
-        (data_name(setting.data), name, scenario_name(setting.scenario)): final_number(setting, metric_of[setting.data])
+        (data_name(setting.data), name, scenario_name(setting.scenario)): final_number(results, setting)
         for setting, name in row_names(results.settings).items()
     }
 

@@ -5,19 +5,19 @@ best under the attack that is worst for it, as in ByzFL (M. Gonzalez, R. Guerrao
 F. Taiani: "ByzFL: Research Framework for Robust Federated Learning", 2025, https://arxiv.org/abs/2505.24802).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from polars import col
 
 from fedsim.errors import ConfigError
-from fedsim.report.metric import Metric, metrics_by_data
+from fedsim.report.keys import IGNORED, SETTING_KEYS
+from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values
 from fedsim.report.results import Choice, Results, Selection
 from fedsim.report.settings import Scenario, Setting
-from fedsim.report.statistics import split_means
-from fedsim.report.swept_values import IGNORED, SETTING_KEYS
 from fedsim.runs.sweep import lam_key, varying_keys
 
 By = Literal["validation", "test"]
@@ -46,9 +46,8 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     share.
     """
     _check_swept(results, keys)
-    metric_of = metrics_by_data(results.settings)
     if by == "validation":
-        _check_validation(results, metric_of)
+        _check_validation(results)
     groups: dict[ChoiceKey, Candidates] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
@@ -60,41 +59,26 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
         group = ChoiceKey(setting.data, setting.aggregator, of_group, lam, where)
         groups.setdefault(group, {}).setdefault(values, []).append(setting)
     settings, choices = [], []
-    explored: dict[Setting, Setting] = {}
     for group, candidates in groups.items():
         candidates = _run_in_all_scenarios(group, candidates, keys)
-        metric = metric_of[group.data]
-        basis = {values: list(map(results.basis, of)) for values, of in candidates.items()}
-        on_test = {values: _worst(of, metric, metric.final) for values, of in basis.items()}
-        scores = on_test
-        if by == "validation":
-            scores = {values: _worst(of, metric, metric.final_validation) for values, of in basis.items()}
+        on_test = {values: _worst(results, of, "test") for values, of in candidates.items()}
+        scores = on_test if by == "test" else {values: _worst(results, of, by) for values, of in candidates.items()}
         values = max(candidates, key=lambda values: scores[values])
-
-        def rename(setting: Setting, values: SweptValues = values) -> Setting:
+        for setting in candidates[values]:
             kept = tuple(value for value in setting.swept_values if value[0] not in keys)
-            return replace(setting, swept_values=kept, chosen=values)
-
-        shown = [rename(setting) for setting in candidates[values]]
-        explored |= {rename(setting): rename(results.basis(setting)) for setting in candidates[values]}
-        settings += shown
-        first = replace(shown[0], swept_values=group.swept_values)
+            settings.append(replace(setting, swept_values=kept, chosen=values))
+        first = replace(settings[-len(candidates[values])], swept_values=group.swept_values)
         choices.append(Choice(first, group.where, values, max(on_test.values()) - on_test[values]))
-    order = {setting.runs: position for position, setting in enumerate(results.settings)}
-    settings.sort(key=lambda setting: order[setting.runs])
-    selection = Selection(tuple(keys), by, per, tuple(choices))
-    return replace(results, settings=settings, explored=explored if results.explored else {}, selection=selection)
+    settings.sort(key=lambda setting: setting.position)
+    table = results.table.filter(col("setting").is_in([setting.position for setting in settings]))
+    return replace(results, settings=settings, table=table, selection=Selection(tuple(keys), by, per, tuple(choices)))
 
 
-def _worst(settings: Sequence[Setting], metric: Metric, final: Callable[[Setting], np.ndarray]) -> float:
+def _worst(results: Results, settings: Sequence[Setting], by: By) -> float:
     """The worst mean over splits or seeds of some settings; greater is better, whatever the metric."""
-
-    def score(setting: Setting) -> float:
-        values = final(setting)
-        is_known = np.isfinite(values).all() and not setting.num_diverged
-        return metric.sign * float(split_means(values, setting.splits).mean()) if is_known else -np.inf
-
-    return min(map(score, settings))
+    metric = results.metric(settings[0].data)
+    numbers = [results.basis(setting, metric, "" if by == "test" else metric.validation_column) for setting in settings]
+    return min(metric.sign * n["mean"] if not n["num_failed"] and n["mean"] is not None else -np.inf for n in numbers)
 
 
 def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequence[str]) -> Candidates:
@@ -104,8 +88,8 @@ def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequen
     if not complete:
         share = next(iter(every)).share
         raise ConfigError(
-            f"--select-per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
-            f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or use --select-per scenario"
+            f"--choose-per worst: no value of {', '.join(keys)} was run in all {len(every)} scenarios of "
+            f"{aggregator_name(group.aggregator)} at {100 * share:g} %; run them, or use --choose-per scenario"
         )
     return complete
 
@@ -122,9 +106,10 @@ def _check_swept(results: Results, keys: Sequence[str]) -> None:
             raise ConfigError(f"--choose: {what}, got {key}; {remedy}")
 
 
-def _check_validation(results: Results, metric_of: dict[str, Metric]) -> None:
+def _check_validation(results: Results) -> None:
     for setting in results.settings:
-        if np.isnan(metric_of[setting.data].validation(setting)).all() and not setting.num_diverged:
+        number = results.basis(setting, metric := results.metric(setting.data), metric.validation_column)
+        if number["mean"] is None and not number["num_diverged"]:
             raise ConfigError(
                 f"--choose: needs validation data, but runs of {setting.data} have none; run them with "
                 "data.validation_fraction = 0.1, or choose on the test set: --by test"

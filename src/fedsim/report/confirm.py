@@ -8,14 +8,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
+from polars import col
 
 from fedsim.errors import ConfigError
 from fedsim.report.names import scenario_name
 from fedsim.report.results import Results
 from fedsim.report.rows import row_names
-
-SPLIT = "data.seed"
 
 
 def parse(text: str) -> tuple[str, Sequence[int]]:
@@ -34,26 +32,27 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
 
     Settings without other runs are left out, with a note. Raises `ConfigError` if there are no runs of either kind.
     """
-    shown, explored, left_out = [], {}, []
-    present: set[int] = set()
+    position, wanted = ("data.seed", "seed").index(key), {*values}
+    is_wanted = lambda draw: draw[position] in wanted
+    shown, left_out = [], []
     names = row_names(results.settings)
     for setting in results.settings:
-        of_runs = setting.splits if key == SPLIT else setting.seeds
-        is_shown = np.isin(of_runs, list(values))
-        if is_shown.all():
+        num_wanted = sum(map(is_wanted, setting.draws))
+        if num_wanted == len(setting.draws):
             left_out.append(f"{names[setting]}, {scenario_name(setting.scenario)}")
-            continue
-        explored[setting] = setting.select(np.flatnonzero(~is_shown).tolist())
-        if is_shown.any():
-            shown.append(setting.select(np.flatnonzero(is_shown).tolist()))
-            present |= {*of_runs} & {*values}
+        elif num_wanted:
+            shown.append(setting.select(is_wanted))
     if not shown:
         which = "no other runs to choose on" if left_out else "no such runs"
         raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
     note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
     incomplete = (*results.incomplete, *note)
-    confirmed = f"{key} {_format(sorted(present))}"
-    return replace(results, settings=shown, explored=explored, confirmed=confirmed, incomplete=incomplete)
+    present = sorted({draw[position] for setting in shown for draw in setting.draws})
+    table = results.table.filter(col("setting").is_in([setting.position for setting in shown]))
+    explored = table.filter(~col(key).is_in(present))
+    table = table.filter(col(key).is_in(present))
+    confirmed = f"{key} {_format(present)}"
+    return replace(results, settings=shown, table=table, explored=explored, confirmed=confirmed, incomplete=incomplete)
 
 
 def _format(values: Sequence[int]) -> str:

@@ -7,13 +7,13 @@ import numpy as np
 
 from fedsim.report import style
 from fedsim.report.accuracy import final_text
-from fedsim.report.metric import Metric, with_metric
-from fedsim.report.names import file_part, percent, threat_name
+from fedsim.report.lines import MIN_VALUES, number_of, numbers
+from fedsim.report.metric import Metric
+from fedsim.report.names import file_part, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets
-from fedsim.report.sweep_plots import Plane, find_planes
-from fedsim.report.worst import ThreatGrid, find_worst, threat_grids
+from fedsim.report.worst import ThreatGrid, threat_grids
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_DARK = 0.45  # of a color map's range: numbers on colors below it are white
 CLEAN, WORST = "No attack", "Worst"
+SHARE = "Corrupted or malicious clients"
 MAX_CHARACTERS = 5  # of a column's name that is written horizontally
 
 
@@ -36,65 +37,101 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
     return figures
 
 
+def _by_robustness(grid: ThreatGrid) -> list[str]:
+    """The rows, the one with the best worst case at the largest share first."""
+    goodness = lambda row: [grid.metric.sign * grid.final(s) for s in (grid.worst(row, share) for share in grid.shares)]
+    known = lambda row: [value if np.isfinite(value) else -np.inf for value in reversed(goodness(row))]
+    return sorted(grid.rules, key=known, reverse=True)
+
+
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
     columns = [*([CLEAN] if grid.clean else []), *(threat_name(*threat) for threat in grid.threats), WORST]
+    rows = _by_robustness(grid)
     panels = {}
     for share in grid.shares:
         table = []
-        for row in grid.rules:
+        for row in rows:
             settings = [grid.clean.get(row)] if grid.clean else []
             settings += [grid.worst(row, share, threat) for threat in grid.threats]
             table.append([grid.final(setting) for setting in (*settings, grid.worst(row, share))])
         panels[f"{percent(share)} of the clients"] = np.asarray(table)
-    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.all_settings))
+    return _plot(panels, (rows, columns), ("Rule", "Attack"), grid.metric, _when(grid))
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
-    table = [[grid.final(setting) for setting in grid.worst_by_share(row)] for row in grid.rules]
+    rows = _by_robustness(grid)
+    table = [[grid.final(setting) for setting in grid.worst_by_share(row)] for row in rows]
     columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
     panels = {f"Worst of {len(grid.threats)} attacks": np.asarray(table)}
-    return _plot(panels, list(grid.rules), columns, grid.metric, final_text(grid.all_settings))
+    return _plot(panels, (rows, columns), ("Rule", SHARE), grid.metric, _when(grid))
+
+
+def _when(grid: ThreatGrid) -> str:
+    return final_text(grid.all_settings, grid.results.final)
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
-    """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, a swept number over the share of corrupted
-    clients, and the worst of the threats.
+    """By name, such as "accuracy_plane_dirichlet-alpha": a panel a rule, the worst of the threats at each place.
+
+    The axes are a swept number of the data or a corruption, and the share of corrupted clients.
+    One for each number, data set and values of other data keys, if it and the share take three values each.
     """
-    planes = find_planes(with_metric(metric, results.settings))
-    return {f"{metric.name}_plane_{plane.name}": _plot_plane(plane, results, metric) for plane in planes}
+    settings = results.with_metric(metric)
+    groups: dict[tuple[str, str], list[Setting]] = {}
+    for key in dict.fromkeys(key for setting in settings for key, _ in setting.values_of("data", "threat")):
+        for setting in settings:
+            if number_of(setting, key) is not None:
+                others = format_values(setting.data_scenario.without(key).scenario.data_values)
+                data = setting.data if len(data_sets(settings)) > 1 else ""
+                name = "_".join(filter(None, (key.replace(".", "-"), data, others)))
+                groups.setdefault((key, file_part(name)), []).append(setting)
+    return {
+        f"{metric.name}_plane_{name}": _plot_plane(results, metric, key, group)
+        for (key, name), group in groups.items()
+        if min(len(numbers(group, key)), len({setting.fraction for setting in group})) >= MIN_VALUES
+    }
 
 
-def _plot_plane(plane: Plane, results: Results, metric: Metric) -> "Figure":
-    names = row_names(plane.settings, without=(plane.key,))
+def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[Setting]) -> "Figure":
+    names = row_names(settings, without=(key,))
     rules = ordered_rows(names.items())
-    panels = {}
-    for rule in rules[: style.MAX_PANELS]:
-        rule_settings = [setting for setting in plane.settings if names[setting] == rule]
+    values, fractions = numbers(settings, key), sorted({setting.fraction for setting in settings})
 
-        def final(value: float, fraction: float, rule_settings: list[Setting] = rule_settings) -> float:
-            worst = find_worst(plane.at(rule_settings, value, fraction), results, metric)
-            return metric.final_mean(worst) if worst else np.nan
+    def final(rule: str, value: float, fraction: float) -> float:
+        place = rule, value, fraction
+        at = [setting for setting in settings if (names[setting], number_of(setting, key), setting.fraction) == place]
+        worst = max(at, key=lambda setting: results.badness(setting, metric), default=None)
+        center = None if worst is None else results.number(worst, metric)["mean"]
+        return np.nan if center is None else center
 
-        panels[rule] = np.asarray([[final(value, fraction) for fraction in plane.fractions] for value in plane.values])
-    rows = [f"{plane.key} = {value:g}" for value in plane.values]
-    figure = _plot(panels, rows, list(map(percent, plane.fractions)), metric, final_text(plane.settings))
+    panels = {
+        rule: np.asarray([[final(rule, value, fraction) for fraction in fractions] for value in values])
+        for rule in rules[: style.MAX_PANELS]
+    }
+    ticks = [f"{value:g}" for value in values], list(map(percent, fractions))
+    figure = _plot(panels, ticks, (key, SHARE), metric, final_text(settings, results.final))
     if cut := style.cut(len(panels), len(rules), "panels"):
         style.remark(figure, cut)
     return figure
 
 
 def _plot(
-    panels: dict[str, np.ndarray], rows: Sequence[str], columns: Sequence[str], metric: Metric, when: str
+    panels: dict[str, np.ndarray],
+    ticks: tuple[Sequence[str], Sequence[str]],
+    labels: tuple[str, str],
+    metric: Metric,
+    when: str,
 ) -> "Figure":
-    """A heat map for each of `panels` by title, with its numbers, on one scale of colors."""
+    """A heat map for each of `panels` by title, on one scale of colors; `ticks` and `labels` of rows and columns."""
     from matplotlib.figure import Figure
 
+    rows, columns = ticks
     across = 2 if len(panels) > 1 else 1
     down = -(-len(panels) // across)
     is_long = max(map(len, columns)) > MAX_CHARACTERS
     width = 0.33 * len(columns) + 0.4
     height = 0.2 * len(rows) + (0.9 if is_long else 0.45)
-    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 0.9, down * height + 0.2))
+    figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, down * height + 0.4))
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel().tolist()
     for panel in axes[len(panels) :]:
         panel.set_axis_off()
@@ -106,6 +143,8 @@ def _plot(
         panel.set_title(title)
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xticks(range(len(columns)), columns, rotation=90 if is_long else 0)
+    figure.supylabel(labels[0], fontsize="medium")
+    figure.supxlabel(labels[1], fontsize="medium")
     if image is not None:
         figure.colorbar(image, ax=axes, label=f"{metric.label}\n{when}", pad=0.01)
     return figure

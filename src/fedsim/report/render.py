@@ -1,10 +1,13 @@
-"""Tables for the terminal and in Markdown."""
+"""Tables for the terminal, in Markdown, and for programs."""
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
@@ -159,3 +162,13 @@ def _lines(table: Table, literal: Callable[[str], str]) -> list[list[str]]:
 
     header = [literal(text) for text in (table.header, *(column.label for column in table.columns))]
     return [header, *([literal(row.name), *map(format_entry, row.entries)] for row in table.rows)]
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows with the same keys as CSV; numbers with six digits, empty for None."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    return file.getvalue()

@@ -1,15 +1,20 @@
 """What is read from run folders, and what was chosen by it."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
+from polars import col
 
 from fedsim.errors import ConfigError
-from fedsim.report.final import LAST
+from fedsim.report.compare import compare, count_runs, finals
+from fedsim.report.final import LAST, Final
+from fedsim.report.keys import Run
+from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
-from fedsim.report.swept_values import Run
 from fedsim.runs.folder import RunFolder
 
 BASELINE = "arfl"  # the rule that others are compared with by default
@@ -52,7 +57,7 @@ class Selection:
         return f"{', '.join(self.keys)}: chosen on {on}, {per}."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """The contents of run folders."""
 
@@ -63,24 +68,80 @@ class Results:
     sources: tuple[tuple[int, int], ...]
     """For each run, the position of its folder and its position in that folder."""
     settings: list[Setting]
-    clients: pa.Table
-    """clients.parquet of all folders; `run` is a position in `runs`."""
+    table: pl.DataFrame
+    """A row a run and evaluation: the columns of rounds.parquet, the data set, the position of the setting, all keys.
+
+    `run` is a position in `runs`. Of the settings and runs that are shown.
+    """
+    clients: pl.DataFrame
+    """clients.parquet of all folders."""
+    final: Final
+    """Which evaluations tables and figures show."""
     num_repeated: int
     """Runs that were left out because an earlier folder has them."""
     selection: Selection | None = None
     """None: nothing was chosen, so that `settings` has all."""
     incomplete: tuple[str, ...] = ()
     """Sentences on runs that are missing: of folders that are not complete, and of `--confirm`."""
-    explored: dict[Setting, Setting] = field(default_factory=dict)
-    """With `--confirm`: each setting with the runs that are not shown, on which is chosen."""
+    explored: pl.DataFrame | None = None
+    """With `--confirm`: `table` of the runs that are not shown, on which is chosen."""
     confirmed: str = ""
     """With `--confirm`: the runs that are shown, for example "data.seed 5 to 9"."""
 
+    def metric(self, data: str) -> Metric:
+        """By which a data set is compared: the test accuracy, or the test loss if it has none, as in a regression."""
+        return self._metrics[data]
+
+    @cached_property
+    def _metrics(self) -> dict[str, Metric]:
+        has_accuracy = self.table.group_by("data").agg(col("test_accuracy").is_finite().any())
+        return {data: ACCURACY if is_known else LOSS for data, is_known in has_accuracy.rows()}
+
+    def with_metric(self, metric: Metric) -> list[Setting]:
+        """The settings on data sets that are compared by this metric."""
+        return [setting for setting in self.settings if self.metric(setting.data) == metric]
+
+    @cached_property
+    def with_backdoor(self) -> list[Setting]:
+        """The settings that have a backdoor."""
+        known = self.table.filter(col(BACKDOOR.name).is_finite())["setting"].unique()
+        return [setting for setting in self.settings if setting.position in known]
+
+    def finals(self, metric: Metric) -> pl.DataFrame:
+        """A row a run that is shown: `compare.finals`."""
+        return finals(self.table, metric, self.final)
+
+    def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
+        """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
+        return self._numbers(metric or self.metric(setting.data), is_basis=False)[setting.position]
+
+    def basis(self, setting: Setting, metric: Metric, column: str = "") -> dict[str, Any]:
+        """The same of the runs on which is chosen, those that are shown or the others; also of another `column`."""
+        return self._numbers(metric, column, self.explored is not None)[setting.position]
+
+    def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
+        """Higher is worse, under an attack, on the runs on which is chosen: diverged runs, then the mean."""
+        number = self.basis(setting, metric)
+        return number["num_diverged"], math.inf if number["mean"] is None else -metric.sign * number["mean"]
+
+    def _numbers(self, metric: Metric, column: str = "", is_basis: bool = True) -> dict[int, dict[str, Any]]:
+        """By position of the setting."""
+        key = metric, column, is_basis
+        if key not in self._known_numbers:
+            table = self.explored if is_basis and self.explored is not None else self.table
+            values = finals(table, metric, self.final, column)
+            joined = compare(values).join(count_runs(values), on="setting")
+            self._known_numbers[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
+        return self._known_numbers[key]
+
+    @cached_property
+    def _known_numbers(self) -> dict[tuple[Metric, str, bool], dict[int, dict[str, Any]]]:
+        return {}
+
     def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
         """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""
-        is_plain = self.selection is None and not self.confirmed and baseline == BASELINE
-        is_last = all(setting.final == LAST for setting in self.settings)
-        return is_plain and is_last and [folder.path.resolve() for folder in self.folders] == [out.path.resolve()]
+        is_plain = self.selection is None and not self.confirmed and baseline == BASELINE and self.final == LAST
+        return is_plain and [folder.path.resolve() for folder in self.folders] == [out.path.resolve()]
 
     def check_destination(self, out: RunFolder, baseline: str = BASELINE) -> None:
         """Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost."""
@@ -89,10 +150,6 @@ class Results:
                 "--out: must not be a run folder, whose default report would be overwritten by another one, "
                 f"got {out.path}; choose a new folder"
             )
-
-    def basis(self, setting: Setting) -> Setting:
-        """The setting with the runs on which is chosen: those that are shown, or the others."""
-        return self.explored.get(setting, setting)
 
     @property
     def remarks(self) -> list[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from fedsim.report.keys import WEIGHTING
 from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values
 from fedsim.report.settings import DataScenario, Setting
-from fedsim.report.swept_values import WEIGHTING
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
@@ -31,32 +31,6 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
         return ", ".join(filter(None, (shown, lam, format_values(tuple(values.items())))))
 
     return {setting: name(setting, rule) for setting, rule in rules.items()}
-
-
-def families(settings: Sequence[Setting]) -> list[list[float]]:
-    """Of settings, one a row: the different numbers of neighbors that differ in one key only; others are alone."""
-    found: list[list[float]] = []
-    members: list[list[Setting]] = []
-    for setting in settings:
-        numbers = _only_numbers([*members[-1], setting]) if members else None
-        if numbers:
-            members[-1].append(setting)
-            found[-1] = numbers
-        else:
-            members.append([setting])
-            found.append([0.0])
-    return found
-
-
-def _only_numbers(settings: Sequence[Setting]) -> list[float] | None:
-    """The numbers of the only key in which settings of a rule differ; None if it is no number, or there are several."""
-    if len({setting.aggregator for setting in settings}) > 1:
-        return None
-    values = [{LAM: setting.lam, **dict(setting.row_values)} for setting in settings]
-    differing = [key for key in dict.fromkeys(k for v in values for k in v) if len({v.get(key) for v in values}) > 1]
-    every = [v.get(differing[0]) for v in values] if len(differing) == 1 else []
-    numbers = [float(value) for value in every if isinstance(value, int | float) and not isinstance(value, bool)]
-    return numbers if numbers and len(numbers) == len(every) else None
 
 
 def lam_text(setting: Setting) -> str:

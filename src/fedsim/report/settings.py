@@ -1,17 +1,11 @@
-"""Settings: the runs that differ only in their split and their seed, with what was measured in them."""
+"""Settings: the runs that differ only in their split and their seed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-
-from fedsim.report.final import LAST, Final
+from fedsim.report.keys import Role
 from fedsim.report.names import SweptValues
-from fedsim.report.statistics import means_by_split
-from fedsim.report.swept_values import Role
-
-PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 
 
 class Threat(NamedTuple):
@@ -74,8 +68,8 @@ class DataScenario(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SettingKey:
-    """What distinguishes a setting from others."""
+class Setting:
+    """Runs that differ only in their split and their seed. Two settings are equal if their configurations are."""
 
     data: str
     """Name of the data set."""
@@ -89,47 +83,16 @@ class SettingKey:
     """None: the rule has no parameter of this name."""
     swept_values: SweptValues
     """All other keys that vary, with their values."""
-
-
-@dataclass(frozen=True)
-class Setting(SettingKey):
-    """Runs that differ only in their split and their seed. Two settings are equal if their configurations are.
-
-    Shapes: S runs, T evaluations. Measurements are NaN where rows have null.
-    """
-
-    splits: tuple[int, ...] = field(compare=False)
-    """[S] `data.seed`, which draws the test split and the partition."""
-    seeds: tuple[int, ...] = field(compare=False)
-    """[S]"""
+    position: int = field(compare=False)
+    """In the column "setting" of `Results.table`."""
+    draws: tuple[tuple[int, int], ...] = field(compare=False)
+    """Split (`data.seed`) and seed of each run: those of other settings with the same ones can be compared with it."""
     runs: tuple[int, ...] = field(compare=False)
-    """Positions [S] in `Results.runs`."""
-    rounds: np.ndarray = field(compare=False)
-    """[T]"""
-    accuracy: np.ndarray = field(compare=False)
-    """[S, T] from 0 to 1."""
-    loss: np.ndarray = field(compare=False)
-    """[S, T]"""
-    validation_accuracy: np.ndarray = field(compare=False)
-    """[S, T] from 0 to 1."""
-    validation_loss: np.ndarray = field(compare=False)
-    """[S, T]"""
-    corrupted_weight: np.ndarray = field(compare=False)
-    """[S, T] share of the weight that corrupted clients got since the evaluation before."""
-    byzantine_excess: np.ndarray = field(compare=False)
-    """[S, T] share of the rounds since the evaluation before with more corrupted clients than the rule's f."""
-    backdoor_success: np.ndarray = field(compare=False)
-    """[S, T] from 0 to 1."""
-    accuracy_p10: np.ndarray = field(compare=False)
-    """[S, T] percentile of the accuracy over clients, as are the next two."""
-    accuracy_p50: np.ndarray = field(compare=False)
-    accuracy_p90: np.ndarray = field(compare=False)
-    diverged: np.ndarray = field(compare=False)
-    """[S, T] bool."""
+    """Positions in `Results.runs`."""
+    rounds: tuple[int, ...] = field(compare=False)
+    """After which its runs were evaluated."""
     roles: dict[str, Role] = field(compare=False)
-    """Of the swept keys, by `swept_values.roles`."""
-    final: Final = field(default=LAST, compare=False)
-    """Which evaluations tables and figures show."""
+    """Of all keys: `keys.setting_keys`."""
     chosen: SweptValues = field(default=(), compare=False)
     """The values by which the setting was chosen among others."""
 
@@ -159,73 +122,14 @@ class Setting(SettingKey):
         return self.values_of("pre-aggregator", "training")
 
     @property
-    def draws(self) -> tuple[tuple[int, int], ...]:
-        """Split and seed [S] of each run: runs of other settings with the same ones can be compared with it."""
-        return tuple(zip(self.splits, self.seeds, strict=True))
+    def splits(self) -> list[int]:
+        """The different splits."""
+        return list(dict.fromkeys(split for split, _ in self.draws))
 
-    @property
-    def has_diverged(self) -> np.ndarray:
-        """Whether each run's test loss is not finite at the end or where its number is taken, [S]."""
-        is_infinite = self.diverged & ~np.isfinite(self.loss)
-        return is_infinite[:, -1] | np.take_along_axis(is_infinite, self.final_evaluations, axis=1).any(axis=1)
-
-    @property
-    def was_skipped(self) -> np.ndarray:
-        """Whether in each other run no client had a weight since the evaluation before the last, [S]."""
-        return self.diverged[:, -1] & ~self.has_diverged
-
-    @property
-    def num_diverged(self) -> int:
-        """Runs that have diverged."""
-        return int(self.has_diverged.sum())
-
-    @property
-    def num_skipped(self) -> int:
-        """Runs that were skipped at the end, so that nothing changed."""
-        return int(self.was_skipped.sum())
-
-    @property
-    def num_splits(self) -> int:
-        """The number of different splits."""
-        return len(set(self.splits))
-
-    @property
-    def _measured(self) -> dict[str, np.ndarray]:
-        """The measurements [S, T] by the names of their fields."""
-        return {name: a for name, a in vars(self).items() if isinstance(a, np.ndarray) and name != "rounds"}
-
-    def select(self, positions: Sequence[int]) -> "Setting":
-        """The setting with the runs at `positions` among its runs only."""
-        measured: dict[str, Any] = {name: values[list(positions)] for name, values in self._measured.items()}
-        pick = lambda values: tuple(values[position] for position in positions)
-        return replace(self, splits=pick(self.splits), seeds=pick(self.seeds), runs=pick(self.runs), **measured)
-
-    def mean_by_split(self) -> "Setting":
-        """The setting with the mean over the seeds of each split in place of its runs; itself with one split."""
-        return self if self.num_splits == 1 else self.per_split()
-
-    def per_split(self) -> "Setting":
-        """The setting with the mean over the seeds of each split in place of its runs, also with one split."""
-        means: dict[str, Any] = {name: means_by_split(values, self.splits) for name, values in self._measured.items()}
-        means["diverged"] = means["diverged"] > 0  # where any of the runs has
-        return replace(self.select([self.splits.index(split) for split in dict.fromkeys(self.splits)]), **means)
-
-    @property
-    def final_evaluations(self) -> np.ndarray:
-        """Positions [S, E] of the evaluations whose mean is shown; of equally good ones the first."""
-        num_runs, num_evaluations = self.loss.shape
-        if self.final.kind == "best":
-            better = self.validation_accuracy if np.isfinite(self.accuracy).any() else -self.validation_loss
-            return np.argmax(np.where(np.isnan(better), -np.inf, better), axis=1)[:, None]
-        shown = np.arange(num_evaluations - self.final.number, num_evaluations)
-        return np.broadcast_to(shown, (num_runs, self.final.number))
-
-    @property
-    def mean_byzantine_excess(self) -> float | None:
-        """Share of all rounds in which more of a cohort were corrupted than f; None: the rule has no f."""
-        shares = self.byzantine_excess[:, 1:].mean(axis=0)
-        is_known = len(shares) > 0 and np.isfinite(shares).all()
-        return float(np.average(shares, weights=np.diff(self.rounds))) if is_known else None
+    def select(self, is_kept: Callable[[tuple[int, int]], bool]) -> "Setting":
+        """The setting with the runs whose draw is kept."""
+        kept = [(draw, run) for draw, run in zip(self.draws, self.runs, strict=True) if is_kept(draw)]
+        return replace(self, draws=tuple(draw for draw, _ in kept), runs=tuple(run for _, run in kept))
 
 
 def data_sets(settings: Iterable[Setting]) -> list[str]:

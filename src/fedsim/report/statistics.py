@@ -1,9 +1,4 @@
-"""Means over splits or seeds, and their intervals.
-
-The unit of chance is the split: a test split with its partition (`data.seed`). Runs of several splits are first
-averaged over the seeds of each split; deviations and intervals are over these means. With one split the seeds are the
-units.
-"""
+"""Student's t-interval and test of a mean over splits or seeds, and Holm's correction."""
 
 from collections.abc import Sequence
 
@@ -12,40 +7,6 @@ import numpy as np
 CONFIDENCE = 0.95
 MIN_UNITS = 3  # the interval of two is about 13 times their deviation
 ROUNDING = 1e-9  # spread that rounding leaves between equal numbers
-
-
-def split_means(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
-    """The means [P, ...] over the runs of each split, of the finite numbers among `values` [S, ...]; NaN of none.
-
-    `splits` [S] has the split of each run. With one split, `values` themselves.
-
-    >>> split_means(np.asarray([0.2, 0.4, 0.9]), [0, 0, 7]).tolist()
-    [0.30000000000000004, 0.9]
-    """
-    return values if len(set(splits)) == 1 else means_by_split(values, splits)
-
-
-def means_by_split(values: np.ndarray, splits: Sequence[int]) -> np.ndarray:
-    """The means [P, ...] as `split_means` computes them, also of one split."""
-    means = []
-    for split in dict.fromkeys(splits):
-        of_split = values[np.asarray(splits) == split]
-        finite = np.isfinite(of_split)
-        total, number = np.where(finite, of_split, 0.0).sum(axis=0), finite.sum(axis=0)
-        means.append(np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0))
-    return np.asarray(means)
-
-
-def mean(values: np.ndarray) -> float | None:
-    """Mean of the finite numbers among `values` [P]; None if there are none."""
-    numbers = values[np.isfinite(values)]
-    return float(numbers.mean()) if len(numbers) else None
-
-
-def std(values: np.ndarray) -> float | None:
-    """Standard deviation (ddof 1) of the finite numbers among `values` [P]; None of fewer than two."""
-    numbers = values[np.isfinite(values)]
-    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
 
 
 def holm(p_values: Sequence[float | None]) -> np.ndarray:

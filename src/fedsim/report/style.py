@@ -1,11 +1,13 @@
 """One style for all figures: fonts, sizes, colors, lines, panels, legends. Draw and save inside `context()`."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
-import numpy as np
+from fedsim.report.names import AGGREGATORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,10 +15,10 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which color-blind readers can tell apart; line styles repeat the distinction.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))  # five to seven colors: 35 lines before two are alike
-MAX_LINES = len(COLORS) * len(LINES)
+LINES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+MAX_LINES = 35
 MAX_PANELS = 12
-MAX_BRIGHT = 0.9  # of a color scale: above, lines are pale on white
+MAX_PALE = 0.7  # of white in the color of a line
 BAND: dict[str, Any] = {"alpha": 0.12, "linewidth": 0}
 STYLE = {
     "font.family": "sans-serif",
@@ -50,41 +52,32 @@ def context() -> AbstractContextManager[None]:
     return style.context(STYLE, after_reset=True)
 
 
-def line(position: int) -> dict[str, Any]:
-    """Color and line style of the row at `position`."""
-    return {"color": COLORS[position % len(COLORS)], "linestyle": LINES[position % len(LINES)]}
+def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
+    """Color and line of each row, whose `rules` are given. A rule has its own color and line in all figures.
 
-
-def looks(families: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
-    """Color and line style of each row; `families` have the values of rows that differ in one number only, or one row.
-
-    More values than colors get the colors of a scale, dark for small ones, so that their order can be seen.
+    Rows of one rule have its color and other lines; many of them have shades of it, darker for the first.
     """
-    from matplotlib import colormaps
-
-    shown, position, num_scales = [], 0, 0
-    for values in families:
-        if len(values) <= len(COLORS):
-            shown += [line(position + i) for i in range(len(values))]
-            position += len(values)
-            continue
-        for rank in np.argsort(np.argsort(values)):
-            color = colormaps["viridis"](MAX_BRIGHT * rank / (len(values) - 1))
-            shown.append({"color": color, "linestyle": LINES[num_scales % len(LINES)]})
-        num_scales += 1
+    known = list(AGGREGATORS)
+    shown = []
+    seen: Counter[str] = Counter()
+    for rule in rules:
+        number = Counter(rules)[rule]
+        place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
+        color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
+        seen[rule] += 1
+        if number >= len(LINES):
+            shown.append({"color": _paler(color, MAX_PALE * repeat / (number - 1)), "linestyle": LINES[0]})
+        else:
+            shown.append({"color": color, "linestyle": LINES[(line + repeat) % len(LINES)]})
     return shown
 
 
-def with_band(panel: "Axes", x: np.ndarray, values: Iterable[np.ndarray], look: dict[str, Any]) -> Any:
-    """The line of the mean at each `x` [X] over splits or seeds, with a band from the lowest to the highest.
+def _paler(color: str, share: float) -> tuple[float, float, float]:
+    """A color with this share of white."""
+    from matplotlib.colors import to_rgb
 
-    X `values` [P], by split or by seed.
-    """
-    finite = [of_x[np.isfinite(of_x)] for of_x in values]
-    bands = [(v.mean(), v.min(), v.max()) if len(v) else [np.nan] * 3 for v in finite]
-    mean, low, high = np.reshape(bands, (-1, 3)).T
-    panel.fill_between(x, low, high, color=look["color"], **BAND)
-    return panel.plot(x, mean, **look)[0]
+    red, green, blue = (channel + share * (1 - channel) for channel in to_rgb(color))
+    return red, green, blue
 
 
 def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:

@@ -1,76 +1,59 @@
 """The numbers of each setting: a row of summary.csv."""
 
-import csv
-import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from polars import col
 
-from fedsim.report.auc import by_run, weight_auc
-from fedsim.report.metric import BACKDOOR, Metric, metrics_by_data, with_backdoor
+from fedsim.report.auc import weight_auc
+from fedsim.report.compare import byzantine_excess
+from fedsim.report.metric import BACKDOOR, PERCENTILES
 from fedsim.report.names import format_values
 from fedsim.report.results import Results
-from fedsim.report.settings import PERCENTILES, Setting
-from fedsim.report.statistics import mean, split_means, std
+from fedsim.report.settings import data_sets
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """One row a setting; None if there is no number. Means and deviations (ddof 1) are over splits, or seeds of one."""
-    clients = by_run(results.clients, len(results.runs))
-    metric_of = metrics_by_data(results.settings)
-    backdoor = [BACKDOOR] if with_backdoor(results.settings) else []
+    """One row a setting; None if there is no number. Means and deviations (ddof 1) are over splits, or seeds of one.
+
+    It has columns of all metrics, empty for those that do not apply.
+    """
+    aucs = weight_auc(results.clients)
+    excess = byzantine_excess(results.table)
+    last = col(PERCENTILES).filter(col("evaluation") == col("evaluation").max())
+    percentiles = results.table.group_by("setting").agg(last.mean(), last.null_count().name.suffix("_missing"))
+    of_clients = {row["setting"]: row for row in percentiles.iter_rows(named=True)}
+    metrics = dict.fromkeys(results.metric(data) for data in data_sets(results.settings))
+    backdoor = [BACKDOOR] if results.with_backdoor else []
     rows = []
     for setting in results.settings:
-        applies = {metric: metric == metric_of[setting.data] for metric in metric_of.values()} | dict.fromkeys(
-            backdoor, True
+        counts = results.number(setting)
+        numbers: dict[str, float | None] = {}
+        for metric in (*metrics, *backdoor):
+            number = results.number(setting, metric)
+            is_shown = metric in (BACKDOOR, results.metric(setting.data))
+            scaled = lambda name, n=number, m=metric: None if n[name] is None else n[name] / m.scale
+            for name in ("mean", "std"):
+                numbers[f"final_{metric.name}_{name}"] = scaled(name) if is_shown else None
+        known = [aucs[run] for run in setting.runs if run in aucs]
+        clients = of_clients[setting.position]
+        rows.append(
+            {
+                "data": setting.data,
+                "aggregator": setting.aggregator,
+                "corruption": setting.corruption,
+                "fraction": setting.fraction,
+                "attack": setting.attack,
+                "attack_fraction": setting.attack_fraction,
+                "lam": setting.lam,
+                "settings": format_values(setting.swept_values),
+                "chosen": format_values(setting.chosen),
+                "final": str(results.final),
+                **{name: counts[name] for name in ("num_splits", "num_runs", "num_diverged", "num_skipped")},
+                **numbers,
+                "weight_auc_mean": np.mean(known) if known else None,
+                "byzantine_excess_mean": excess.get(setting.position),
+                **{f"{p}_mean": None if clients[f"{p}_missing"] else clients[p] for p in PERCENTILES},
+            }
         )
-        rows.append(_row(setting, applies, [clients[run] for run in setting.runs]))
     return rows
-
-
-def _row(setting: Setting, applies: dict[Metric, bool], clients: Sequence[pa.Table]) -> dict[str, Any]:
-    """A row with columns of all metrics, empty for those that do not apply."""
-    numbers: dict[str, float | None] = {}
-    for metric, is_shown in applies.items():
-        metric_numbers = _numbers(setting, metric)
-        numbers |= metric_numbers if is_shown else dict.fromkeys(metric_numbers)
-    percentiles = {name: getattr(setting, name)[:, -1] for name in PERCENTILES}
-    aucs = [auc for run_clients in clients if (auc := weight_auc(run_clients)) is not None]
-    return {
-        "data": setting.data,
-        "aggregator": setting.aggregator,
-        "corruption": setting.corruption,
-        "fraction": setting.fraction,
-        "attack": setting.attack,
-        "attack_fraction": setting.attack_fraction,
-        "lam": setting.lam,
-        "settings": format_values(setting.swept_values),
-        "chosen": format_values(setting.chosen),
-        "final": str(setting.final),
-        "num_splits": setting.num_splits,
-        "num_runs": len(setting.runs),
-        "num_diverged": setting.num_diverged,
-        "num_skipped": setting.num_skipped,
-        **numbers,
-        "weight_auc_mean": np.mean(aucs) if aucs else None,
-        "byzantine_excess_mean": setting.mean_byzantine_excess,
-        **{f"{name}_mean": None if np.isnan(p).any() else p.mean() for name, p in percentiles.items()},
-    }
-
-
-def _numbers(setting: Setting, metric: Metric) -> dict[str, float | None]:
-    """The evaluations that are shown."""
-    final = split_means(metric.final_recorded(setting), setting.splits)
-    return {f"final_{metric.name}_mean": mean(final), f"final_{metric.name}_std": std(final)}
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """Rows with the same keys as CSV; numbers with six digits, empty for None."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-    return file.getvalue()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fedsim.report.metric import Metric
 
@@ -88,11 +88,34 @@ class Table:
     def format_number(self, number: Number, plus_minus: str = "±") -> str:
         """For example "95.32 ± 0.57", or "+1.20 ± 0.31" in a table of differences."""
         spread = "" if number.spread is None else f" {plus_minus} {number.spread:.{self.digits}f}"
-        return f"{number.mean:{'+' if self.signed else ''}.{self.digits}f}{spread}"
+        mean = round(number.mean, self.digits) + 0.0  # without the sign of -0
+        return f"{mean:{'+' if self.signed else ''}.{self.digits}f}{spread}"
 
     def heading(self, tables: "Sequence[Table]") -> str:
         """The title, preceded by the data set if `tables` are of several."""
         return f"{self.data}: {self.title}" if len({table.data for table in tables}) > 1 else self.title
+
+
+def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """A record a number of the tables, for programs; numbers in the unit that the table's title names."""
+    return [
+        {
+            "table": table.title,
+            "data": table.data,
+            "row": row.name,
+            "column": column.label,
+            "mean": None if math.isnan(number.mean) else number.mean,
+            "spread": number.spread,
+            "bold": number.bold,
+            "num_runs": number.num_runs,
+            "num_diverged": number.num_diverged,
+            "num_skipped": number.num_skipped,
+        }
+        for table in tables
+        for row in table.rows
+        for column, number in zip(table.columns, row.entries, strict=True)
+        if isinstance(number, Number)
+    ]
 
 
 def mark_notes(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:

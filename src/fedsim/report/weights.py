@@ -4,16 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
+from polars import col
 
 from fedsim.report import style
-from fedsim.report.auc import by_run
-from fedsim.report.line_plots import panel_title
+from fedsim.report.lines import MIN_VALUES, panel_title, scale_x
 from fedsim.report.results import Results
 from fedsim.report.rows import LAM, lam_label, row_names
 from fedsim.report.settings import Setting
-from fedsim.report.sweep_plots import MIN_VALUES, scale_x
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,21 +24,21 @@ LABEL = "Client's weight α (%)"
 
 def plot_client_weights(results: Results) -> "Figure | None":
     """Each client's weight among all clients over rounds, in the first seed; None if no rule keeps such weights."""
-    clients = _rows_with_alpha(results)
-    every = [(setting, name) for setting, name in row_names(results.settings).items() if len(clients[setting.runs[0]])]
+    clients = _with_alpha(results)
+    every = [(setting, name) for setting, name in row_names(results.settings).items() if setting.runs[0] in clients]
     if not every:
         return None
 
     def draw(panel: Any, item: tuple[Setting, str], handles: dict[str, Any]) -> np.ndarray:
         setting, name = item
         rows = clients[setting.runs[0]]
-        ids = np.unique(rows["client_id"].to_numpy())
+        ids = rows["client_id"].unique().sort().to_numpy()
         for client in thin_out(ids):
-            client_rows = rows.filter(pc.equal(rows["client_id"], client))
-            x, alpha = client_rows["round"].to_numpy(), 100 * client_rows["alpha"].to_numpy()
-            draw_client(panel, x, alpha, client_rows["corrupted"][0].as_py(), handles)
+            of_client = rows.filter(col("client_id") == client)
+            x, alpha = of_client["round"].to_numpy(), 100 * of_client["alpha"].to_numpy()
+            draw_client(panel, x, alpha, of_client["corrupted"][0], handles)
         title = panel_title(setting.data_scenario, results.settings)
-        panel.set_title(f"{name}\n{title}, seed {setting.seeds[0]}")
+        panel.set_title(f"{name}\n{title}, seed {setting.draws[0][1]}")
         style.over_rounds(panel)
         return ids
 
@@ -60,9 +58,10 @@ def _figure(items: Sequence[Item], label: str, draw: Callable[[Any, Item, dict[s
     return style.finish(figure, panels, label, benign_first(handles), style.note(cuts))
 
 
-def _rows_with_alpha(results: Results) -> list[pa.Table]:
-    """The rows of clients that have a weight among all clients, of each run."""
-    return by_run(results.clients.filter(results.clients["alpha"].is_valid()), len(results.runs))
+def _with_alpha(results: Results) -> dict[int, pl.DataFrame]:
+    """By run, the rows of clients that have a weight among all clients."""
+    parts = results.clients.filter(col("alpha").is_not_null()).partition_by("run", as_dict=True)
+    return {run: rows for (run,), rows in parts.items()}
 
 
 def thin_out(ids: np.ndarray) -> np.ndarray:
@@ -83,10 +82,10 @@ def benign_first(handles: dict[str, Any]) -> dict[str, Any]:
 
 def plot_weights_over_lam(results: Results) -> "Figure | None":
     """Each client's final weight over lambda, for one seed; None with fewer than three lambdas."""
-    clients = _rows_with_alpha(results)
+    clients = _with_alpha(results)
     groups: dict[tuple[str, str], list[Setting]] = {}  # by the names of scenario and row
     for setting, row in row_names(results.settings, without=(LAM,)).items():
-        if setting.lam is not None and len(clients[setting.runs[0]]):
+        if setting.lam is not None and setting.runs[0] in clients:
             groups.setdefault((panel_title(setting.data_scenario, results.settings), row), []).append(setting)
     runs_of = {key: _runs_by_lam(settings) for key, settings in groups.items()}
     every = [key for key, runs in runs_of.items() if len(runs) >= MIN_VALUES]
@@ -103,7 +102,7 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
             draw_client(panel, lams, alpha, finals[0][client]["corrupted"], handles)
         scenario, row = key
         title = f"{row}\n{scenario}" if has_several_rows else scenario
-        panel.set_title(f"{title}, seed {groups[key][0].seeds[0]}")
+        panel.set_title(f"{title}, seed {groups[key][0].draws[0][1]}")
         scale_x(panel, lams.tolist(), lam_label(groups[key]), log_from=0)
         return ids
 
@@ -112,11 +111,12 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
 
 def _runs_by_lam(settings: list[Setting]) -> dict[float, int]:
     """By lambda, the run with the first seed of the first setting, of settings that have it."""
-    seed = settings[0].seeds[0]
-    return {s.lam: s.runs[s.seeds.index(seed)] for s in settings if s.lam and seed in s.seeds}
+    seed = settings[0].draws[0][1]
+    seeds = {setting: [seed for _, seed in setting.draws] for setting in settings}
+    return {s.lam: s.runs[seeds[s].index(seed)] for s in settings if s.lam and seed in seeds[s]}
 
 
-def _last_rows(clients: pa.Table) -> dict[int, dict[str, Any]]:
+def _last_rows(clients: pl.DataFrame) -> dict[int, dict[str, Any]]:
     """Each client's row after the last round of a run."""
-    last = clients.filter(pc.equal(clients["round"], pc.max(clients["round"])))
-    return {row["client_id"]: row for row in last.to_pylist()}
+    last = clients.filter(col("round") == col("round").max())
+    return {row["client_id"]: row for row in last.iter_rows(named=True)}

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
-from fedsim.report.metric import Metric, metrics_by_data
+from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, data_name, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
@@ -16,11 +16,6 @@ from fedsim.report.table import Column, Row, Table, mark_notes, with_best_in_bol
 
 MIN_THREATS = 3  # that make a comparison
 MAX_COLUMNS = 9  # of a table in a terminal
-
-
-def find_worst(settings: Sequence[Setting], results: Results, metric: Metric) -> Setting | None:
-    """The worst setting by `Metric.badness` on the runs that choices are made on; None without settings."""
-    return max(settings, key=lambda setting: metric.badness(results.basis(setting)), default=None)
 
 
 class ThreatGrid(NamedTuple):
@@ -44,7 +39,8 @@ class ThreatGrid(NamedTuple):
 
     def final(self, setting: Setting | None) -> float:
         """The mean over splits or seeds; NaN: no such runs, or all have diverged."""
-        return math.nan if setting is None else self.metric.final_mean(setting)
+        center = None if setting is None else self.results.number(setting, self.metric)["mean"]
+        return math.nan if center is None else center
 
     @property
     def all_settings(self) -> list[Setting]:
@@ -58,7 +54,7 @@ class ThreatGrid(NamedTuple):
         """
         threats = self.threats if threat is None else [threat]
         settings = chain.from_iterable(self.settings.get((row, threat, share), []) for threat in threats)
-        return find_worst(list(settings), self.results, self.metric)
+        return max(settings, key=lambda setting: self.results.badness(setting, self.metric), default=None)
 
     def worst_by_share(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
@@ -68,7 +64,6 @@ class ThreatGrid(NamedTuple):
 
 def threat_grids(results: Results) -> list[ThreatGrid]:
     """A grid for each data set, and each combination of swept values of the data, with at least three threats."""
-    metric_of = metrics_by_data(results.settings)
     names = row_names(results.settings)
     grids = []
     for data, values in dict.fromkeys((s.data, s.scenario.data_values) for s in results.settings):
@@ -83,7 +78,9 @@ def threat_grids(results: Results) -> list[ThreatGrid]:
             shares = sorted({setting.scenario.share for setting in corrupted})
             rule_of = {names[setting]: setting.aggregator for setting in data_settings}
             rules = {row: rule_of[row] for row in ordered_rows((s, names[s]) for s in data_settings)}
-            grids.append(ThreatGrid(results, data, values, metric_of[data], rules, threats, shares, settings, clean))
+            grids.append(
+                ThreatGrid(results, data, values, results.metric(data), rules, threats, shares, settings, clean)
+            )
     return grids
 
 
@@ -98,13 +95,15 @@ def _table(grid: ThreatGrid) -> Table:
     rows = []
     for row, rule in grid.rules.items():
         shown = grid.worst_by_share(row)
-        entries = tuple(None if setting is None else final_number(setting, grid.metric) for setting in shown)
+        entries = tuple(
+            None if setting is None else final_number(grid.results, setting, grid.metric) for setting in shown
+        )
         rows.append(Row(row, entries, rule))
     has_values = any(threat.values for threat in grid.threats)
     kinds = ("; " if has_values else ", ").join(threat_name(*threat) for threat in grid.threats)
     where = f", {format_values(grid.data_values)}" if grid.data_values else ""
     table = Table(
-        f"{grid.metric.label} {final_text(grid.all_settings)}, worst of {len(grid.threats)}{where}",
+        f"{grid.metric.label} {final_text(grid.all_settings, grid.results.final)}, worst of {len(grid.threats)}{where}",
         tuple(columns),
         tuple(rows),
         data=data_name(grid.data),

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import platform
 import zlib
@@ -10,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import polars as pl
 
 from fedsim.errors import LOAD_ERRORS, RunFolderError, describe_os_error, reason
-
-PORTION_BYTES = 2**24
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
@@ -43,45 +41,43 @@ def write_error(path: Path, error: Exception) -> RunFolderError:
     return RunFolderError(f"{path}: cannot be written: {reason(error)}")
 
 
-def write_table(path: Path, table: pa.Table) -> None:
-    """Writes a table as parquet, with a checksum of each page."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, write_page_checksum=True))
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file atomically."""
+    write_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
-def checksum(path: Path) -> int:
-    """The CRC-32 of a file. Raises `RunFolderError` if it cannot be read."""
-    value = 0
+def as_parquet(table: pl.DataFrame) -> bytes:
+    """The contents of a Parquet file."""
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
+    """A file's contents; with a `checksum`, raises `RunFolderError`, with the `remedy`, if its CRC-32 is another one.
+
+    polars does not verify the checksums of pages.
+    """
     try:
-        with path.open("rb") as file:
-            while portion := file.read(PORTION_BYTES):
-                value = zlib.crc32(portion, value)
+        data = path.read_bytes()
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
     except OSError as error:
         raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
-    return value
+    if checksum is not None and zlib.crc32(data) != checksum:
+        raise RunFolderError(f"{path}: broken: it does not match its checksum; {remedy}")
+    return data
 
 
-def _missing(path: Path) -> RunFolderError:
-    return RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again")
-
-
-def read_table(path: Path, schema: pa.Schema, remedy: str, extra_columns: bool = False) -> pa.Table:
-    """The columns of `schema`, or with `extra_columns` all columns, of the table at `path`; null where it has none.
+def read_table(path: Path, schema: pl.Schema, checksum: int | None, remedy: str) -> pl.DataFrame:
+    """The columns of `schema`, null where the table at `path` has none, and then its other columns.
 
     Raises `RunFolderError`, with the `remedy`, if it is broken.
     """
+    data = read_bytes(path, checksum, remedy)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:  # `pq.read_table` imports pandas
-            table = file.read()
-        for field in [field for field in schema if field.name not in table.column_names]:
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        extra = [field for field in table.schema if extra_columns and field.name not in schema.names]
-        schema = pa.schema([*schema, *extra])
-        return table.select(schema.names).cast(schema)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except (OSError, pa.ArrowException) as error:
+        return pl.concat([schema.to_frame(), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 
 

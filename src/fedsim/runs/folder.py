@@ -20,23 +20,25 @@ figures/          figures (`fedsim report`)
 
 import json
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 from fedsim.errors import RunFolderError
 from fedsim.runs.files import (
-    checksum,
+    as_parquet,
     has_checkpoint,
     read_arrays,
+    read_bytes,
     read_table,
     write_arrays,
     write_atomically,
-    write_table,
+    write_bytes,
 )
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
@@ -162,38 +164,42 @@ class RunFolder:
 
         Returns their checksums, which the manifest of a complete folder has as `CHECKSUMS`.
         """
+        checksums = {}
         for kind in SCHEMAS:
-            write_table(self._table(kind), append_swept_columns(self.read_parts(kind), runs))
-        return {kind: checksum(self._table(kind)) for kind in SCHEMAS}
+            data = as_parquet(append_swept_columns(self.read_parts(kind), runs))
+            write_bytes(self._table(kind), data)
+            checksums[kind] = zlib.crc32(data)
+        return checksums
 
     def _table(self, kind: str) -> Path:
         """The file of a joined table."""
         return self.path / f"{kind}.parquet"
 
-    def read_parts(self, kind: str) -> pa.Table:
+    def read_parts(self, kind: str) -> pl.DataFrame:
         """The rows of "rounds", "clients" or "info" in parts, ordered."""
         schema, groups = SCHEMAS[kind], sorted((self.path / "parts").glob("[0-9]*"))
-        tables = [table for path in groups for table in Parts(path).read(kind)]
-        keys = [(name, "ascending") for name in ("run", "round", "client_id", "name") if name in schema.names]
-        return pa.concat_tables(tables or [schema.empty_table()]).sort_by(keys)
+        tables = [table.select(schema.names()) for path in groups for table in Parts(path).read(kind)]
+        keys = [name for name in ("run", "round", "client_id", "name") if name in schema]
+        return pl.concat(tables or [schema.to_frame()]).sort(keys)
 
     def has_joined_tables(self) -> bool:
         """Whether the joined tables exist."""
         return all(self._table(kind).exists() for kind in SCHEMAS)
 
-    def read(self, kind: str) -> pa.Table:
+    def read(self, kind: str) -> pl.DataFrame:
         """The joined rows of "rounds", "clients" or "info". Raises `RunFolderError` if they are missing or broken."""
-        self.check_table(kind)
-        return read_table(self._table(kind), SCHEMAS[kind], REMEDY, extra_columns=True)
+        return read_table(self._table(kind), SCHEMAS[kind], self._checksum(kind), REMEDY)
 
     def check_table(self, kind: str) -> None:
         """Raises `RunFolderError` if a joined table has changed since the folder became complete."""
-        manifest, path = self.read_manifest(), self._table(kind)
+        if (checksum := self._checksum(kind)) is not None:
+            read_bytes(self._table(kind), checksum, REMEDY)
+
+    def _checksum(self, kind: str) -> int | None:
+        """That of a joined table; None if the folder is not complete, or of a version without checksums."""
+        manifest = self.read_manifest()
         checksums = manifest.get(CHECKSUMS)
-        if manifest["status"] != "complete" or not isinstance(checksums, dict) or kind not in checksums:
-            return  # it is not complete, or of a version without checksums
-        if checksum(path) != checksums[kind]:
-            raise RunFolderError(f"{path}: broken: it does not match its checksum in {MANIFEST}; {REMEDY}")
+        return checksums.get(kind) if manifest["status"] == "complete" and isinstance(checksums, dict) else None
 
     # Models, data, texts and figures
 

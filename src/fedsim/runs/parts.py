@@ -1,12 +1,13 @@
 """The rows of a group while it runs: a file for each table and span of rounds, which never changes."""
 
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
+import polars as pl
 
-from fedsim.runs.files import read_table, write_table
+from fedsim.runs.files import as_parquet, read_table, write_bytes
 from fedsim.runs.schemas import SCHEMAS
 
 REMEDY = "delete it and run again, which reruns its group"
@@ -22,7 +23,7 @@ class Span(NamedTuple):
 
 
 class Parts:
-    """The rows of one group, in the folder `path` as <first round>-<last round>-<table>.parquet.
+    """The rows of one group, in the folder `path` as <first round>-<last round>-<CRC-32>-<table>.parquet.
 
     Methods raise `RunFolderError` if files are broken or cannot be written.
     """
@@ -30,10 +31,12 @@ class Parts:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def write(self, span: Span, tables: Mapping[str, pa.Table]) -> None:
+    def write(self, span: Span, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
         for kind in sorted(tables):
-            write_table(self.path / f"{span.first:08}-{span.last:08}-{kind}.parquet", tables[kind])
+            data = as_parquet(tables[kind])
+            name = f"{span.first:08}-{span.last:08}-{zlib.crc32(data):08x}-{kind}.parquet"
+            write_bytes(self.path / name, data)
 
     def spans(self) -> list[Span]:
         """The spans that are written, in order."""
@@ -51,11 +54,17 @@ class Parts:
         """The number of files."""
         return sum(1 for _ in self._files())
 
-    def read(self, kind: str) -> list[pa.Table]:
+    def read(self, kind: str) -> list[pl.DataFrame]:
         """The rows of "rounds", "clients" or "info", file by file."""
-        return [read_table(path, SCHEMAS[kind], REMEDY) for _, path in sorted(self._files(kind))]
+        return [read_table(path, SCHEMAS[kind], _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
 
     def _files(self, kind: str = "*") -> Iterator[tuple[Span, Path]]:
         for path in self.path.glob(f"[0-9]*-{kind}.parquet"):
-            first, last, _ = path.name.split("-")
+            first, last, *_ = path.name.split("-")
             yield Span(int(first), int(last)), path
+
+
+def _checksum(path: Path) -> int | None:
+    """The CRC-32 in a file's name; versions that wrote checksums of pages have none."""
+    _, _, *checksum, _ = path.name.split("-")
+    return int(checksum[0], 16) if checksum else None

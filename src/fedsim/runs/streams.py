@@ -34,7 +34,7 @@ class JsonLines:
     @cached_property
     def _swept(self) -> dict[str, list[Any]]:
         """Of each run, by column."""
-        return {key: column.to_pylist() for key, column in sweep.swept_columns(self._runs).items()}
+        return {key: column.to_list() for key, column in sweep.swept_columns(self._runs).items()}
 
     def __call__(self, event: Event) -> None:
         match event:

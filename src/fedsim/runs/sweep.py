@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
+import polars as pl
 
 Run = Mapping[str, Any]  # a configuration by dotted key
 # In tables under other names.
@@ -53,26 +53,24 @@ def swept_keys(runs: Sequence[Run]) -> list[str]:
     return [key for key in varying_keys(runs) if key not in COLUMN_KEYS and not is_lam(key)]
 
 
-def swept_columns(runs: Sequence[Run]) -> dict[str, pa.Array]:
+def swept_columns(runs: Sequence[Run]) -> dict[str, pl.Series]:
     """The value of each swept key in each of the runs; null: the key does not apply."""
-    return {key: _column([run.get(key) for run in runs]) for key in swept_keys(runs)}
+    return {key: key_column(key, [run.get(key) for run in runs]) for key in swept_keys(runs)}
 
 
-def append_swept_columns(table: pa.Table, runs: Sequence[Run]) -> pa.Table:
+def append_swept_columns(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
     """The table, which has a column "run", with a column for each swept key."""
-    for key, column in swept_columns(runs).items():
-        table = table.append_column(key, column.take(table["run"]))
-    return table
+    return table.with_columns(column.gather(table["run"]) for column in swept_columns(runs).values())
 
 
-def _column(values: Sequence[Any]) -> pa.Array:
+def key_column(key: str, values: Sequence[Any]) -> pl.Series:
     """Numbers as numbers; values that are neither numbers nor texts as texts."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
-        return pa.array(values, pa.float64())
+        return pl.Series(key, values, pl.Float64, strict=False)
     if len(kinds) == 1 and kinds <= {bool, int, float, str}:
-        return pa.array(values)
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+        return pl.Series(key, values)
+    return pl.Series(key, [None if value is None else _text(value) for value in values], pl.String)
 
 
 def _text(value: Any) -> str:

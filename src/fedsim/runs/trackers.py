@@ -1,9 +1,7 @@
-"""Observers that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases, MLflow."""
+"""Observers that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases."""
 
-import importlib.util
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +12,6 @@ from fedsim.runs.folder import RunFolder
 from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
-MLFLOW_PARAMS = 100  # the most of a batch
-DATABASE_MODULES = ("sqlalchemy", "alembic")  # of mlflow and the extra, but not of mlflow-skinny
 
 
 class TrackerRun(NamedTuple):
@@ -61,7 +57,7 @@ class Tracker:
 
 def tensorboard(folder: Path) -> Tracker:
     """TensorBoard's files, in the folder tensorboard/. Raises `ConfigError` if tensorboardX is not installed."""
-    missing = f"--tensorboard: needs tensorboardX; {pip_install('tensorboard')}"
+    missing = f"--log tensorboard: needs tensorboardX; {pip_install('tensorboard')}"
     package = import_extra("tensorboardX", ConfigError, missing)
 
     def open_run(run: int, name: str, start: int) -> TrackerRun:
@@ -104,64 +100,14 @@ def wandb(folder: Path) -> Tracker:
     return Tracker(open_run)
 
 
-def mlflow(folder: Path) -> Tracker:
-    """MLflow with its environment variables: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME (default: fedsim).
-
-    MLflow's default store is a database, which mlflow-skinny cannot open; then the default is the folder mlruns.
-    Raises `ConfigError` if mlflow is not installed, or its tracking store cannot be reached.
-    """
-    missing = f"--log mlflow: needs mlflow; {pip_install('mlflow')}"
-    package, entities = (import_extra(name, ConfigError, missing) for name in ("mlflow", "mlflow.entities"))
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-    try:
-        client = package.MlflowClient(tracking_uri=_default_store())
-        existing = client.get_experiment_by_name(name)
-        experiment = client.create_experiment(name) if existing is None else existing.experiment_id
-    except Exception as error:  # whatever the tracking store raises
-        raise ConfigError(f"--log mlflow: {str(error).splitlines()[0]}") from None
-    manifest = _manifest(folder)
-
-    def open_run(run: int, name: str, start: int) -> TrackerRun:
-        tags = {"fedsim.folder": str(folder.absolute()), "fedsim.id": manifest()["id"], "fedsim.run": str(run)}
-        query = f"tags.`fedsim.id` = '{tags['fedsim.id']}' and tags.`fedsim.run` = '{run}'"
-        folder_of = lambda earlier_run: earlier_run.data.tags.get("fedsim.folder")
-        earlier = [each for each in client.search_runs([experiment], query) if folder_of(each) == tags["fedsim.folder"]]
-        if earlier:
-            identity = earlier[0].info.run_id
-        else:
-            identity = client.create_run(experiment, run_name=name, tags=tags).info.run_id
-            params = [entities.Param(key, str(value)) for key, value in manifest()["runs"][run].items()]
-            for start in range(0, len(params), MLFLOW_PARAMS):
-                client.log_batch(identity, params=params[start : start + MLFLOW_PARAMS])
-
-        def add(values: dict[str, float], round_: int) -> None:
-            now = int(1000 * time.time())
-            client.log_batch(
-                identity, metrics=[entities.Metric(key, value, now, round_) for key, value in values.items()]
-            )
-
-        return TrackerRun(add, lambda: client.set_terminated(identity))
-
-    return Tracker(open_run)
-
-
 def _manifest(folder: Path) -> Callable[[], dict[str, Any]]:
     """Reads the folder's manifest once, when it is first needed. Its id is another after `--force`."""
     return cache(lambda: {"id": folder.name} | RunFolder(folder).read_manifest())
 
 
-def _default_store() -> str | None:
-    """MLflow's store where it would choose one that needs packages that are missing; None leaves the choice to it."""
-    if "MLFLOW_TRACKING_URI" in os.environ or all(map(importlib.util.find_spec, DATABASE_MODULES)):
-        return None
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    return Path("mlruns").absolute().as_uri()
+TRACKERS = {"tensorboard": tensorboard, "wandb": wandb}
 
 
-TRACKERS = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
-
-
-def make_trackers(folder: Path, tensorboard: bool, log: str | None) -> list[Observer]:
-    """The observers for `--tensorboard` and `--log`."""
-    names = (["tensorboard"] if tensorboard else []) + ([log] if log else [])
-    return [TRACKERS[name](folder) for name in names]
+def make_trackers(folder: Path, names: Sequence[str]) -> list[Observer]:
+    """The observers for `--log`."""
+    return [TRACKERS[name](folder) for name in dict.fromkeys(names)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import pyarrow as pa
+import polars as pl
 
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, Event, FinalState, GroupFinished, GroupStarted, RunData, RunModel
@@ -38,8 +38,8 @@ class FolderWriter:
 
     def __init__(self, folder: RunFolder, checkpoints: Checkpoints) -> None:
         self._folder, self._write_states = folder, StateWriter(checkpoints, self._flush)
-        self._waiting: list[tuple[int, dict[str, pa.Table]]] = []  # round and new rows of each evaluation
-        self._num_bytes = 0  # of these
+        self._waiting: list[tuple[int, dict[str, pl.DataFrame]]] = []  # round and new rows of each evaluation
+        self._num_bytes: float = 0  # of these
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -48,7 +48,7 @@ class FolderWriter:
             case Evaluated(group, round_, tables, states=states):
                 new = {kind: as_table(kind, tables[kind]) for kind in tables}
                 self._waiting.append((round_, new))
-                self._num_bytes += sum(table.nbytes for table in new.values())
+                self._num_bytes += sum(table.estimated_size() for table in new.values())
                 if states is None or self._num_bytes > MAX_BYTES:
                     self._flush(group)
             case RunModel(run, variables):
@@ -65,7 +65,7 @@ class FolderWriter:
             return
         rounds, evaluations = zip(*self._waiting, strict=True)
         kinds = dict.fromkeys(kind for tables in evaluations for kind in tables)
-        joined = {kind: pa.concat_tables([tables[kind] for tables in evaluations if kind in tables]) for kind in kinds}
+        joined = {kind: pl.concat([tables[kind] for tables in evaluations if kind in tables]) for kind in kinds}
         self._folder.parts(group).write(Span(rounds[0], rounds[-1]), joined)
         self._waiting.clear()
         self._num_bytes = 0

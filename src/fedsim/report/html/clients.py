@@ -1,70 +1,42 @@
-"""The weights of single clients over rounds, of each setting's first seed, thinned out to what a page can hold."""
+"""The weights of single clients over rounds, thinned out to what a page can hold."""
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
-from fedsim.report.auc import by_run
-from fedsim.report.html.packing import pack_shares
 from fedsim.report.results import Results
 from fedsim.report.weights import thin_out
 
-MIN_ROUNDS, MAX_ROUNDS = 10, 100  # of a setting
-MAX_NUMBERS = 2_000_000  # of all settings, above MIN_ROUNDS
+MAX_ROUNDS = 100  # of a setting
+MAX_NUMBERS = 100_000  # of all settings
 
 
-class ClientWeights(NamedTuple):
-    """The weights of clients in one run. Shapes: T rounds, N clients."""
-
-    setting: int
-    kind: str
-    """"alpha", among all clients, or "weight", in the round."""
-    rounds: list[int]
-    """[T]"""
-    clients: list[int]
-    """[N]"""
-    corrupted: list[bool]
-    """[N]"""
-    num_rounds: int
-    """Recorded rounds."""
-    num_clients: int
-    """Recorded clients."""
-    shares: np.ndarray
-    """[T, N] uint16"""
+def client_weights(results: Results) -> list[dict[str, Any] | None]:
+    """For each setting, the weight in percent of each client over the rounds of its first run; None: not recorded."""
+    runs = [setting.runs[0] for setting in results.settings]
+    of_run = results.clients.filter(pl.col("run").is_in(runs)).partition_by("run", as_dict=True)
+    max_numbers = MAX_NUMBERS // max(len(of_run), 1)
+    return [_weights(of_run[run,], max_numbers) if (run,) in of_run else None for run in runs]
 
 
-def client_weights(results: Results) -> list[ClientWeights]:
-    """Those of each setting whose first seed has some."""
-    run_clients = by_run(results.clients, len(results.runs))
-    recorded = []
-    for position, setting in enumerate(results.settings):
-        table = run_clients[setting.runs[0]]
-        # The weight among all clients, if the rule keeps one.
-        kind = next((kind for kind in ("alpha", "weight") if table[kind].null_count < len(table)), None)
-        if kind is not None:
-            recorded.append((position, kind, table.filter(table[kind].is_valid())))
-    num_clients = sum(len(thin_out(_different(table, "client_id"))) for _, _, table in recorded)
-    max_rounds = int(np.clip(MAX_NUMBERS // max(num_clients, 1), MIN_ROUNDS, MAX_ROUNDS))
-    return [_thin_out(position, kind, table, max_rounds) for position, kind, table in recorded]
-
-
-def _different(clients: pa.Table, name: str) -> np.ndarray:
-    return np.unique(clients[name].to_numpy())
-
-
-def _thin_out(setting: int, kind: str, clients: pa.Table, max_rounds: int) -> ClientWeights:
-    """At most `max_rounds` evenly spaced rounds, the last among them, of evenly spaced clients."""
-    every_round, every_client = _different(clients, "round"), _different(clients, "client_id")
-    rounds, ids = every_round, thin_out(every_client)
-    if len(rounds) > max_rounds:
-        rounds = rounds[np.rint(np.linspace(0, len(rounds) - 1, max_rounds)).astype(int)]
-    columns = {name: clients[name].to_numpy() for name in ("round", "client_id", "corrupted", kind)}
-    kept = np.isin(columns["round"], rounds) & np.isin(columns["client_id"], ids)
-    row, column = np.searchsorted(rounds, columns["round"][kept]), np.searchsorted(ids, columns["client_id"][kept])
-    table = np.full((len(rounds), len(ids)), np.nan)
-    table[row, column] = columns[kind][kept]
-    corrupted = np.zeros(len(ids), bool)
-    corrupted[column] = columns["corrupted"][kept]
-    lists = rounds.tolist(), ids.tolist(), corrupted.tolist()
-    return ClientWeights(setting, kind, *lists, len(every_round), len(every_client), pack_shares(table))
+def _weights(clients: pl.DataFrame, max_numbers: int) -> dict[str, Any] | None:
+    """Those among all clients ("alpha"), if the rule keeps them, else those in the round ("weight")."""
+    kind = next((kind for kind in ("alpha", "weight") if clients[kind].count()), None)
+    if kind is None:
+        return None
+    measured = clients.drop_nulls(kind).sort("round", "client_id")
+    every_client, every_round = (measured[name].unique().sort().to_numpy() for name in ("client_id", "round"))
+    ids = thin_out(every_client)
+    num_rounds = min(MAX_ROUNDS, max(max_numbers // len(ids), 5), len(every_round))
+    rounds = every_round[np.rint(np.linspace(0, len(every_round) - 1, num_rounds)).astype(int)]
+    shown = measured.filter(pl.col("client_id").is_in(ids), pl.col("round").is_in(rounds))
+    lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client_id", index="round", values=kind)
+    corrupted = shown.group_by("client_id").agg(pl.col("corrupted").any())
+    return {
+        "label": "Weight α among all clients (%)" if kind == "alpha" else "Weight in the round (%)",
+        "rounds": lines["round"].to_list(),
+        "clients": {name: lines[name].to_list() for name in lines.columns[1:]},
+        "corrupted": corrupted.filter("corrupted")["client_id"].cast(str).sort().to_list(),
+        "note": f"{len(ids)} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
+    }

@@ -1,106 +1,149 @@
-"""The data of the page."""
+"""The data of the page, and all that the page takes from a report."""
 
-import csv
-import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from polars import col
 
-from fedsim.report.html import axes, clients, commands
-from fedsim.report.html.packing import pack_shares
-from fedsim.report.line_plots import panel_title
+from fedsim.report.accuracy import draws_text, final_text
+from fedsim.report.compare import over_rounds
+from fedsim.report.html.clients import client_weights
+from fedsim.report.html.commands import commands, setting_tomls
 from fedsim.report.metric import METRICS, Metric
+from fedsim.report.names import count, data_name, format_values, percent, threat_name
 from fedsim.report.results import Results
-from fedsim.report.rows import row_names
-from fedsim.report.settings import PERCENTILES, Setting
+from fedsim.report.rows import ordered_rows, row_names
+from fedsim.report.settings import Setting
 from fedsim.report.style import COLORS
-from fedsim.report.summary import as_csv, summary
 
-WORST_REMARK = "The worst of an axis is that of the numbers shown."
-SHARES = ("corrupted_weight", "byzantine_excess", *PERCENTILES)  # metrics that are packed in 16 bits
+CLEAN, WORST = "Clean", "Worst"
+MAX_NUMBERS = 300_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
+
+Json = dict[str, Any]
 
 
-def contents(results: Results) -> dict[str, Any]:
-    """A document for `packing.pack`: axes, metrics over rounds, weights of clients, commands, and summary.csv.
+def contents(results: Results) -> Json:
+    """What `static/page.js` shows; None for NaN.
 
-    Of several splits, metrics are means over the seeds of each split.
+    Means, deviations and bands are over splits, each the mean of its seeds, or over the seeds of one split.
     """
-    settings = [setting.mean_by_split() for setting in results.settings]
-    table = list(csv.reader(io.StringIO(as_csv(summary(results)))))
-    recorded = [m for m in METRICS if any(np.isfinite(m.recorded(setting)).any() for setting in settings)]
-    return {
-        "about": _about(results),
-        "colors": COLORS,
-        "axes": [axis._asdict() for axis in axes.axes(settings)],
-        "settings": _settings(results),
-        "rounds": _different_rounds(settings),
-        "metrics": [_metric(metric, settings) for metric in recorded],
-        "weights": [weights._asdict() for weights in clients.client_weights(results)],
-        "summary": {"columns": table[0], "rows": table[1:]},
-    }
-
-
-def _about(results: Results) -> dict[str, Any]:
-    texts = {
-        "name": [config["name"] for config in results.runs],
-        "versions": [_pairs(manifest["versions"]) for manifest in results.manifests],
-        "device": [_pairs(manifest["device"]) for manifest in results.manifests],
-    }
-    return {name: "; ".join(dict.fromkeys(values)) for name, values in texts.items()} | {
-        "folders": [str(folder.path) for folder in results.folders],
-        "num_runs": len(results.runs),
-        "num_repeated": results.num_repeated,
-        "incomplete": " ".join(results.incomplete),
-        "final": asdict(results.settings[0].final),
-        "chosen": " ".join([*results.remarks, *([WORST_REMARK] if results.confirmed else [])]),
-    }
-
-
-def _pairs(values: dict[str, Any] | None) -> str:
-    return ", ".join(f"{key} {value}" for key, value in (values or {}).items())
-
-
-def _metric(metric: Metric, settings: Sequence[Setting]) -> dict[str, Any]:
-    """How a metric is shown, and its values in all settings, seed by seed, concatenated."""
-    numbers = np.concatenate([metric.recorded(setting).ravel() for setting in settings])
-    is_share = metric.name in SHARES
-    return {
-        "key": metric.name,
-        "title": metric.title,
-        "unit": metric.unit,
-        "scale": metric.scale,
-        "digits": metric.digits,
-        "higher_is_better": metric.higher_is_better,
-        "is_share": is_share,
-        "numbers": pack_shares(numbers) if is_share else numbers.astype(np.float32),
-    }
-
-
-def _settings(results: Results) -> list[dict[str, Any]]:
-    """The description of each setting; its numbers are in `metrics`, in the order of the settings."""
-    lengths = {tuple(rounds): position for position, rounds in enumerate(_different_rounds(results.settings))}
-    names = row_names(results.settings).items()
-    scenarios = {setting.data_scenario for setting in results.settings}
-    titles = {scenario: panel_title(scenario, results.settings) for scenario in scenarios}
-    rows = zip(names, commands.commands(results), commands.setting_tomls(results), strict=True)
-    return [
-        {
-            "row": row,
-            "scenario": titles[setting.data_scenario],
-            "is_clean": setting.scenario.is_clean,
-            "over": "seed" if setting.num_splits == 1 else "split",
-            "seeds": setting.seeds if setting.num_splits == 1 else list(dict.fromkeys(setting.splits)),
-            "num_diverged": setting.num_diverged,
-            "rounds": lengths[tuple(setting.rounds.tolist())],  # a position in "rounds"
-            "command": command,
-            "configuration": configuration,
-        }
-        for (setting, row), command, configuration in rows
+    names = row_names(results.settings)
+    rows = ordered_rows(names.items())
+    threats = list(dict.fromkeys(map(_threat, results.settings)))
+    data = list(dict.fromkeys(map(_data, results.settings)))
+    order = lambda s: (data.index(_data(s)), not s.scenario.is_clean, s.scenario.share, threats.index(_threat(s)))
+    settings = sorted(results.settings, key=order)
+    is_recorded = results.table.select(col(metric.column).is_finite().any() for metric in METRICS)
+    metrics = [metric for metric in METRICS if is_recorded[metric.column].item()]
+    results = replace(results, settings=settings)
+    columns = zip(commands(results), setting_tomls(results), client_weights(results), strict=True)
+    max_evaluations = max(MAX_NUMBERS // (3 * len(metrics) * len(settings)), 10)
+    described = [
+        _describe(results, setting, names[setting], metrics, max_evaluations)
+        | {"command": command, "toml": toml, "weights": weights}
+        for setting, (command, toml, weights) in zip(settings, columns, strict=True)
     ]
+    for metric in metrics:
+        _add_curves(described, results, metric)
+    for entry in described:
+        parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
+        entry["scenario"] = " ".join(filter(None, parts))
+    over = draws_text(setting.draws for setting in settings)
+    spread = "one seed" if len(results.runs) == len(settings) else f"mean ± standard deviation over {over}"
+    return {
+        "title": results.runs[0]["name"],
+        "facts": _facts(results),
+        "notes": [*results.remarks, *results.incomplete],
+        "how": f"{spread}, {final_text(settings, results.final)}",
+        "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
+        "metrics": [{"key": m.name, "label": m.label, "higher": m.higher_is_better} for m in metrics],
+        "rows": rows,
+        "colors": {row: COLORS[position % len(COLORS)] for position, row in enumerate(rows)},
+        "threats": [threat for threat in threats if threat != CLEAN],
+        "shares": list(map(percent, sorted({s.scenario.share for s in settings if not s.scenario.is_clean}))),
+        "data": data,
+        "settings": described,
+        "worst": {metric.name: _worst(described, metric, results) for metric in metrics},
+    }
 
 
-def _different_rounds(settings: list[Setting]) -> list[list[int]]:
-    """The rounds after which settings were evaluated, each list once."""
-    return list(map(list, dict.fromkeys(tuple(setting.rounds.tolist()) for setting in settings)))
+def _threat(setting: Setting) -> str:
+    return CLEAN if setting.scenario.is_clean else threat_name(*setting.scenario.threat_kind)
+
+
+def _data(setting: Setting) -> str:
+    return ", ".join(filter(None, (data_name(setting.data), format_values(setting.scenario.data_values))))
+
+
+def _describe(results: Results, setting: Setting, row: str, metrics: Sequence[Metric], max_evaluations: int) -> Json:
+    positions = np.linspace(0, len(setting.rounds) - 1, max_evaluations)
+    shown = [setting.rounds[position] for position in sorted({*np.rint(positions).astype(int)})]
+    return {
+        "row": row,
+        "data": _data(setting),
+        "threat": _threat(setting),
+        "share": "" if setting.scenario.is_clean else percent(setting.scenario.share),
+        "runs": len(setting.runs),
+        "diverged": results.number(setting)["num_diverged"],
+        "seed": setting.draws[0][1],
+        "rounds": shown,
+        "evaluations": len(setting.rounds),
+        "final": {metric.name: _final(results.number(setting, metric), metric) for metric in metrics},
+        "curves": {},
+    }
+
+
+def _final(number: Json, metric: Metric) -> Json:
+    """The number of a setting; its texts for the heat map and the table: † some runs diverged, – not measured."""
+    center, deviation = number["mean"], number["std"]
+    mark = "†" if number["num_diverged"] else "–" if center is None else ""
+    text = lambda number, digits: "" if number is None else f"{number:.{digits}f}"
+    spread = lambda digits: "" if deviation is None else f"± {text(deviation, digits)}"
+    few = metric.digits - 1
+    exact = f"{text(center, metric.digits)}{mark} {spread(metric.digits)}".strip()
+    return {"mean": center, "short": text(center, few) + mark, "deviation": spread(few), "text": exact}
+
+
+def _add_curves(described: Sequence[Json], results: Results, metric: Metric) -> None:
+    """Mean, lowest and highest over rounds, with four digits; the mean alone of one split or seed."""
+    digits = lambda number: None if number is None else float(f"{number:.4g}")
+    of_settings = over_rounds(results.table, metric).partition_by("setting", as_dict=True)
+    for entry, setting in zip(described, results.settings, strict=True):
+        rows = of_settings[setting.position,].filter(col("round").is_in(entry["rounds"]))
+        names = ("mean", "low", "high") if len(setting.runs) > 1 else ("mean",)
+        entry["curves"][metric.name] = [list(map(digits, rows[name])) for name in names]
+
+
+def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[Json]:
+    """The cells of the worst of several threats, as in worst.md."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for position, entry in enumerate(described):
+        if entry["threat"] != CLEAN and entry["final"][metric.name]["text"] != "–":
+            groups.setdefault((entry["row"], entry["share"], entry["data"]), []).append(position)
+    cells = []
+    for (row, share, data), positions in groups.items():
+        at = max(positions, key=lambda position: results.badness(results.settings[position], metric))
+        cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at})
+    return cells
+
+
+def _facts(results: Results) -> str:
+    """What was computed, for the head of the page."""
+
+    def span(key: str, noun: str) -> str:
+        values = sorted({run[key] for run in results.runs} - {None})
+        return f"{values[0]} to {values[-1]} {noun}s" if len(values) > 1 else count(*values, noun) if values else ""
+
+    versions, device = results.manifests[0]["versions"], results.manifests[0]["device"] or {}
+    repeated = f" ({results.num_repeated} repeated ones left out)" if results.num_repeated else ""
+    facts = [
+        " and ".join(dict.fromkeys(data_name(setting.data) for setting in results.settings)),
+        span("data.num_clients", "client"),
+        span("server.num_rounds", "round"),
+        count(len(results.runs), "run") + repeated,
+        *(f"{name} {versions[name]}" for name in ("fedsim", "jax") if name in versions),
+        str(device.get("kind", "")),
+    ]
+    return " · ".join(filter(None, facts))

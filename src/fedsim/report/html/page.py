@@ -1,25 +1,26 @@
-"""One page of everything: style sheet, program, plotting library and data."""
+"""One page of everything: style sheet, program, Vega and data."""
 
+import base64
+import gzip
 import html
+import json
 import re
 from importlib.resources import files
 from pathlib import Path
 
 from fedsim.errors import FedsimError, import_extra, pip_install
+from fedsim.report.html.charts import charts
 from fedsim.report.html.contents import contents
-from fedsim.report.html.packing import compress, pack
 from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
 
 FILE = "report.html"
-# Modules of the page's program, each after those that it imports.
-MODULES = "unpack format theme save cube heatmap picture plots detail table controls main".split()  # noqa: SIM905
 
 
 def write_page(results: Results, out: RunFolder) -> Path:
     """Writes report.html into the folder `out`, and returns its path.
 
-    Raises `FedsimError` if Plotly is missing, `ConfigError` if `out` is a run folder and this is not its own report.
+    Raises `FedsimError` if vl-convert is missing, `ConfigError` if `out` is a run folder and this is not its own report.
     """
     results.check_destination(out)
     out.write_text(FILE, page(results))
@@ -27,34 +28,20 @@ def write_page(results: Results, out: RunFolder) -> Path:
 
 
 def page(results: Results) -> str:
-    """The page. Raises `FedsimError` if Plotly is missing."""
-    plotly = _plotly()
-    document = contents(results)
+    """The page. Raises `FedsimError` if vl-convert is missing."""
+    missing = f"--format html needs vl-convert: {pip_install('html')}"
+    converter = import_extra("vl_convert", FedsimError, missing)
+    document = contents(results) | {"charts": charts()}
+    static = files("fedsim.report.html") / "static"
     texts = {
-        "title": html.escape(document["about"]["name"]),
-        "style": _static("page.css"),
-        "program": program(),
-        "plotly": compress(plotly.encode()),
-        "data": pack(document),
+        "title": html.escape(document["title"]),
+        "vega": compress(converter.javascript_bundle()),
+        "data": compress(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))),
+        **{name: (static / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js", "html")},
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda field: texts[field[1]], _static("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda field: texts[field[1]], texts["html"])
 
 
-def _plotly() -> str:
-    """The plotting library (MIT license) from its Python package."""
-    missing = f"--format html needs Plotly: {pip_install('html')}"
-    return str(import_extra("plotly.offline", FedsimError, missing).get_plotlyjs())
-
-
-def program() -> str:
-    """The modules concatenated to one, without imports and exports."""
-    lines = []
-    for name in MODULES:
-        for line in _static(f"{name}.js").splitlines():
-            if not line.startswith("import "):
-                lines.append(line.removeprefix("export "))
-    return "\n".join(lines)
-
-
-def _static(name: str) -> str:
-    return (files("fedsim.report.html") / "static" / name).read_text(encoding="utf-8")
+def compress(text: str) -> str:
+    """`text` as gzip, in base64; the same every time."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

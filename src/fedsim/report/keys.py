@@ -1,4 +1,4 @@
-"""Configurations of runs, and the keys that vary among them, except those with fields of their own in `Setting`."""
+"""What the keys of runs are part of: the rule, the scenario, or the draw; and which of them vary."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -101,7 +101,7 @@ def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
     ]
 
 
-def roles(runs: Sequence[Run]) -> dict[str, Role]:
+def setting_keys(runs: Sequence[Run]) -> dict[str, Role]:
     """What each key of the runs is part of. Data and threat are the scenario, in which rules are compared.
 
     Splits and seeds (`SETTING_KEYS`) are draws of a setting, whatever their role here.

@@ -1,46 +1,47 @@
-"""Run folders as `Results`."""
+"""Run folders as one table."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+import polars as pl
+from polars import col
 
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
-from fedsim.report.metric import METRICS
-from fedsim.report.results import Results
-from fedsim.report.settings import Setting, SettingKey
-from fedsim.report.swept_values import (
+from fedsim.report.keys import (
     IGNORED,
-    Role,
     Run,
     configuration,
     data_set,
     identities,
     is_in_memory,
     malicious_share,
-    roles,
     section,
+    setting_keys,
     swept_values,
     with_labels,
 )
+from fedsim.report.names import SweptValues
+from fedsim.report.results import Results
+from fedsim.report.settings import Setting
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
-from fedsim.runs.sweep import section_name
+from fedsim.runs.sweep import key_column, section_name, varying_keys
 
-Rows = dict[str, np.ndarray]  # the columns of rounds.parquet, sorted by run and round
+# What distinguishes a setting from others: the first fields of `Setting`.
+SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
 
-def read(*folders: RunFolder, final: Final = LAST) -> Results:
-    """Reads run folders as if they were one; of a run that several have, the first folder's is used.
+def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
+    """Run folders as if they were one; of a run that several have, the first folder's is used.
 
     Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
     have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
     or folders have different data in memory, or different plug-ins of one name.
     """
+    folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
     manifests = tuple(folder.read_manifest() for folder in folders)
     configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
     _check_data_in_memory(folders, manifests, configurations)
@@ -54,8 +55,8 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
-        table = read_rows("rounds").select(ROUNDS.names)
-        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique().to_pylist())
+        table = read_rows("rounds").select(ROUNDS.names())
+        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
         if missing and is_complete:
             raise RunFolderError(
                 f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
@@ -64,7 +65,7 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
             incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
             num_missing += len(missing)
         sizes = manifest.get("num_clients") or [config["data.num_clients"] for config in configurations[position]]
-        new = np.full(len(manifest["runs"]), -1)  # position of each run of the folder; -1: it is left out
+        new: dict[int, int] = {}  # position of each run of the folder that is not left out
         for run, config in enumerate(configurations[position]):
             key = next(identity)
             if run not in missing and positions.setdefault(key, len(runs)) == len(runs):
@@ -75,20 +76,21 @@ def read(*folders: RunFolder, final: Final = LAST) -> Results:
         if is_complete:
             folder.check_table("info")  # which no report reads
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(read_rows("clients").select(CLIENTS.names), new))
-    table = pa.concat_tables(rounds)
-    rows = {name: table[name].to_numpy() for name in table.column_names}
-    rows |= {metric.column: rows[metric.column].astype(float) for metric in METRICS}
+        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
+    table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
     runs = with_labels(runs)
     num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
-    settings = [_with_final(setting, final) for setting in _make_settings(runs, num_clients, rows)]
+    settings, table = _with_settings(runs, num_clients, table)
+    _check_final(final, table)
     return Results(
         folders,
         manifests,
         tuple(runs),
         tuple(sources),
         settings,
-        pa.concat_tables(clients),
+        _with_keys(table, runs),
+        pl.concat(clients),
+        final,
         num_repeated,
         incomplete=tuple(incomplete),
     )
@@ -128,13 +130,12 @@ def _check_plugins(folders: Sequence[RunFolder], manifests: Sequence[dict[str, A
                 )
 
 
-def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pa.Table, num_missing: int) -> str:
+def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pl.DataFrame, num_missing: int) -> str:
     """A sentence on a folder that is not complete, whose rows are `table`."""
     if not len(table):
         raise RunFolderError(f"{folder.path}: has no rows yet; run its config.toml again to resume")
     ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
-    rows = zip(table["run"].to_pylist(), table["round"].to_pylist(), strict=True)
-    num_complete = sum(ends[run] == round_ for run, round_ in rows)
+    num_complete = sum(ends[run] == round_ for run, round_ in table.select("run", "round").rows())
     num_partial = len(ends) - num_missing - num_complete
     parts = [f"{num_complete} of {len(ends)} runs are complete"]
     parts += [f"{num_partial} {_are(num_partial)} shown up to the last evaluation"] if num_partial else []
@@ -146,65 +147,63 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _with_final(setting: Setting, final: Final) -> Setting:
-    """The setting with the evaluations that are to be shown."""
-    number = len(setting.rounds) - 1  # without the initial model
+def _check_final(final: Final, table: pl.DataFrame) -> None:
+    """Raises `ConfigError` if a setting lacks the evaluations that are to be shown."""
+    of_settings = table.group_by("setting").agg(
+        col("evaluation").max(), col("validation_loss", "validation_accuracy").null_count(), pl.len()
+    )
+    number = min(of_settings["evaluation"])  # without the initial model
     if final.kind == "mean" and final.number > number:
         raise ConfigError(f"--final: must be at most mean:{number}, the evaluations of a run, got {final}")
-    no_validation = np.isnan(setting.validation_loss).all() and np.isnan(setting.validation_accuracy).all()
-    if final.kind == "best" and no_validation:
+    has_none = (col("validation_loss") == col("len")) & (col("validation_accuracy") == col("len"))
+    if final.kind == "best" and of_settings.select(has_none.any()).item():
         raise ConfigError("--final: best needs validation data; run with data.validation_fraction = 0.1")
-    return replace(setting, final=final)
 
 
-def _renumber(table: pa.Table, new: np.ndarray) -> pa.Table:
-    """Rows with `run` replaced by `new[run]`, without those where that is -1."""
-    if np.array_equal(new, np.arange(len(new))):
-        return table
-    run = new[table["run"].to_numpy()]
-    table = table.set_column(0, table.schema.field("run"), pa.array(run, pa.int32()))
-    return table if (run >= 0).all() else table.filter(pa.array(run >= 0))
+def _renumber(table: pl.DataFrame, new: dict[int, int]) -> pl.DataFrame:
+    """Rows with `run` replaced by `new[run]`, without those of other runs."""
+    run = col("run").replace_strict(new, default=None, return_dtype=pl.Int32)
+    return table.with_columns(run).filter(col("run").is_not_null())
 
 
-def _make_settings(runs: Sequence[Run], num_clients: Sequence[int], rows: Rows) -> list[Setting]:
-    edges = np.searchsorted(rows["run"], np.arange(len(runs) + 1))
+def _with_settings(
+    runs: Sequence[Run], num_clients: Sequence[int], table: pl.DataFrame
+) -> tuple[list[Setting], pl.DataFrame]:
+    """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
+    first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
     members: dict[SettingKey, list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
-    for run, (config, values) in enumerate(zip(runs, swept_values(runs), strict=True)):
-        first = edges[run]
-        lam = None if np.isnan(rows["lam"][first]) else float(rows["lam"][first])
+    for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
+        config = runs[run]
         data = data_set(config)
         corrupted = tuple(config[key] for key in ("corruption.clients", "attack.clients", "corruption.fraction"))
         data_sections = ("data", section_name(config["data.partition"]))
         swept_data = [value for value in values if section(value[0]) in data_sections]
-        size = float(rows["fraction"][first]), num_clients[run]
-        share, total = sizes.setdefault((data, *corrupted, *swept_data), size)
+        share, total = sizes.setdefault((data, *corrupted, *swept_data), (fraction, num_clients[run]))
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
-        key = SettingKey(data, config["server.aggregator"], *threat, lam, values)
+        key = data, config["server.aggregator"], *threat, lam, values
         members.setdefault(key, []).append(run)
-    splits = [config["data.seed"] for config in runs]
-    of_keys = roles(runs)
-    return [
-        _make_setting(key, setting_runs, tuple(splits[run] for run in setting_runs), rows, edges, of_keys)
-        for key, setting_runs in members.items()
+    of_run = {run: position for position, of in enumerate(members.values()) for run in of}
+    setting = col("run").replace_strict(of_run, return_dtype=pl.Int32).alias("setting")
+    table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
+    last = col("evaluation").max().over("run").min().over("setting")
+    table = table.filter(col("evaluation") <= last)
+    rounds = dict(table.group_by("setting").agg(col("round").unique(maintain_order=True)).iter_rows())
+    draws = [(config["data.seed"], config["seed"]) for config in runs]
+    roles = setting_keys(runs)
+    settings = [
+        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), tuple(rounds[position]), roles)
+        for position, (key, of) in enumerate(members.items())
     ]
+    return settings, table
 
 
-def _make_setting(
-    key: SettingKey, runs: list[int], splits: tuple[int, ...], rows: Rows, edges: np.ndarray, roles: dict[str, Role]
-) -> Setting:
-    first = edges[runs]
-    number = (edges[np.asarray(runs) + 1] - first).min()  # the same for all if they are complete
-    positions = first[:, None] + np.arange(number)
-    measurements: dict[str, Any] = {metric.name: rows[metric.column][positions] for metric in METRICS}
-    return Setting(
-        **vars(key),
-        splits=splits,
-        roles=roles,
-        seeds=tuple(rows["seed"][first].tolist()),
-        runs=tuple(runs),
-        rounds=rows["round"][positions[0]],
-        diverged=rows["diverged"][positions],
-        **measurements,
-    )
+def _with_keys(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
+    """The table with a column for each key, and the name of the data set; null where a key does not apply."""
+    varying = set(varying_keys(runs)) | {key for run in runs for key in (run.keys() ^ runs[0].keys())}
+    keys = [key for key in dict.fromkeys(chain.from_iterable(runs)) if key not in table.columns]
+    columns = [key_column(key, [run.get(key) for run in runs]) for key in keys if key in varying]
+    of_runs = pl.DataFrame([pl.Series("data", list(map(data_set, runs))), *columns])
+    constants = [pl.lit(key_column(key, [runs[0][key]])[0]).alias(key) for key in keys if key not in varying]
+    return table.hstack(of_runs[table["run"]]).with_columns(constants)

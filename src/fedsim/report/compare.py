@@ -1,0 +1,161 @@
+"""All statistics of reports, as queries on `Results.table`: means, deviations, the worst, and paired differences.
+
+The unit of chance is the split: a test split with its partition (`data.seed`). Runs of several splits are first
+averaged over the seeds of each split; deviations and intervals are over these means. With one split the seeds are the
+units. Numbers that are not finite have no part in means.
+
+Differences are run by run. Runs with the same split and seed share the data, the initial model, the corrupted clients,
+the cohorts and the batches, whatever the rule. So the difference of two rules varies far less than either of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from polars import col
+
+from fedsim.report.final import Final
+from fedsim.report.metric import Metric
+from fedsim.report.settings import Setting
+from fedsim.report.statistics import half_width, no_test, p_value
+
+SPLIT = "data.seed"
+_VALUE = col("value").filter(col("value").is_finite())
+_IS_INFINITE = col("diverged") & ~col("test_loss").is_finite().fill_null(value=False)
+
+
+def finals(table: pl.DataFrame, metric: Metric, final: Final, column: str = "") -> pl.DataFrame:
+    """A row a run: setting, split, seed, its `value` in the unit that is shown, whether it diverged or was skipped.
+
+    The value is the mean over the evaluations that are shown, null if one has none; `column` is another than the
+    metric's. A run has diverged if its test loss is not finite at the end or where its number is taken. It was skipped
+    if no client had a weight since the evaluation before the last.
+    """
+    is_shown = {
+        "last": col("evaluation") == col("evaluation").last(),
+        "mean": col("evaluation") > col("evaluation").last() - final.number,
+        "best": col("evaluation") == col("evaluation").get(col("validation").arg_max()),
+    }[final.kind]
+    has_accuracy = col("test_accuracy").is_finite().any().over("setting")
+    validation = pl.when(has_accuracy).then("validation_accuracy").otherwise(-col("validation_loss"))
+    values = metric.scale * col(column or metric.column).filter(is_shown)
+    has_diverged = _IS_INFINITE.last() | _IS_INFINITE.filter(is_shown).any()
+    return (
+        table.with_columns(validation.fill_null(float("-inf")).alias("validation"))
+        .group_by("run", maintain_order=True)
+        .agg(
+            col("setting", SPLIT, "seed").first(),
+            pl.when(values.null_count() == 0).then(values.mean()).alias("value"),
+            has_diverged.alias("has_diverged"),
+            (col("diverged").last() & ~has_diverged).alias("was_skipped"),
+        )
+    )
+
+
+def units(values: pl.DataFrame, *by: str, of: str = "setting") -> pl.DataFrame:
+    """The means by split, or the runs of one split, of the `value`s of each setting, for each of `by`."""
+    has_several = col(SPLIT).n_unique().over(of) > 1
+    unit = pl.when(has_several).then(SPLIT).otherwise("run").alias("unit")
+    return values.group_by(of, *by, unit, maintain_order=True).agg(_VALUE.mean())
+
+
+def compare(values: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """A row a setting, for each of `by`: mean, deviation (ddof 1), lowest and highest unit; null without numbers."""
+    statistics = {"mean": _VALUE.mean(), "std": _VALUE.std(), "low": _VALUE.min(), "high": _VALUE.max()}
+    return units(values, *by).group_by("setting", *by, maintain_order=True).agg(**statistics)
+
+
+def count_runs(values: pl.DataFrame) -> pl.DataFrame:
+    """A row a setting of `finals`: its splits and runs, those that diverged, were skipped, or have no number."""
+    return values.group_by("setting", maintain_order=True).agg(
+        col(SPLIT).n_unique().alias("num_splits"),
+        pl.len().alias("num_runs"),
+        col("has_diverged").sum().alias("num_diverged"),
+        col("was_skipped").sum().alias("num_skipped"),
+        (col("has_diverged") | ~col("value").is_finite().fill_null(value=False)).sum().alias("num_failed"),
+    )
+
+
+def over_rounds(table: pl.DataFrame, metric: Metric) -> pl.DataFrame:
+    """A row a setting and evaluated round: mean, lowest and highest unit of the metric as it is shown."""
+    values = table.select("setting", "run", SPLIT, "round", (metric.scale * col(metric.column)).alias("value"))
+    return compare(values, "round")
+
+
+def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
+    """By setting, the share of all rounds in which more of a cohort were corrupted than f; none without an f."""
+    passed = table.with_columns(col("round").diff().over("run").alias("rounds")).filter(col("evaluation") > 0)
+    share = (col("byzantine_excess") * col("rounds")).sum() / col("rounds").sum()
+    known = passed.group_by("setting").agg(
+        pl.when(col("byzantine_excess").null_count() == 0).then(share).alias("share")
+    )
+    return dict(known.drop_nulls().iter_rows())
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting minus another, over the splits and seeds that both have, in the unit that is shown."""
+
+    setting: Setting
+    baseline: Setting
+    draws: tuple[tuple[int, int], ...]
+    """Split and seed of each pair of runs with both numbers."""
+    values: np.ndarray
+    """[P] by split, or by seed with one split."""
+    num_runs: int
+    """All pairs of runs."""
+    num_diverged: int
+    """Pairs with a run that has diverged, or without a number."""
+    num_skipped: int
+    """Pairs with a run in which no client had a weight at the end."""
+
+    @property
+    def mean(self) -> float:
+        """Over splits or seeds."""
+        return float(self.values.mean())
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the 95 % interval of the mean; None if there is `statistics.no_test`."""
+        return half_width(self.values)
+
+    @property
+    def p_value(self) -> float | None:
+        """Of the t-test that the mean is 0; None if there is `statistics.no_test`."""
+        return p_value(self.values)
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the interval excludes 0, and no run has failed."""
+        has_failed = self.num_diverged + self.num_skipped > 0
+        return not has_failed and self.half_width is not None and abs(self.mean) > self.half_width
+
+    @property
+    def no_test(self) -> str:
+        """Why there is neither an interval nor a p-value; empty if there are."""
+        return no_test(self.values, "seeds" if len({split for split, _ in self.draws}) == 1 else "splits")
+
+
+def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) -> list[Difference]:
+    """Settings minus their baselines, by `finals`, of those `pairs` that have a common draw with both numbers."""
+    positions = [(setting.position, baseline.position) for setting, baseline in pairs]
+    schema = {"setting": pl.Int32, "baseline": pl.Int32}
+    wanted = pl.DataFrame(positions, schema, orient="row").with_row_index("pair")
+    baselines = values.rename({"setting": "baseline"}).drop("run")
+    both = wanted.join(values, on="setting").join(baselines, on=["baseline", SPLIT, "seed"], suffix="_of_baseline")
+    value = col("value") - col("value_of_baseline")
+    either = lambda name: col(name) | col(f"{name}_of_baseline")
+    both = both.sort("pair", "run").with_columns(value, either("has_diverged"), either("was_skipped"))
+    is_known = col("value").is_finite().fill_null(value=False)
+    counts = both.group_by("pair", maintain_order=True).agg(
+        pl.struct(SPLIT, "seed").filter(is_known).alias("draws"),
+        pl.len(),
+        (col("has_diverged") | ~is_known).sum(),
+        col("was_skipped").sum(),
+    )
+    of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
+    return [
+        Difference(*pairs[pair], tuple(tuple(draw.values()) for draw in draws), np.asarray(of_pair), *numbers)
+        for pair, draws, *numbers, of_pair in counts.join(of_pairs, on="pair").sort("pair").iter_rows()
+    ]
