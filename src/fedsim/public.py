@@ -34,6 +34,7 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+from fedsim.report.claims import Claim
 
 __all__ = [
     "Aggregate",
@@ -42,6 +43,7 @@ __all__ = [
     "Attack",
     "AttackContext",
     "Bounds",
+    "Claim",
     "ClientData",
     "ClientOptimizer",
     "CohortOptions",

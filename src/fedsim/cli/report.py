@@ -113,10 +113,14 @@ def call(options: argparse.Namespace) -> int:
     out = _destination(options.out, results, options.baseline or BASELINE)
     if out is not None:
         report.write(results, out, baseline)
+    claims, problems = report.claims_tables(results)
     if options.format == "terminal":
-        console.show_results([report.terminal(report.narrow(tables, results, is_written=out is not None))], out)
+        shown = report.narrow(tables, results, is_written=out is not None)
+        console.show_results(list(map(report.terminal, (shown, claims))), out)
     else:
         print(_text(tables, options))
+    for problem in problems:
+        print(f"fedsim: note: {problem}", file=sys.stderr)
     if out is None:
         print("fedsim: note: nothing was written; --out DIR writes the files of this report", file=sys.stderr)
     return 0

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
-from fedsim.cli import paper as cli_paper
 from fedsim.cli import processes as cli_processes
 from fedsim.cli.overrides import SLURM, TRACKERS, option_of
 from fedsim.errors import ConfigError, OverrideError
@@ -174,8 +173,10 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
         folder = run_plan(plan, path, [*trackers, observer], **run_options)
     interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
     results = report.make(folder)
-    table = report.terminal(report.narrow(report.accuracy_tables(results), results))
-    console.show_results([table, *cli_paper.pages(results, folder)], folder)
+    claims, problems = report.claims_tables(results)
+    tables = report.narrow(report.accuracy_tables(results), results)
+    console.show_results(list(map(report.terminal, (tables, claims))), folder)
+    _warn(problems)
     print(NEXT.format(path=path), file=sys.stderr)
     return 0
 

@@ -32,6 +32,8 @@ class Experiment:
     """The keys that overrides set or sweep."""
     named_sections: frozenset[str] = field(default=frozenset(), compare=False)
     """The sections of all components that the configuration names anywhere, also in other presets."""
+    claims: str | None = field(default=None, compare=False)
+    """The function whose claims the report checks, "file.py:function": no part of any run."""
     data: Any = field(default=None, compare=False, repr=False)
     """A `FederatedDataset` in memory, in place of `data.name`; None: the data set that the configuration names."""
 
@@ -101,11 +103,13 @@ class Experiment:
                 section = item.section
                 lines.append(f"\n[{section}]")
             lines.append(f"{key.rpartition('.')[2]} = {format_toml(value)}")
+        if self.claims is not None:
+            lines.append(f"\n[report]\nclaims = {format_toml(self.claims)}")
         for block in self.sweep:
             lines.append("\n[[sweep]]")
             lines += [f"{key} = {format_toml(values)}" for key, values in block.items()]
         return "\n".join(lines) + "\n"
 
     def digest(self) -> str:
-        """Eight hexadecimal digits that change with any key."""
-        return hashlib.sha256(self.dump().encode()).hexdigest()[:8]
+        """Eight hexadecimal digits that change with any key of the runs."""
+        return hashlib.sha256(replace(self, claims=None).dump().encode()).hexdigest()[:8]

@@ -203,6 +203,15 @@ class RecordConfig:
 
 
 @dataclass(frozen=True)
+class ReportConfig:
+    """What the report shows besides tables and figures. Of the whole experiment, so it is no part of a run."""
+
+    claims: Annotated[
+        str | None, "function from results to claims, as file.py:function; its verdicts are shown; default: none"
+    ] = None
+
+
+@dataclass(frozen=True)
 class Config:
     """One run."""
 
@@ -225,6 +234,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     record: RecordConfig = field(default_factory=RecordConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
     settings: Settings = ()
     """The settings of all components of the run, defaults included."""
 

@@ -4,6 +4,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedsim.errors import ConfigError, OverrideError
 
 MAX_RUNS = 100_000
 PRESET = "preset"
+CLAIMS = "report.claims"
 
 
 def read(
@@ -139,8 +141,14 @@ def from_tables(
     num_points = sum(math.prod(map(len, block.values())) for block in blocks)
     if num_points > MAX_RUNS:
         raise ConfigError(f"sweep: must have at most {MAX_RUNS} runs, got {num_points}")
+    claims = values.pop(CLAIMS, None)
+    if any(CLAIMS in block for block in blocks):
+        raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
+    if claims is not None and ":" not in claims:
+        raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
     sections = frozenset(word.rpartition(":")[2] for _, word in named)
     experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
+    experiment = replace(experiment, claims=claims and resolve_path(claims, folder))
     experiment = experiment.with_natural_clients()
     experiment.schema.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment

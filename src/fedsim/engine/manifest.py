@@ -37,6 +37,7 @@ def make_manifest(plan: Plan) -> Manifest:
         "device": devices.describe(),
         "source": source_digests(),
         "data": [*map(dataset_digest, plan.datasets.values()), *_memory_digests(plan.experiment.data)],
+        "claims": plan.experiment.claims,  # which the report checks
         "files": factories.plugin_files(plan.runs),
         "runs": [flatten(config) for config in plan.runs],
         "num_clients": [plan.datasets[data_choice(config)].num_clients for config in plan.runs],

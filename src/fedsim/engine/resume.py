@@ -58,6 +58,9 @@ def resume(
     is_complete = manifest["status"] == "complete" and folder.has_joined_tables() and not is_longer
     current = make_manifest(plan)
     _check_unchanged(folder, manifest, current)
+    if manifest.get("claims") != current["claims"]:
+        manifest = manifest | {"claims": current["claims"]}
+        folder.write_manifest(manifest)
     groups = read_groups(manifest)
     environment = {key: current[key] for key in ENVIRONMENT}
     accepted = [{key: manifest.get(key) for key in ENVIRONMENT}, *manifest.get("mismatches", [])]

@@ -3,23 +3,27 @@
 from fedsim.report import style
 from fedsim.report.accuracy import accuracy_tables
 from fedsim.report.choose import choose
+from fedsim.report.claims import Claim, check, claims_table
 from fedsim.report.confirm import confirm
 from fedsim.report.figures import figures
+from fedsim.report.final import LAST
 from fedsim.report.latex import latex
 from fedsim.report.load import load
 from fedsim.report.paired import BASELINE, differences, find_rule, paired_rows, paired_tables
 from fedsim.report.render import as_csv, markdown, terminal
 from fedsim.report.results import Results
 from fedsim.report.summary import summary
-from fedsim.report.table import records
+from fedsim.report.table import Table, records
 from fedsim.report.worst import narrow, worst_tables
 from fedsim.runs.folder import RunFolder
 
 __all__ = [
+    "Claim",
     "Results",
     "accuracy_tables",
     "as_csv",
     "choose",
+    "claims_tables",
     "confirm",
     "differences",
     "figures",
@@ -44,10 +48,21 @@ def make(folder: RunFolder) -> Results:
     return results
 
 
+def claims_tables(results: Results) -> tuple[list[Table], list[str]]:
+    """The table of the claims that the folders' configurations name; and what is wrong with their functions.
+
+    Claims are about the default report, without choices.
+    """
+    if results.selection is not None or results.confirmed or results.final != LAST:
+        return [], []
+    claims, problems = check(results)
+    return ([claims_table(results, claims)] if claims else []), problems
+
+
 def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> None:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
-    With several attacks, worst.md and worst.tex, too; paired.csv, the differences to the rule `baseline`, if that and
+    With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to the rule `baseline`, if that and
     another rule were run. Raises `ConfigError` if `out` is a run folder and this is not its default report, which would
     be lost.
     """
@@ -61,6 +76,7 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
         "table.tex": latex(tables),
         "worst.md": markdown(worst) if worst else None,
         "worst.tex": latex(worst, "tab:worst") if worst else None,
+        "claims.md": markdown(claims) if (claims := claims_tables(results)[0]) else None,
     }
     for name, text in texts.items():
         if text is None:
@@ -71,8 +87,7 @@ def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figure
         return
     all_figures = figures(results)
     for path in (out.path / "figures").glob("*.*"):
-        is_written = path.stem in all_figures or path.stem.startswith("paper-")
-        if path.suffix in (".png", ".pdf") and not is_written:
+        if path.suffix in (".png", ".pdf") and path.stem not in all_figures:
             path.unlink()
     with style.context():
         for name, figure in all_figures.items():

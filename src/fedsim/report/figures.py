@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from polars import col
 
-from fedsim.report import style
+from fedsim.report import claims, style
 from fedsim.report.heatmap import plot_planes, plot_threat_grids
 from fedsim.report.lines import plot_over_numbers, plot_over_rounds
 from fedsim.report.metric import ACCURACY, BACKDOOR, CORRUPTED_WEIGHT, LOSS
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
-    """Each figure for which the results have data, by name. Save them inside `style.context()`."""
+    """Each figure for which the results have data, and those of claims, by name. Save them inside `style.context()`."""
     settings = results.settings
     with_accuracy = results.with_metric(ACCURACY)
     with style.context():
@@ -35,6 +35,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
         shown |= plot_threat_grids(results)
         if (over_lam := plot_weights_over_lam(results)) is not None:
             shown["weights_over_lam"] = over_lam
+        shown |= claims.figures(results)
         for remark in results.remarks:
             for figure in shown.values():
                 style.remark(figure, remark)

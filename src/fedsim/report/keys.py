@@ -42,11 +42,12 @@ DATA_FROM_PATH = ("leaf", "arrays", "table", "huggingface")  # data sets that ar
 def configuration(run: Run) -> Run:
     """A run of a manifest with every fixed key, and tuples instead of lists, so that values can be compared."""
     run = DEFAULTS | run
-    return run | {key: _hashable(value) for key, value in run.items() if isinstance(value, list)}
+    return run | {key: hashable(value) for key, value in run.items() if isinstance(value, list)}
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+def hashable(value: Any) -> Any:
+    """Tuples instead of lists."""
+    return tuple(map(hashable, value)) if isinstance(value, list) else value
 
 
 def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:

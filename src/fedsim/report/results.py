@@ -1,17 +1,19 @@
 """What is read from run folders, and what was chosen by it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 from polars import col
 
 from fedsim.errors import ConfigError
-from fedsim.report.compare import compare, count_runs, finals
+from fedsim.report.compare import SPLIT, compare, count_runs, differences, finals, units
 from fedsim.report.final import LAST, Final
-from fedsim.report.keys import Run
+from fedsim.report.keys import Run, hashable
 from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
@@ -118,6 +120,61 @@ class Results:
     def basis(self, setting: Setting, metric: Metric, column: str = "") -> dict[str, Any]:
         """The same of the runs on which is chosen, those that are shown or the others; also of another `column`."""
         return self._numbers(metric, column, self.explored is not None)[setting.position]
+
+    # For claims
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether the units of chance are splits: there are several of them."""
+        return len({split for setting in self.settings for split in setting.splits}) > 1
+
+    def find(self, **values: Any) -> Setting | None:
+        """The setting whose runs have these values, with dots of keys as two underscores; None: there is none.
+
+        Raises `ConfigError` if there are several.
+        """
+        wanted = {key.replace("__", "."): hashable(value) for key, value in values.items()}
+        has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
+        matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
+        if len(matching) > 1:
+            raise ConfigError(f"find: must have values that one setting has, got {wanted}, which {len(matching)} have")
+        return matching[0] if matching else None
+
+    def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:
+        """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None."""
+        if setting is None:
+            return None
+        of_runs = self._finals(metric, final)[1]
+        return self.per_unit(setting, [of_runs[run] for run in setting.runs])
+
+    def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
+        """The same of a number, or a bool, of each of `setting.runs`."""
+        splits = [split for split, _ in setting.draws]
+        columns = {SPLIT: splits, "run": splits if self.has_splits else setting.runs}
+        values = pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)})
+        return units(values).sort("unit")["value"].to_numpy().astype(float)
+
+    def difference(
+        self, setting: Setting | None, reference: Setting | None, metric: Metric = ACCURACY, final: Final = LAST
+    ) -> np.ndarray | None:
+        """[P] differences of the final metric, run by run, by split or by seed; None if no pair of runs has both."""
+        if setting is None or reference is None:
+            return None
+        every = differences(self._finals(metric, final)[0], [(setting.position, reference.position)])
+        return every[0].values if every else None
+
+    def _finals(self, metric: Metric, final: Final) -> tuple[pl.DataFrame, dict[int, float | None]]:
+        """`compare.finals`, whose runs are the splits if these are the units, and the value of each run."""
+        if (metric, final) not in self._known_finals:
+            values = finals(self.table, metric, final)
+            of_runs = dict(values.select("run", "value").iter_rows())
+            by_unit = values.with_columns(col(SPLIT).alias("run")) if self.has_splits else values
+            self._known_finals[metric, final] = by_unit, of_runs
+        return self._known_finals[metric, final]
+
+    @cached_property
+    def _known_finals(self) -> dict[tuple[Metric, Final], tuple[pl.DataFrame, dict[int, float | None]]]:
+        return {}
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
         """Higher is worse, under an attack, on the runs on which is chosen: diverged runs, then the mean."""

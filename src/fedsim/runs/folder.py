@@ -47,7 +47,7 @@ from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import append_swept_columns
 
 _CSV_FILES = ("summary.csv", "paired.csv")
-REPORT_FILES = (*_CSV_FILES, "table.md", "table.tex", "worst.md", "worst.tex", "paper.md")
+REPORT_FILES = (*_CSV_FILES, "table.md", "table.tex", "worst.md", "worst.tex", "claims.md")
 """What `fedsim report` may write besides the figures."""
 
 if TYPE_CHECKING:
