@@ -115,13 +115,9 @@ def check(command: list[str]) -> None:
 def test_pages_say_what_else_to_install(page):
     """What README installs runs what the pages show, or else they say what is missing before they use it."""
     text = text_of(page)
-    for package in ("pandas", "polars"):
-        uses = [
-            block for block in blocks(page, "python") if re.search(rf"import {package}\b|\.to_{package}\b", block.text)
-        ]
-        if uses:
-            before = text[: text.index(uses[0].text)]
-            assert re.search(rf"pip install [^`]*\b{package}\b", before), f"{page} uses {package}"
+    uses = [block for block in blocks(page, "python") if re.search(r"import pandas\b|\.to_pandas\b", block.text)]
+    if uses:
+        assert re.search(r"pip install [^`]*\bpandas\b", text[: text.index(uses[0].text)]), f"{page} uses pandas"
 
 
 @pytest.mark.parametrize("page", PAGES)
