@@ -13,7 +13,7 @@ from rich.console import Console
 import fedsim
 from fedsim import report, terminal
 from fedsim.cli.main import main
-from fedsim.errors import ConfigError, RunFolderError
+from fedsim.errors import ConfigError, RunFolderError, python_options
 from fedsim.runs.events import Evaluated, GroupFinished, Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
@@ -126,11 +126,26 @@ def test_numpy_values_and_paths_are_accepted(tmp_path):
         ({"server__aggregator": "majority"}, r'server\.aggregator: .* got "majority"'),
         ({"budget": "small"}, "unknown key budget; it is called preset now"),
         ({"preset": "smal"}, "did you mean small?"),
+        ({"data__num_clients": 3}, r"with data__num_clients: server\.cohort_size: must be at most .* got 4"),
     ],
 )
 def test_wrong_values_are_config_errors(overrides, message, config):
     with pytest.raises(ConfigError, match=message):
         fedsim.load(config, **overrides)
+    with pytest.raises(ConfigError, match=message):
+        fedsim.load(TABLES, **overrides)
+
+
+def test_messages_about_folders_name_the_arguments_of_python(config, result, tmp_path):
+    with pytest.raises(RunFolderError, match="no run folder to extend; leave out extend=True"):
+        fedsim.run(config, out=tmp_path / "new", extend=True, progress=False)
+    with pytest.raises(RunFolderError, match="choose another out, or add force=True to start over"):
+        fedsim.run(fedsim.load(config, client__learning_rate=0.7), out=result.path, progress=False)
+    with (
+        pytest.raises(RunFolderError, match=r"^allow_mismatch=True; run `fedsim data prepare x --force`$"),
+        python_options(),
+    ):
+        raise RunFolderError("--allow-mismatch; run `fedsim data prepare x --force`")  # a command stays one
 
 
 def test_missing_files(tmp_path):

@@ -46,15 +46,17 @@ def load(
     from fedsim.errors import ConfigError
 
     devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
+    python_name = lambda key: key.replace(".", "__")
     changes = {name.replace("__", "."): value for name, value in overrides.items()}
     if data is not None:
         changes = _data_keys(data, changes) | changes
     if isinstance(source, Mapping):
-        experiment = toml.from_tables(source, changes, preset=preset)
+        make = lambda changes, preset: toml.from_tables(source, changes, preset=preset)
+        experiment = toml.with_sources(make, changes, preset, python_name)
     elif not isinstance(source, str | Path):
         raise ConfigError(f"source: must be a TOML file, or tables in a dict, got {source!r}")
     else:
-        experiment = toml.read(Path(source), changes, preset, lambda key: key.replace(".", "__"))
+        experiment = toml.read(Path(source), changes, preset, python_name)
     return replace(experiment, data=data)
 
 
@@ -104,11 +106,11 @@ def run(
     from fedsim.config.unused import unused_keys
     from fedsim.engine import cache, devices, make_plan, processes, run_plan
     from fedsim.engine.ending import end_together
-    from fedsim.errors import FedsimError
+    from fedsim.errors import FedsimError, python_options
     from fedsim.terminal import show_progress
     from fedsim_launcher import find_conflict
 
-    with end_together():
+    with end_together(), python_options():
         if conflict := find_conflict():
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):

@@ -1,9 +1,12 @@
 """Errors that users can fix. The command line prints them as one line, without a traceback."""
 
 import importlib
+import re
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LOAD_ERRORS = (
@@ -22,6 +25,18 @@ class FedsimError(Exception):
         super().__init__(" ".join(message.splitlines()))
 
 
+@contextmanager
+def python_options() -> Iterator[None]:
+    """In the block, errors name arguments of `fedsim.run` in place of the command's options: force=True for --force."""
+    argument = lambda match: match[0] if not match[1] else "out" if match[1] == "out" else f"{match[1]}=True"
+    try:
+        yield
+    except FedsimError as error:
+        message = re.sub("`.*?`|--(out|force|extend|allow-mismatch)", argument, str(error))
+        error.args = (message.replace("allow-mismatch=", "allow_mismatch="),)
+        raise
+
+
 def reason(error: Exception) -> str:
     """The start of an error's message; of one of the system, such as "Permission denied", without its number."""
     system = error.strerror if isinstance(error, OSError) else None
@@ -35,10 +50,6 @@ def describe_os_error(error: OSError) -> str:
 
 class ConfigError(FedsimError):
     """A configuration that cannot be run."""
-
-
-class OverrideError(ConfigError):
-    """A wrong value of an override, as opposed to one in the configuration file."""
 
 
 class DataError(FedsimError):

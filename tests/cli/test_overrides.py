@@ -137,6 +137,9 @@ def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
     assert schema().nearest(key) == suggestion
 
 
+LATER = "[[sweep]]\nseed = [0]\nserver.cohort_size = [5]\n[[sweep]]\nseed = [0]\nserver.cohort_size = [9]"
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "preset", "message"),
     [
@@ -147,9 +150,14 @@ def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
             None,
             "{} with --data.num-clients: server.coh.*",
         ),
-        ("data.num_clients = 5", {"server.cohort_size": 10}, None, "server.cohort_size: .*5.*got 10.*"),
+        (
+            "data.num_clients = 5",
+            {"server.cohort_size": 10},
+            None,
+            "on the command line: server.cohort_size: .*5.*got 10.*",
+        ),
         ("client.epochs = -1", {"data.num_clients": 5}, None, "{}: client.epochs: .*"),
-        ("", {"client.epochs": -1}, None, "client.epochs: .*"),
+        ("", {"client.epochs": -1}, None, "on the command line: client.epochs: .*"),
         (
             "server.cohort_size = 10\npreset.small.data.num_clients = 5",
             {},
@@ -159,13 +167,16 @@ def test_only_keys_with_one_or_two_typing_errors_are_suggested(key, suggestion):
         ("", {}, "small", "{}: preset: must be left out.*"),
         ("server.aggregator = 'krumm'", {"seed": 3}, None, "{}: server.aggregator: .*"),
         ("server.cohort_size = 10", {"seed": 1, "data.num_clients": 5}, None, "{} with --data.num-clients: server.*"),
+        (LATER, {"seed": 1, "data.num_clients": 8}, None, "{} with --data.num-clients: server.* [(]8[)], got 9.*"),
+        (LATER, {"server.cohort_size": 0}, None, "on the command line: server.cohort_size: .*"),
+        ("[[sweep]]\nseed=[0]\n[[sweep]]\nserver.cohort_size=[50]", {"client.epochs": 2}, None, "{}: server.*50.*"),
     ],
 )
 def test_errors_name_the_source_of_the_value(file, changes, preset, message, tmp_path):
     path = tmp_path / "q.toml"
     path.write_text(file)
     with pytest.raises(ConfigError) as error:
-        read(path, changes, preset, option_of)
+        read(path, changes, preset, option_of, "on the command line: ").runs()
     assert re.fullmatch(message.format(re.escape(str(path))), str(error.value))
 
 

@@ -101,7 +101,7 @@ def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsy
     assert main(["run", str(config), "--out", out]) == 130
     assert f"all rows are written, `fedsim report {out}` shows them" in capsys.readouterr().err
     check_equal(RunFolder(Path(out)), folder)
-    monkeypatch.setattr(report, "read", interrupted)
+    monkeypatch.setattr(report, "load", interrupted)
     assert main(["report", out]) == 130
     assert capsys.readouterr().err == "fedsim: interrupted\n"
 

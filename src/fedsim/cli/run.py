@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim import interrupts
 from fedsim.cli import processes as cli_processes
 from fedsim.cli.overrides import SLURM, TRACKERS, option_of
-from fedsim.errors import ConfigError, OverrideError
+from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
@@ -21,8 +21,8 @@ any key of the configuration can be set on the command line, which overrides the
   --sweep.seed 0 1 2                    several values (or 0,1,2), combined with the rest of the sweep
   --arfl.lam default                    the default, as if the file did not set it
   --lr 0.05                             short for --client.learning-rate; so are --aggregator, --attack, --batch-size,
-                                        --cohort-size, --corruption, --data, --epochs, --fraction, --model,
-                                        --num-clients and --rounds, also after --sweep.
+                                        --cohort-size, --corruption, --data, --epochs, --fraction, --learning-rate,
+                                        --model, --num-clients, --num-rounds and --rounds, also after --sweep.
 
 examples:
   fedsim run configs/quickstart.toml
@@ -49,7 +49,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         description="Runs CONFIG and writes a run folder: rows as parquet, summary.csv, figures.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="fedsim run [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...] CONFIG",
+        usage="fedsim run CONFIG [OPTION ...] [--KEY VALUE] [--sweep.KEY VALUE ...]",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -77,7 +77,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--log",
-        metavar="TRACKER",
+        metavar="TRACKER ...",
         choices=TRACKERS,
         action="append",
         default=[],
@@ -87,18 +87,19 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--extend", action="store_true", help="add runs, such as more seeds, or rounds to the folder of --out"
     )
-    parser.add_argument(
+    parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
+    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
+    several = parser.add_argument_group("one run on several hosts")
+    several.add_argument(
         "--distributed",
         action="store_true",
         help="all processes that srun, mpirun, a TPU slice or a Kubernetes job starts are one run",
     )
-    parser.add_argument(
+    several.add_argument(
         "--coordinator", metavar="HOST:PORT", help="where process 0 listens, if --distributed cannot detect it"
     )
-    parser.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
-    parser.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
-    parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
-    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
+    several.add_argument("--num-processes", metavar="P", type=int, help="with --coordinator: processes of the run")
+    several.add_argument("--process-id", metavar="I", type=int, help="with --coordinator: number of this one, from 0")
     return parser
 
 
@@ -185,10 +186,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     """The experiment; messages about values of `overrides` say that they are on the command line."""
     from fedsim.config import toml
 
-    try:
-        return toml.read(options.config, overrides, options.preset, option_of)
-    except OverrideError as error:
-        raise ConfigError(f"on the command line: {error}") from None
+    return toml.read(options.config, overrides, options.preset, option_of, "on the command line: ")
 
 
 def _unused_keys(experiment: "Experiment", plan: "Plan", is_strict: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ class Experiment:
     """The function whose claims the report checks, "file.py:function": no part of any run."""
     data: Any = field(default=None, compare=False, repr=False)
     """A `FederatedDataset` in memory, in place of `data.name`; None: the data set that the configuration names."""
+    explain: Callable[[ConfigError], ConfigError] = field(default=lambda error: error, compare=False, repr=False)
+    """Adds to an error of `runs` where the value comes from."""
 
     @property
     def name(self) -> str:
@@ -74,7 +76,10 @@ class Experiment:
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
         [0, 1]
         """
-        return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+        try:
+            return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+        except ConfigError as error:
+            raise self.explain(error) from None
 
     def __repr__(self) -> str:
         number = len(self.runs())

@@ -16,7 +16,7 @@ from fedsim.config.reader import PAPER, Block, Reader
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path
 from fedsim.config.resolve import schema
 from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
-from fedsim.errors import ConfigError, OverrideError
+from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
 PRESET = "preset"
@@ -28,12 +28,9 @@ def read(
     overrides: Mapping[str, Any] | None = None,
     preset: str | None = None,
     option: Callable[[str], str] = str,
+    where: str = "",
 ) -> Experiment:
-    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `from_tables`.
-
-    A `ConfigError` names the file, and the `option` of each override, or of the preset, without which there is no such
-    error. For the value of an override it is an `OverrideError`, which does not name the file.
-    """
+    """The experiment in the file `path`, or in the bundled file of that name; the rest as in `with_sources`."""
     path = bundled.located(path)
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
@@ -45,17 +42,34 @@ def read(
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None
-    try:
-        return parse(text, overrides, default_name(path), preset, path.parent)
-    except ConfigError as error:
-        message, changes = str(error), dict(overrides or {})
+    make = lambda changes, preset: parse(text, changes, default_name(path), preset, path.parent)
+    return with_sources(make, overrides, preset, option, where, str(path))
+
+
+def with_sources(
+    make: Callable[[Mapping[str, Any], str | None], Experiment],
+    overrides: Mapping[str, Any] | None,
+    preset: str | None,
+    option: Callable[[str], str],
+    where: str = "",
+    place: str = "",
+) -> Experiment:
+    """The experiment `make(overrides, preset)`, whose errors, also those of its runs, name the source of the value.
+
+    That of an override's own value begins with `where`. Any other names `place`, and the `option` of each override, or
+    of the preset, without which there is no such error.
+    """
+    changes = dict(overrides or {})
+
+    def explain(error: ConfigError, check: Callable[[Experiment], Any] = Experiment.runs) -> ConfigError:
+        message = str(error)
         if re.split("[:;] ", message.removeprefix("unknown key "))[0] in changes:
-            raise OverrideError(message) from None
+            return ConfigError(f"{where}{message}")
 
         def fails(without: str) -> bool:
             kept = {key: value for key, value in changes.items() if key != without}
             try:
-                parse(text, kept, default_name(path), None if without == PRESET else preset, path.parent)
+                check(make(kept, None if without == PRESET else preset))
             except ConfigError as other:
                 return str(other) == message
             return False
@@ -63,8 +77,13 @@ def read(
         causes = [option(key) for key in changes if not fails(key)]
         is_of_preset = preset and not message.startswith(PRESET) and not fails(PRESET)
         causes += [f"{option(PRESET)} {preset}"] if is_of_preset else []
-        named = f" with {' and '.join(causes)}" if causes else ""
-        raise ConfigError(f"{path}{named}: {message}") from None
+        source = f"{place}{' with ' * bool(causes)}{' and '.join(causes)}".strip()
+        return ConfigError(f"{source}: {message}" if source else message)
+
+    try:
+        return replace(make(changes, preset), explain=explain)
+    except ConfigError as error:
+        raise explain(error, lambda experiment: None) from None
 
 
 def _bundled(path: Path, match: str | None) -> str:

@@ -87,9 +87,9 @@ def num_missing(column: pl.Series, is_name: bool = False) -> int:
     """The number of rows that are null or NaN; for names, also of blank texts."""
     missing = column.null_count()
     if column.dtype.is_float():
-        missing += column.is_nan().sum()
+        missing += int(column.is_nan().sum())
     if is_name and column.dtype == pl.String:
-        missing += (column.str.strip_chars() == "").sum()
+        missing += int((column.str.strip_chars() == "").sum())
     return missing
 
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
+
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.arrays import federate
 from fedsim.datasets.raw import RawDataset
@@ -92,9 +94,9 @@ def _to_polars(name: str, column: str, values: Any) -> "pl.Series":
         elif isinstance(kind, pandas.SparseDtype):
             values = values.sparse.to_dense()
         values = values.infer_objects()
-        is_plain = getattr(values.dtype, "kind", "") in "biuf" and hasattr(values.dtype, "newbyteorder")
-        objects = values.astype(object)
-        series = pl.Series(column, values.to_numpy() if is_plain else objects.where(values.notna(), None).tolist())
+        is_plain = isinstance(values.dtype, np.dtype) and values.dtype.kind in "biuf"
+        cells = values.to_numpy() if is_plain else values.astype(object).where(values.notna(), None).tolist()
+        series = pl.Series(column, cells)
         if series.dtype == pl.Object:
             raise TypeError(f"it is of type {kind}")
         return series

@@ -1,38 +1,19 @@
-"""Tables in files: CSV and Parquet, a file or a folder of parts as Spark and Dask write them.
+"""Tables in files: CSV and Parquet, a file or a folder of parts as Spark and Dask write them."""
 
-In a CSV file, labels and clients are texts unless all are written as a program writes numbers, and the cells that
-pandas takes for missing are missing. Other columns are numbers, truth values or times if all their texts are.
-"""
-
-import bz2
 import csv
-import datetime
-import gzip
-import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
 
-from fedsim.datasets.client_ids import MISSING, NUMBER
-from fedsim.datasets.column_checks import MAX_EXACT
+from fedsim.datasets.csv_files import numbers_if_canonical, parse, read_cells
 from fedsim.errors import LOAD_ERRORS, DataError, reason
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".zst")  # of .csv and .tsv files
-OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\x28\xb5\x2f\xfd": lambda path, _: _open_zstd(path)}
-ENCODINGS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # by byte-order mark
-SEPARATORS = ",;\t|"
-QUOTED = re.compile(r'"[^"]*"')
-EXCEL = re.compile(r"sep=(.)\r?\n")  # the first line of some files for Excel
-COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")  # instead of a decimal point
-GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})?")  # may be thousands
-INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-TIME = r"^(\d{4}-\d\d-\d\d([T ]|$))?(\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?$"
 SPLIT = re.compile(r"(?<![a-z])(train|test|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
 LOGS = ("_delta_log", ".hoodie")  # say which files of a folder are current
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -68,7 +49,7 @@ def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[st
                 rows = pl.read_parquet(part, glob=False, hive_partitioning=False)
                 index |= _index_columns(part)
             else:
-                rows, separator = _read_csv(part)
+                rows, separator = read_cells(part)
                 separators.add(separator)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, csv.Error, *LOAD_ERRORS) as error:
             problem = reason(error)
@@ -80,14 +61,15 @@ def read(path: Path, label: str, client: str = "") -> tuple[pl.DataFrame, set[st
         rows = rows.with_columns(pl.lit(value, pl.String).alias(name) for name, value in cells.items())
         table = concatenate(f"{part}: must have the types of the other files", [table, rows])
         folders |= set(names)
-    is_csv, columns = bool(separators), {}
+    columns = {}
     for column in table:
         name, is_name = column.name, column.name in (label, client)
+        is_csv = bool(separators) and column.dtype == pl.String
         if is_csv and name not in folders:
             can_have_commas = "," not in separators and name != client
-            column = _parse(f"{path}: column {name!r}", column, is_name, can_have_commas)
+            column = parse(f"{path}: column {name!r}", column, is_name, can_have_commas)
         if name in folders or (is_csv and is_name):
-            column = _numbers_if_canonical(path, column, is_label=name == label)
+            column = numbers_if_canonical(path, column, is_label=name == label)
         columns[name] = column
     return pl.DataFrame(columns), index
 
@@ -133,103 +115,3 @@ def _index_columns(path: Path) -> set[str]:
         return {name for name in index if isinstance(name, str)}
     except (KeyError, TypeError, ValueError):  # written by other programs
         return set()
-
-
-def _open_zstd(path: Path) -> io.BytesIO:
-    lines = pl.read_csv(path, has_header=False, infer_schema=False, quote_char=None, separator="\x01").to_series()
-    return io.BytesIO("\n".join(line or "" for line in lines).encode())
-
-
-def _read_csv(path: Path) -> tuple[pl.DataFrame, str]:
-    """The cells of a CSV file as texts, and what separates them."""
-    with path.open("rb") as file:
-        start = file.read(4)
-    with next((opener for magic, opener in OPENERS.items() if start.startswith(magic)), open)(path, "rb") as file:
-        data = file.read()
-    text = data.decode(ENCODINGS.get(data[:2], "utf-8-sig"))
-    if "\0" in text:
-        raise ValueError("it is not text; save the table as CSV or Parquet")
-    named = EXCEL.match(text)
-    text = text[named.end() if named else 0 :].lstrip("\r\n")
-    text = text if "\n" in text else text.replace("\r", "\n")
-    if "\n" not in text:
-        raise ValueError("it has no rows")
-    lines = [line for line in QUOTED.sub("text", text[: 2**16]).splitlines() if line.strip()][:2]  # texts have commas
-    separator = named[1] if named else max(SEPARATORS, key=lambda s: min(line.count(s) for line in lines))
-    data, width, is_row = text.encode(), 0, []
-    for row in csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8", newline=""), delimiter=separator):
-        width = width or len(row)
-        if row and len(row) != width:  # which Polars fills
-            raise ValueError(f"the header has {width} columns, but a row has {len(row)}: {separator.join(row)}")
-        is_row.append(bool(row))
-    rows = pl.read_csv(data, has_header=False, infer_schema=False, separator=separator).filter(pl.Series(is_row))
-    names = [(name or "").strip() for name in rows.row(0)]
-    names = [name if name or "" not in names[:i] else f"Unnamed: {i}" for i, name in enumerate(names)]
-    if repeated := next((name for i, name in enumerate(names) if name in names[:i]), None):
-        raise ValueError(f"columns must have different names, got {repeated!r} more than once; rename them")
-    return rows[1:].rename(dict(zip(rows.columns, names, strict=True))), separator
-
-
-def _parse(subject: str, texts: pl.Series, is_name: bool, can_have_commas: bool) -> pl.Series:
-    """Texts without spaces around them, as numbers unless they are names.
-
-    Raises `DataError` about the `subject` if texts differ in these spaces only.
-    """
-    column = texts.str.strip_chars().replace(list(MISSING), None)
-    column = _with_points(column) if can_have_commas else column
-    column = column if is_name else _numbers(column)
-    if column.dtype == pl.String:
-        values = [text for text in texts.unique(maintain_order=True) if text and text.strip() not in MISSING]
-        if twins := _twins(values, str.strip):
-            raise DataError(f"{subject} has {twins[0]!r} and {twins[1]!r}, which differ in spaces; remove these")
-    return column
-
-
-def _with_points(texts: pl.Series) -> pl.Series:
-    """Texts such as 0,5 with points; the same texts if others are among them."""
-    values = texts.unique().drop_nulls().to_list()
-    is_decimal = any("," in value for value in values) and all(map(COMMA.fullmatch, values))
-    is_decimal = is_decimal and not all(map(GROUPED.fullmatch, values))
-    return texts.str.replace(",", ".", literal=True) if is_decimal else texts
-
-
-def _numbers(texts: pl.Series) -> pl.Series:
-    """Texts as numbers, truth values or times; the same texts if others are among them.
-
-    Also the same texts if two of them would be one number and may be names: 007 and 7, or integers that float64 rounds.
-    """
-    for kind in (pl.Int64, pl.UInt64, pl.Float64):
-        numbers = texts.cast(kind, strict=False)
-        if numbers.null_count() == texts.null_count():
-            may_be_names = kind != pl.Float64 or (numbers.abs().max() or 0) >= MAX_EXACT
-            merges = may_be_names and numbers.n_unique() < texts.str.strip_prefix("+").n_unique()
-            return texts if merges else numbers
-    if (words := texts.str.to_lowercase()).is_in(["true", "false"]).all():
-        return words == "true"
-    is_time = texts.str.contains(TIME).all()  # which is refused or left out, so that its value has no part
-    return pl.Series(texts.name, [datetime.time()] * len(texts)) if is_time else texts
-
-
-def _twins(texts: Iterable[str], key: Callable[[str], Any]) -> tuple[str, str] | None:
-    """Two different texts with the same `key`, if there are any."""
-    first: dict[Any, str] = {}
-    return next(((other, text) for text in texts if (other := first.setdefault(key(text), text)) != text), None)
-
-
-def _numbers_if_canonical(path: Path, column: pl.Series, is_label: bool) -> pl.Series:
-    """Texts as the numbers that they are; the same texts if that could merge two, as 007 and 7, 1e5 and 100000.
-
-    Labels that are not all whole are numbers to be predicted. Raises `DataError` if two of these are one number.
-    """
-    texts = column.unique(maintain_order=True).drop_nulls().to_list()
-    if all(map(INTEGER.fullmatch, texts)):
-        return column.cast(pl.Int64)
-    if not all(map(NUMBER.fullmatch, texts)):
-        return column
-    if not all(repr(float(text)) == text for text in texts):
-        if not is_label or all(float(text).is_integer() for text in texts):
-            return column
-        if twins := _twins(filter(float, texts), float):  # 0 may be 0.0 or -0
-            shown = " and ".join(twins)
-            raise DataError(f"{path}: labels {shown} are one number; write them alike, or as other names")
-    return column.cast(pl.Float64)

@@ -155,7 +155,10 @@ def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) 
         col("was_skipped").sum(),
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
-    return [
-        Difference(*pairs[pair], tuple(tuple(draw.values()) for draw in draws), np.asarray(of_pair), *numbers)
-        for pair, draws, *numbers, of_pair in counts.join(of_pairs, on="pair").sort("pair").iter_rows()
-    ]
+    every = []
+    for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").iter_rows():
+        setting, baseline = pairs[pair]
+        of_draws = tuple(tuple(draw.values()) for draw in draws)
+        num_runs, num_diverged, num_skipped = numbers
+        every.append(Difference(setting, baseline, of_draws, np.asarray(of_units), num_runs, num_diverged, num_skipped))
+    return every

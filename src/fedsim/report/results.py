@@ -160,7 +160,7 @@ class Results:
         """[P] differences of the final metric, run by run, by split or by seed; None if no pair of runs has both."""
         if setting is None or reference is None:
             return None
-        every = differences(self._finals(metric, final)[0], [(setting.position, reference.position)])
+        every = differences(self._finals(metric, final)[0], [(setting, reference)])
         return every[0].values if every else None
 
     def _finals(self, metric: Metric, final: Final) -> tuple[pl.DataFrame, dict[int, float | None]]:

@@ -46,7 +46,7 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
     if len(set(map(frozenset, seeds.values()))) > 1:
         return [{"data.seed": [split], "seed": of_split} for split, of_split in seeds.items()]
     splits = {"data.seed": list(seeds)} if len(seeds) > 1 else {}
-    return [splits | {"seed": list(dict.fromkeys(setting.seeds))}]
+    return [splits | {"seed": list(dict.fromkeys(seed for _, seed in setting.draws))}]
 
 
 def setting_tomls(results: Results) -> list[str]:
