@@ -277,4 +277,5 @@ for name in ("FedAvg, 40 % corrupted", arfl):
 
 # %% [markdown]
 # One seed, ten clients and a small model do not show how large these differences are in general. `with_adapters` works
-# with any module whose layers to adapt are `flax.linen.Dense`; `docs/extending.md` has it as a recipe.
+# with any module whose layers to adapt are `flax.linen.Dense`. In a configuration, a model's factory returns the task
+# (`docs/extending/models-and-data.md`).

@@ -230,6 +230,5 @@ print(*figures, sep=", ")
 figures["weights_over_lam"]
 
 # %% [markdown]
-# Next: `own_data` starts from a data frame or a file; `sweep` varies λ, the share of corrupted clients and the seed
-# together; `custom_aggregator` defines a rule and compares it with ARFL; `robustness` compares rules under attacks;
-# `adapters` fine-tunes a frozen model.
+# Next: `sweep` varies λ, the share of corrupted clients and the seed together; `robustness` compares rules under
+# attacks; `adapters` fine-tunes a frozen model.

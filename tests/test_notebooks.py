@@ -13,8 +13,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-import fedsim
-
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
@@ -29,7 +27,6 @@ def execute(monkeypatch, tmp_path):
     plt.switch_backend("agg")
     with jax.numpy_rank_promotion("allow"):  # the default
         yield lambda name: runpy.run_path(f"{name}.py")
-    sys.modules.pop("trimmed_fraction", None)
     plt.close("all")
 
 
@@ -79,18 +76,6 @@ def test_sweep(execute):
     assert variables["mebibytes"]["in turn"] < variables["mebibytes"]["in lockstep"]
 
 
-def test_custom_aggregator(execute):
-    variables = execute("custom_aggregator")
-    assert variables["caught"].startswith("invalid: ")
-    runs = variables["experiment"].runs()
-    assert len(runs) == 2 * (1 + 1 + len(variables["trims"]))
-    assert len(variables["manifest"]["plan"]) == len(variables["rules"])  # a sweep over a traced setting compiles once
-    accuracy = variables["summary"].groupby("aggregator")["final_accuracy_mean"].min()
-    assert set(accuracy.index) == {"fedavg", "arfl", "trimmed_fraction"}
-    assert accuracy["trimmed_fraction"] > accuracy["fedavg"] + 0.05
-    assert accuracy["arfl"] > accuracy["fedavg"] + 0.05
-
-
 def test_robustness(execute):
     variables = execute("robustness")
     assert (len(variables["plan"].runs), variables["num_programs"]) == (90, 1)
@@ -112,44 +97,6 @@ def test_robustness(execute):
     weight, share = variables["on_malicious"]["min_max"]
     assert weight > share + 0.1
     assert variables["weights"].loc["rfa", "alie"] > 50
-
-
-def test_own_data(execute):
-    variables = execute("own_data")
-    dataset, counts = variables["dataset"], variables["counts"]
-    assert (dataset.num_clients, dataset.num_classes, len(dataset.train.y) + len(dataset.y_test)) == (12, 2, 569)
-    np.testing.assert_array_equal(counts.sum(axis=1), dataset.train.num_examples)
-    assert counts["malignant"].sum() == (dataset.train.y == 1).sum()
-    assert (variables["input_difference"], variables["num_different_labels"]) == (pytest.approx(0, abs=1e-6), 0)
-
-    final = lambda result: result.summary.to_pandas().set_index(["corruption", "aggregator"])["final_accuracy_mean"]
-    accuracy = final(variables["result"])
-    assert (accuracy["none"] > 0.97).all()
-    assert accuracy["shuffling", "arfl"] > 0.97
-    assert accuracy["shuffling", "fedavg"] == pytest.approx(accuracy["none", "fedavg"] - 0.1, abs=0.04)
-    from_file = final(variables["result_from_file"])
-    assert set(from_file.index) == {("shuffling", "fedavg"), ("shuffling", "arfl")}
-    np.testing.assert_allclose(from_file, accuracy[from_file.index], atol=0.01)
-
-    clients, weights = variables["result"].clients.to_pandas(), variables["weights"]
-    alpha = clients[clients["corrupted"] & (clients["round"] >= 10)]["alpha"].dropna()
-    assert alpha.max() < 1e-3
-    assert list(weights.index[weights["corrupted"]]) == variables["corrupted"]
-    assert (weights["arfl"][weights["corrupted"]] < 1e-3).all()
-    assert (weights["arfl"][~weights["corrupted"]] > weights["fedavg"][~weights["corrupted"]]).all()
-    np.testing.assert_allclose(weights["fedavg"], 100 * counts.sum(axis=1) / counts.to_numpy().sum(), rtol=1e-4)
-
-
-def test_trimmed_fraction(execute):
-    trimmed_fraction = runpy.run_path("trimmed_fraction.py")["trimmed_fraction"]
-    values = np.random.default_rng(0).normal(size=(6, 3, 2)).astype(np.float32)
-    for valid, num_cut in ((np.arange(6) != 2, 1), (np.arange(6) > 1, 1), (np.arange(6) == 3, 0)):
-        zeroed = np.where(valid[:, None, None], values, 0)
-        report = fedsim.CohortReport(np.arange(6), np.arange(1, 7), np.ones(6), {"w": zeroed}, valid)
-        report = jax.tree.map(jax.numpy.asarray, report)
-        aggregate, _ = trimmed_fraction(trim=0.25).aggregate((), report, jax.random.key(0))
-        kept = np.sort(values[valid], axis=0)[num_cut : valid.sum() - num_cut]
-        np.testing.assert_allclose(aggregate.update["w"], kept.mean(axis=0), rtol=1e-5)
 
 
 RUN_ADAPTERS = """

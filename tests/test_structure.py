@@ -9,6 +9,9 @@ import pytest
 
 import fedsim
 import fedsim.engine
+from fedsim.config import bundled
+from tests.conftest import load_script
+from tests.docs.pages import ROOT, text_of
 
 SOURCE = Path(fedsim.__file__).parent
 RULES = {"aggregators", "attacks", "corruption", "algorithms", "models"}
@@ -121,4 +124,11 @@ def test_configurations_are_read_without_jax_programs_or_tables():
     show = "print(*{m.split('.')[0] for m in sys.modules})"
     program = f"import sys; from fedsim.config.toml import parse; parse(''); {show}"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not set(loaded) & {"sklearn", "matplotlib", "pyarrow", "orbax", "tensorflow_datasets"}
+    assert not set(loaded) & {"sklearn", "matplotlib", "polars", "pyarrow", "orbax", "tensorflow_datasets"}
+
+
+def test_the_references_of_keys_and_configurations_are_complete():
+    page = load_script(ROOT / "docs" / "site" / "configuration.py").page()
+    assert page == text_of("docs/reference/keys.md"), "run: python docs/site/configuration.py"
+    configurations = text_of("docs/reference/configurations.md")
+    assert not [name for name in bundled.names() if f"`{name}`" not in configurations]

@@ -1,4 +1,7 @@
-"""The reference page of all keys of a configuration, from the code: type and bounds, default, meaning."""
+"""The reference of all keys of a configuration, from the code: `python docs/site/configuration.py` writes its page."""
+
+from collections.abc import Iterable
+from pathlib import Path
 
 from fedsim.config.fields import Field
 from fedsim.config.kinds import KINDS
@@ -6,15 +9,17 @@ from fedsim.config.resolve import schema
 from fedsim.config.values import format_toml
 from fedsim.core.setting_types import describe_type
 
-HEAD = """# Configuration
+PAGE = Path(__file__).parents[1] / "reference" / "keys.md"
+HEAD = """# Keys
 
 Every key of a configuration, generated from the code; `fedsim config` prints the same as a TOML file to start from. On
 the command line a key is `--section.key value`, in Python `section__key=value`. Keys marked *traced* are inputs of a
-compiled program: a sweep over them compiles once."""
+compiled program: a sweep over them compiles once. Upper bounds of 1e30 are left out."""
 TABLE = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
-NAMES = """## Components
+COMPONENTS = """## Components
 
-Keys whose values name components. Each also takes a plug-in, as `file.py:function`.
+Keys whose values name components, which have [other names in other programs](names.md). Each also takes a
+[plug-in](../extending.md), as `file.py:function`.
 
 | key | names | built in |
 | --- | --- | --- |"""
@@ -23,24 +28,37 @@ Keys whose values name components. Each also takes a plug-in, as `file.py:functi
 def page() -> str:
     """The page as Markdown."""
     keys = schema()
-    parts = [HEAD, _components()]
-    for section in dict.fromkeys(field.section for field in keys.fields.values()):
-        fields = [field for field in keys.fields.values() if field.section == section]
-        parts.append(f"## {section or 'Keys without a section'}")
-        parts += [keys.headings[section]] if section else []
-        parts.append("\n".join([TABLE, *map(_row, fields)]))
-    return "\n\n".join(parts) + "\n"
+    kinds = {name: f"Settings of {kind.noun}s" for kind in reversed(KINDS.values()) for name in kind.built_in}
+    tables: dict[str, list[str]] = {}
+    for field in keys.fields.values():
+        heading = kinds.get(field.section) or (f"`{field.section}`" if field.section else "Keys without a section")
+        if heading not in tables:
+            tables[heading] = [keys.headings[field.section], ""] if heading.startswith("`") else []
+            tables[heading].append(TABLE)
+        tables[heading].append(_row(field))
+    parts = [f"## {heading}\n\n" + "\n".join(lines) for heading, lines in tables.items()]
+    return "\n\n".join([HEAD, _components(), *parts]) + "\n"
 
 
 def _components() -> str:
-    quoted = lambda names: ", ".join(f"`{name}`" for name in names)
-    rows = [f"| `{key}` | a {kind.noun} | {quoted(kind.built_in)} |" for key, kind in KINDS.items()]
-    return "\n".join([NAMES, *rows]).replace("| a a", "| an a")
+    rows = []
+    for key, kind in KINDS.items():
+        first = next(other for other, known in KINDS.items() if known.built_in == kind.built_in)
+        rows.append(f"| `{key}` | {kind.noun} | {_quote(kind.built_in) if first == key else f'as `{first}`'} |")
+    return "\n".join([COMPONENTS, *rows])
+
+
+def _quote(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _row(field: Field) -> str:
     default = "" if field.default is None else f"`{format_toml(field.default)}`"
     traced = " *traced*" if field.is_traced else ""
     meaning = field.meaning.split(" (")[0] if field.name in KINDS else field.meaning
-    cells = (f"`{field.name.rpartition('.')[2]}`", describe_type(field.type) + traced, default, meaning)
+    cells = (f"`{field.name}`", describe_type(field.type).replace(" and <= 1e+30", "") + traced, default, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -10,7 +10,6 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 
 import command_line
-import configuration
 import equations
 import notebooks
 import repository_files
@@ -23,7 +22,6 @@ SEARCHED_LAST = ("results/", "reference/api.md", "changelog.md", "benchmarks.md"
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are not files in docs/."""
     generated: dict[str, str | bytes] = {
-        "reference/configuration.md": configuration.page(),
         "reference/command-line.md": command_line.page(),
         **repository_files.pages(ROOT),
         **notebooks.pages(ROOT / "notebooks"),
