@@ -356,7 +356,9 @@ def bound(results: Results) -> list[Claim]:
     sweep = list(zip(*by_lam.values(), strict=False))  # by draw
     runs = [terms for of_draw in sweep for terms in of_draw]
     if not runs or min(len(terms.objective) for terms in runs) < 2:
-        return [Claim(text, published=published) for text, published in texts]
+        is_partial = any(run["record.clients"] == "evaluated" for run in results.runs)
+        measured = 'some losses were not recorded; use record.clients = "all"' if is_partial else ""
+        return [Claim(text, published=published, measured=measured) for text, published in texts]
     num_rounds, num_agreeing = sum(len(t.objective) for t in runs), sum(int(t.agrees.sum()) for t in runs)
     ends = {lam: np.mean([t.objective[[0, -1]] for t in of_lam], axis=0) for lam, of_lam in by_lam.items()}
     first = next(iter(settings.values()))

@@ -1,17 +1,6 @@
 """The conclusions of docs/robustness.md, which `report.claims` of the studies names, so that each run tests them.
 
-On splits that nothing has used, each with a seed of its own, so that the intervals contain what the seeds do:
-
-    cd configs/robustness; splits="--data.seed seed --sweep.seed 35 36 37 38 39"
-    for study in noisy-labels forged-reports lambda label-poisoning heterogeneity; do
-        fedsim run $study.toml $splits --out runs/$study
-    done
-    fedsim run grid.toml $splits --sweep.corruption.fraction 0.2 0.3 0.4 --out runs/grid
-    fedsim run grid.toml --preset nnm $splits --out runs/grid-nnm
-    fedsim run combined.toml $splits --out runs/combined
-    fedsim run combined.toml --preset root $splits --out runs/combined-root
-    fedsim run combined.toml --preset optimized $splits --out runs/combined-optimized
-    fedsim report runs/grid runs/grid-nnm; fedsim report runs/combined runs/combined-root runs/combined-optimized
+docs/robustness.md has the commands that run the studies on other splits.
 
 "Above" and "below" need an interval over the splits. Levels, and what is so "on average", look at the mean alone.
 """
