@@ -7,6 +7,8 @@ from itertools import filterfalse
 from typing import Any, NamedTuple
 
 import numpy as np
+from polars import col
+
 from fedsim import Claim
 from fedsim.datasets.separable_2d import NORMAL
 from fedsim.errors import RunFolderError
@@ -14,7 +16,6 @@ from fedsim.report import style
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from polars import col
 
 BEST_LAM, MAX_ZERO_LAM = 1.0, 2.5  # in units of M: the best, and the largest at which corrupted clients have no weight
 BEST_LAM_FACTOR = 2.0  # within which a lambda counts as the best one

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+
 from fedsim import Claim
 from fedsim.report.claims import MAX_LISTED, Kind, format_mean
 from fedsim.report.metric import ACCURACY, METRICS, Metric
@@ -22,9 +23,7 @@ Values = Mapping[str, Any]  # of keys, with dots as two underscores
 Numbers = Sequence[np.ndarray]  # over splits [P]
 
 
-def claim(
-    text: str, numbers: Callable[[], Numbers], level: float = 0.0, sign: int = 1, kind: Kind = "mean"
-) -> Claim:
+def claim(text: str, numbers: Callable[[], Numbers], level: float = 0.0, sign: int = 1, kind: Kind = "mean") -> Claim:
     """A claim that numbers, in percent or points, are at least `level` (sign 1), or at most (-1)."""
     try:
         every = numbers()
@@ -51,9 +50,7 @@ def find(results: Results, rule: str, values: Values) -> Setting:
 
 def accuracy(results: Results, rule: str, values: Values, metric: Metric = ACCURACY) -> np.ndarray:
     """In percent, by split."""
-    numbers = results.numbers(find(results, rule, values), metric)
-    assert numbers is not None
-    return numbers
+    return results.numbers(find(results, rule, values), metric)
 
 
 def lead(results: Results, rule: str, baseline: str, values: Values) -> np.ndarray:
@@ -62,6 +59,7 @@ def lead(results: Results, rule: str, baseline: str, values: Values) -> np.ndarr
 
 
 def difference(results: Results, setting: Setting, reference: Setting) -> np.ndarray:
+    """Run by run, by split. Raises `LookupError` if no runs can be compared."""
     numbers = results.difference(setting, reference)
     if numbers is None:
         raise LookupError("no common splits and seeds")
@@ -75,6 +73,7 @@ def find_worst(results: Results, rule: str, values: Values, cases: Iterable[Valu
 
 
 def attack_cases(kinds: Iterable[str]) -> list[Values]:
+    """A case for each attack."""
     return [{"attack__kind": kind} for kind in kinds]
 
 
@@ -245,9 +244,7 @@ def heterogeneity(results: Results) -> list[Claim]:
         return find_worst(results, rule, {**values, "client__learning_rate": rate}, cases)
 
     def level(rule: str, fraction: float) -> np.ndarray:
-        numbers = results.numbers(worst(rule, fraction, 10.0))
-        assert numbers is not None
-        return numbers
+        return results.numbers(worst(rule, fraction, 10.0))
 
     def ahead(rule: str, baseline: str, fraction: float) -> np.ndarray:
         return difference(results, worst(rule, fraction), worst(baseline, fraction))
@@ -291,10 +288,7 @@ def grid(results: Results) -> list[Claim]:
     rules = dict.fromkeys(setting.aggregator for setting in results.settings)
 
     def worst(rule: str, share: float) -> np.ndarray:
-        setting = find_worst(results, rule, {**alone, "corruption__fraction": share}, every)
-        numbers = results.numbers(setting)
-        assert numbers is not None
-        return numbers
+        return results.numbers(find_worst(results, rule, {**alone, "corruption__fraction": share}, every))
 
     def cost(rule: str, share: float) -> np.ndarray:
         """The accuracy without mixing minus the one with it, each under its own worst attack."""
@@ -360,8 +354,7 @@ def combined(results: Results) -> list[Claim]:
         fixed = {"server__weighting": weighting, "data__root_examples": num_root, "server__pre_aggregators": ()}
         shares = [{"attack__fraction": share} for share in (0.1, 0.2)]
         cases = [{**a, **b, **c} for a, b, c in product(labels, shares, attack_cases(attacks))]
-        every = [results.numbers(find_worst(results, rule, fixed, cases)) for rule in rules]
-        return [numbers for numbers in every if numbers is not None]
+        return [results.numbers(find_worst(results, rule, fixed, cases)) for rule in rules]
 
     pair, alone = ("rfa", "trimmed_mean"), ("arfl", "rfa", "trimmed_mean", "median")
     return [
