@@ -128,7 +128,7 @@ def page(name: str, results: Results) -> str:
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
     draws = draws_text(setting.draws for setting in results.settings)
     text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
-    rows = f"Rows: [`docs/results/rows/{name}`](rows/{name})."
+    rows = f"Rows: `docs/results/rows/{name}`."
     tables = [claims_table(results, call(claims_of(name), results)), *report.accuracy_tables(results)]
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"
