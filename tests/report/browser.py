@@ -57,12 +57,3 @@ def show(driver: Any, page: Path, view: str = "") -> None:
     driver.get("about:blank")
     driver.get(f"{page.as_uri()}{view}")
     until(lambda: driver.execute_script("return document.body.dataset.ready !== undefined"))
-
-
-def saved(folder: Path, name: str) -> str:
-    """The text of a file that was downloaded."""
-    path = folder / name
-    until(path.exists)
-    text = path.read_text(encoding="utf-8")
-    path.unlink()
-    return text
