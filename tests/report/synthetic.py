@@ -74,7 +74,7 @@ def make_folder(
             "aggregator": run["server.aggregator"],
             "corruption": run["corruption.kind"],
             "fraction": fraction(run),
-            "lam": next((value for key, value in run.items() if key.endswith(".lam")), None),
+            "lam": next((v for key, v in run.items() if key.endswith(".lam") and v != "auto"), None),
             "seed": run["seed"],
             "round": t,
             "test_accuracy": accuracy(run, t),
