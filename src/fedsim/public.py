@@ -1,5 +1,7 @@
 """The names that `fedsim` offers, imported when one of them is first used (see `fedsim.__getattr__`)."""
 
+from typing import TYPE_CHECKING, Any
+
 from fedsim.api import Result, load, run
 from fedsim.config.values import sweep
 from fedsim.core.contracts import (
@@ -34,7 +36,9 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
-from fedsim.report.claims import Claim
+
+if TYPE_CHECKING:
+    from fedsim.report.claims import Claim
 
 __all__ = [
     "Aggregate",
@@ -83,3 +87,12 @@ __all__ = [
     "sweep",
     "with_frozen",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what reads tables when it is first used."""
+    if name != "Claim":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fedsim.report.claims import Claim
+
+    return Claim

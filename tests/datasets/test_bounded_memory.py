@@ -48,7 +48,7 @@ from fedsim.engine import make_plan, run_plan
 plan = make_plan(toml.parse(text))
 assert plan.groups[0].layout.buffer_examples < 500_000
 with tempfile.TemporaryDirectory() as folder:
-    print(run_plan(plan, Path(folder)).read("rounds").num_rows)
+    print(run_plan(plan, Path(folder)).read("rounds").height)
 """
 )
 SMALL_RUN = """

@@ -213,7 +213,7 @@ def test_a_run_on_texts(tmp_path):
         "server": {"cohort_size": 2, "num_rounds": 1, "aggregator": "fedavg"},
     }
     result = fedsim.run(tables, out=tmp_path / "out", progress=False)
-    assert result.rounds["test_accuracy"].null_count == 0
+    assert result.rounds["test_accuracy"].null_count() == 0
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_rows_are_those_of_a_file_with_the_same_arrays(dataset, result, tmp_path
             fedsim.load(tables, data__name="arrays", data__partition="natural"), out=tmp_path / "out", progress=False
         )
     check_equal(of_file.folder, result.folder)
-    assert result.rounds["accuracy_p50"].null_count == 0
+    assert result.rounds["accuracy_p50"].null_count() == 0
 
 
 def test_a_folder_resumes_with_equal_data_only(dataset, result):

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -117,6 +118,23 @@ def test_a_text_of_two_lines_has_no_part_in_the_separator(csv_file):
     columns = {"a": ["of\ntwo", "one"] * 12}
     plain, quoted = (names_of(read(csv_file(**columns, options=o))) for o in ({}, {"sep": "\t", "quoting": 1}))
     assert plain == quoted
+
+
+def test_zstandard(csv_file):
+    """Also of texts with empty lines."""
+    path = csv_file(y=["of\n\ntwo", "one"] * 12)
+    with pa.CompressedOutputStream(f"{path}.zst", "zstd") as file:
+        file.write(path.read_bytes())
+    raw, expected = read(f"{path}.zst"), read(path)
+    assert names_of(raw) == names_of(expected)
+    np.testing.assert_array_equal(raw.x, expected.x)
+
+
+def test_a_quote_within_a_text(csv_file):
+    """As pandas reads it, though writers double it."""
+    path = csv_file()
+    path.write_text(path.read_text().replace(",u,", ',5" u,'))
+    assert names_of(read(path))[0] == pd.read_csv(path).y.tolist() == ['5" u', "v"] * 12
 
 
 @pytest.mark.parametrize("first_line", ["", "sep=;\n"])

@@ -18,9 +18,10 @@ def test_delimiters_at_the_end_of_lines(csv_file):
     assert read(path).notes == ("rows.csv: column '' is left out, since it has no values",)
 
 
-@pytest.mark.parametrize("route", ["csv", "parquet", "pandas"])
+@pytest.mark.parametrize("route", ["csv", "parquet", "parquet with a name", "pandas"])
 def test_the_index_of_a_frame_is_left_out(route, tmp_path):
-    frame = FRAME.sample(frac=0.9, random_state=0)
+    route, _, is_named = route.partition(" with ")
+    frame = FRAME.sample(frac=0.9, random_state=0).rename_axis("visit" if is_named else None)
     frame.to_csv(tmp_path / "i.csv")
     frame.to_parquet(tmp_path / "i.parquet")
     if route == "pandas":
@@ -30,7 +31,7 @@ def test_the_index_of_a_frame_is_left_out(route, tmp_path):
     else:
         columns = read(tmp_path / f"i.{route}", standardize=False)
         np.testing.assert_allclose(columns.x[:, 0], frame.a, rtol=1e-6)
-        name = {"csv": "", "parquet": "__index_level_0__"}[route]
+        name = {"csv": "", "parquet": "visit" if is_named else "__index_level_0__"}[route]
     (note,) = columns.notes
     assert f"column {name!r} is left out, since it is the index of a pandas frame" in note
 
@@ -101,7 +102,7 @@ def test_large_numbers_to_predict_are_noted(csv_file):
 
 def test_init_says_why_no_column_is_left(csv_file, tmp_path, capsys):
     path = csv_file(a=[f"p{i}" for i in range(M)])
-    options = ["--data", str(path), "--label", "y", "--client", "c", "--suspect", "none"]
+    options = ["--data-path", str(path), "--label", "y", "--client", "c", "--suspect", "none"]
     assert main(["init", str(tmp_path / "a.toml"), *options]) == 2
     captured = capsys.readouterr()
     assert "a: left out, since it is text with 24 different values" in captured.out

@@ -161,7 +161,7 @@ def test_a_complete_folder_is_never_shortened(folder, plan, tmp_path):
 def test_starting_over_leaves_nothing_of_before(folder, plan, tmp_path):
     path = tmp_path / "over"
     shutil.copytree(folder.path, path)
-    for name in ("summary.csv", "paper.md", "models/00000.npz", "figures/a.png", "tensorboard/x", "log/00009.jsonl"):
+    for name in ("summary.csv", "claims.md", "models/00000.npz", "figures/a.png", "tensorboard/x", "log/00009.jsonl"):
         (path / name).parent.mkdir(exist_ok=True)
         (path / name).touch()
     (path / "notes.txt").write_text("mine")

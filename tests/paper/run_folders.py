@@ -10,7 +10,7 @@ import polars as pl
 from fedsim import report
 from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
-from fedsim.paper.claims import Claim
+from fedsim.report.claims import Claim
 from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
@@ -92,5 +92,6 @@ def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
 
 
 def verdicts(claims: Iterable[Claim]) -> list[str]:
-    """The verdict of each claim, without "(preliminary)"."""
-    return [claim.verdict.removesuffix(" (preliminary)") for claim in claims]
+    """The verdict of each claim; of one without an interval, that of its mean."""
+    words = {True: "holds", False: "fails"}
+    return [words[c.numbers[0].mean() >= 0] if c.verdict == "open" and c.kind == "direction" else c.verdict for c in claims]

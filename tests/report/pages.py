@@ -1,4 +1,4 @@
-"""Synthetic sweeps for the HTML page of a report, and functions that unpack its data."""
+"""Synthetic sweeps for the HTML page of a report, and a function that unpacks it."""
 
 import base64
 import gzip
@@ -7,9 +7,6 @@ import math
 import re
 import zlib
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fedsim.config.components import flatten
 from fedsim.config.toml import parse
@@ -62,20 +59,7 @@ def make_sweep(path: Path, text: str = SWEEP) -> RunFolder:
     return folder
 
 
-def read_packed(page: str, name: str) -> bytes:
-    """The decompressed bytes of the element `name` of the page."""
+def read_page(page: str, name: str = "data") -> str:
+    """The unpacked text of the element `name` of the page."""
     text = re.search(rf'id="{name}">([^<]*)<', page)[1]
-    return gzip.decompress(base64.b64decode(text, validate=True))
-
-
-def unpack(data: bytes) -> Any:
-    """What `packing.pack` packed, before it was compressed."""
-    length = int.from_bytes(data[:4], "little")
-
-    def with_arrays(value: dict[str, Any]) -> Any:
-        if "array" not in value:
-            return value
-        kind = np.dtype(value["array"]).newbyteorder("<")
-        return np.frombuffer(data, kind, value["length"], 4 + length + value["at"])
-
-    return json.loads(data[4 : 4 + length], object_hook=with_arrays)
+    return gzip.decompress(base64.b64decode(text, validate=True)).decode()

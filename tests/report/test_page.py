@@ -1,10 +1,10 @@
 """The contents of the HTML page: the numbers of each setting, and the command that runs it."""
 
+import json
 import re
 import shlex
 import sys
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,14 @@ from fedsim.cli.overrides import split_overrides
 from fedsim.config.components import flatten
 from fedsim.config.toml import parse, read
 from fedsim.report.html import clients, commands, contents
-from fedsim.report.html.page import MODULES, program
 from fedsim.report.html.page import page as make_page
+from fedsim.report.names import scenario_name
+from fedsim.report.rows import row_names
 from fedsim.runs.schemas import CLIENTS
-from tests.report.pages import make_sweep, read_packed, unpack
+from tests.report.pages import make_sweep, read_page
 from tests.report.synthetic import make_folder, run
 
-pytest.importorskip("plotly")
+pytest.importorskip("vl_convert")
 
 
 @pytest.fixture(scope="module")
@@ -38,67 +39,71 @@ def page(results):
 
 @pytest.fixture(scope="module")
 def document(page):
-    return unpack(read_packed(page, "data"))
+    return json.loads(read_page(page))
 
 
-def test_every_number_of_every_run_is_in_the_page(results, document):
-    fields = dict.fromkeys(("accuracy", "loss", "validation_accuracy", "validation_loss"), 1e-7)
-    fields |= {"corrupted_weight": 0.51 / 65534}
-    assert {metric["key"] for metric in document["metrics"]} == set(fields)
-    for metric in document["metrics"]:
-        at = 0
-        numbers = metric["numbers"].astype(float)
-        if metric["is_share"]:
-            numbers = np.where(numbers == 65535, np.nan, numbers / 65534)
-        for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
-            expected = getattr(setting, metric["key"])
-            actual = numbers[at : at + expected.size].reshape(expected.shape)
-            np.testing.assert_allclose(actual, expected, rtol=0, atol=fields[metric["key"]])
-            assert document["rounds"][packed_setting["rounds"]] == setting.rounds.tolist()
-            at += expected.size
-        assert at == len(numbers)
+@pytest.fixture(scope="module")
+def pairs(results, document):
+    """Each setting of the report with that of the page."""
+    entries = {(entry["row"], entry["scenario"]): entry for entry in document["settings"]}
+    assert len(entries) == len(document["settings"]) == len(results.settings)
+    return [(s, entries[name, scenario_name(s.scenario)]) for s, name in row_names(results.settings).items()]
 
 
-def test_axes_are_the_keys_that_settings_differ_in(results, document):
-    axes = {axis["key"]: axis for axis in document["axes"]}
-    assert set(axes) == {"row", "threat", "aggregator", "corruption", "attack", "fraction", "lam"}
-    value = lambda key, setting: axes[key]["values"][code] if (code := axes[key]["codes"][setting]) >= 0 else None
-    for number, setting in enumerate(results.settings):
-        assert value("fraction", number) == f"{100 * setting.fraction:g} %"
-        assert value("lam", number) == (None if setting.lam is None else f"{setting.lam:g}")
-        assert value("attack", number).lower().replace(" ", "_") == setting.attack
-        assert (value("threat", number) == "Clean") == (setting.fraction == 0)
-    assert axes["fraction"]["values"] == ["0 %", "20 %", "40 %"]
-    assert set(axes["row"]["determines"]) == {"aggregator", "lam"}
+def test_numbers_of_every_setting(results, pairs):
+    """Final means and deviations exactly; curves with four digits."""
+    for setting, entry in pairs:
+        assert entry["rounds"] == list(setting.rounds)
+        rows = results.table.filter(setting=setting.position)
+        columns = {"accuracy": "test_accuracy", "loss": "test_loss"}
+        for name, scale in (("accuracy", 100), ("loss", 1), ("validation_accuracy", 100), ("corrupted_weight", 100)):
+            values = rows[columns.get(name, name)].to_numpy().astype(float).reshape(len(setting.runs), -1) * scale
+            final = values[:, -1][np.isfinite(values[:, -1])]
+            shown = entry["final"][name]
+            assert shown["mean"] == (pytest.approx(final.mean(), rel=1e-12) if len(final) else None)
+            if len(final) > 1:
+                assert shown["deviation"].startswith("± ")
+                assert float(shown["deviation"][2:]) == pytest.approx(final.std(ddof=1), abs=0.051)
+            for curve, part in zip(entry["curves"][name], (np.mean, np.min, np.max), strict=True):
+                for t, value in enumerate(curve):
+                    finite = values[:, t][np.isfinite(values[:, t])]
+                    assert value == (pytest.approx(part(finite), rel=1e-3) if len(finite) else None)
 
 
-def test_an_axis_determined_by_another_axis_is_omitted(tmp_path):
-    runs = [
-        run(rule, 0.3, seed, **{"client.epochs": e}) for rule in ("rfa", "cfl") for e in (1, 10, 2) for seed in (0, 1)
-    ]
-    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "a", runs))), "data"))["axes"]
-    values = {axis["key"]: axis["values"] for axis in axes if axis["key"] != "row"}
-    assert values == {"aggregator": ["RFA", "CFL"], "client.epochs": ["1", "2", "10"]}
-    runs = [run("rfa", 0.3, 0, **{"client.clip": clip}) for clip in (None, 1.0)]  # None is a value, too
-    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "c", runs))), "data"))["axes"]
-    assert [(axis["values"], axis["codes"].tolist()) for axis in axes] == [(["None", "1.0"], [0, 1])]
-    runs = [run(rule, fraction, 0) for rule in ("rfa", "cfl") for fraction in (0.1, 0.3)]
-    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "b", runs))), "data"))["axes"]
-    assert [axis["key"] for axis in axes] == ["aggregator", "fraction"]
+def test_the_worst_of_several_threats(document):
+    """A setting that diverged is the worst; else the one of the lowest accuracy or the highest loss."""
+    settings = document["settings"]
+    for metric, sign in (("accuracy", 1), ("loss", -1)):
+        cells = document["worst"][metric]
+        assert {(cell["row"], cell["share"]) for cell in cells} == {
+            (entry["row"], entry["share"]) for entry in settings if entry["threat"] != "Clean"
+        }
+        for cell in cells:
+            group = [e for e in settings if (e["row"], e["share"]) == (cell["row"], cell["share"])]
+            diverged = [entry for entry in group if entry["diverged"]]
+            worst = diverged[0] if diverged else min(group, key=lambda e: sign * e["final"][metric]["mean"])
+            assert settings[cell["setting"]] == worst
+            assert (cell["among"], cell["most"]) == (len(group), 3)
 
 
-def test_command_and_configuration_give_the_runs_of_a_setting(results, document, monkeypatch):
-    for setting, packed_setting in zip(results.settings, document["settings"], strict=True):
-        expected = [results.manifests[0]["runs"][number] for number in setting.runs]
-        program, command, *arguments = shlex.split(packed_setting["command"])
+def test_names_and_order(document):
+    """Clean settings are first, then by share; rows are those of the tables."""
+    assert document["rows"] == ["FedAvg", "Median", "ARFL, λ = 0.1 M", "ARFL, λ = 1 M", "ARFL, λ = 10 M"]
+    assert (document["threats"], document["shares"]) == (["IPM", "ALIE", "Sign flip", "Shuffling"], ["20 %", "40 %"])
+    shares = [entry["share"] for entry in document["settings"]]
+    assert shares == sorted(shares)
+    assert document["facts"].startswith("Digits · 20 clients · 60 rounds · ")
+    assert document["how"] == "mean ± standard deviation over 3 seeds of one split, after 60 rounds"
+
+
+def test_command_and_configuration_give_the_runs_of_a_setting(results, pairs):
+    for setting, entry in pairs:
+        expected = [report.keys.configuration(results.manifests[0]["runs"][number]) for number in setting.runs]
+        program, command, *arguments = shlex.split(entry["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)
-        by_command = list(map(flatten, read(Path(config), overrides).runs()))
-        by_configuration = list(map(flatten, parse(packed_setting["configuration"]).runs()))
-        for actual in (by_command, by_configuration):
-            assert [report.swept_values.configuration(run) for run in actual] == [
-                report.swept_values.configuration(run) for run in expected
-            ]
+        for experiment in (read(Path(config), overrides), parse(entry["toml"])):
+            assert [report.keys.configuration(flatten(run)) for run in experiment.runs()] == expected
 
 
 def test_splits_with_different_seeds_are_run_again_as_they_were(tmp_path):
@@ -126,32 +131,24 @@ seed = 1
         assert [(config.data.seed, config.seed) for config in read(Path(path), overrides).runs()] == list(setting.draws)
 
 
-def test_clients_weights_are_those_of_the_first_seed(results, document):
-    weights = {entry["setting"]: entry for entry in document["weights"]}
-    assert {results.settings[setting].aggregator for setting in weights} == {"arfl"}
-    assert len(weights) == sum(setting.aggregator == "arfl" for setting in results.settings)
-    for entry in weights.values():
-        assert (entry["kind"], entry["rounds"], entry["clients"]) == ("alpha", [10, 60], [0, 1, 2])
-        assert entry["corrupted"] == [True, False, False]
-        alphas = np.asarray([0.05, 0.6, 0.35])
-        expected = np.stack([alphas / 10, alphas / 60])
-        np.testing.assert_allclose(entry["shares"].reshape(2, 3) / 65534, expected, atol=0.51 / 65534)
-
-
-def test_lambda_determined_by_the_scenario_is_not_an_axis(tmp_path):
-    runs = [run(rule, f, 0, **{"arfl.lam": 1.0 if f else 1e4}) for rule in ("arfl", "rfa") for f in (0.0, 0.3)]
-    axes = unpack(read_packed(make_page(report.load(make_folder(tmp_path / "a", runs))), "data"))["axes"]
-    assert [axis["key"] for axis in axes] == ["aggregator", "corruption", "fraction"]
+def test_clients_weights_are_those_of_the_first_seed(pairs):
+    for setting, entry in pairs:
+        assert (entry["weights"] is not None) == (setting.aggregator == "arfl")
+        if weights := entry["weights"]:
+            assert (weights["label"], weights["rounds"]) == ("Weight α among all clients (%)", [10, 60])
+            assert weights["corrupted"] == ["0"]
+            expected = {str(i): [100 * alpha / t for t in (10, 60)] for i, alpha in enumerate((0.05, 0.6, 0.35))}
+            assert weights["clients"] == {i: pytest.approx(values, abs=6e-4) for i, values in expected.items()}
 
 
 def test_a_page_of_chosen_settings(results):
     chosen = report.choose(results, ["arfl.lam"], "validation", "scenario")
-    document = unpack(read_packed(make_page(chosen), "data"))
+    document = contents.contents(chosen)
     assert len(document["settings"]) == len(chosen.settings) < len(results.settings)
-    assert document["about"]["chosen"] == chosen.selection.sentence
-    assert "lam" not in {axis["key"] for axis in document["axes"]}
+    assert document["rows"] == ["FedAvg", "Median", "ARFL"]
+    assert chosen.selection.sentence in document["notes"]
     confirmed = contents.contents(report.confirm(results, "seed", (1, 2)))
-    assert confirmed["about"]["chosen"].startswith("Runs with seed 1, 2 are shown")
+    assert confirmed["notes"][0].startswith("Runs with seed 1, 2 are shown")
 
 
 def test_many_rounds_and_clients_are_thinned(tmp_path):
@@ -164,34 +161,23 @@ def test_many_rounds_and_clients_are_thinned(tmp_path):
     missing = {name: [None] * size for name in CLIENTS if name not in columns}
     table = pl.DataFrame(columns | missing).cast(CLIENTS).fill_nan(None)
     (actual,) = clients.client_weights(replace(results, clients=table))
-    assert (actual.kind, actual.num_rounds, actual.num_clients) == ("weight", 250, 130)
-    assert len(actual.rounds) == clients.MAX_ROUNDS
-    assert (actual.rounds[0], actual.rounds[-1]) == (1, 250)
-    assert len(actual.clients) <= 60
-    assert actual.corrupted == [client % 2 == 0 for client in actual.clients]
-    expected = weight[np.ix_(np.asarray(actual.rounds) - 1, actual.clients)]
-    np.testing.assert_allclose(np.where(actual.shares == 65535, np.nan, actual.shares / 65534), expected, atol=1e-5)
+    assert actual["label"] == "Weight in the round (%)"
+    ids = list(map(int, actual["clients"]))
+    assert actual["note"] == f"{len(ids)} of 130 clients, 100 of 250 recorded rounds"
+    assert (len(actual["rounds"]), actual["rounds"][0], actual["rounds"][-1]) == (100, 1, 250)
+    assert len(ids) <= 60
+    assert sorted(map(int, actual["corrupted"])) == [i for i in sorted(ids) if i % 2 == 0]
+    shown = np.asarray([actual["clients"][str(i)] for i in ids], float).T
+    np.testing.assert_allclose(shown, 100 * weight[np.ix_(np.asarray(actual["rounds"]) - 1, ids)], atol=6e-4)
 
 
 def test_the_page_is_self_contained_and_deterministic(page, results):
     assert make_page(results) == page
     assert "{{" not in page
-    assert read_packed(page, "plotly").startswith(b"/**\n* plotly.js")
+    assert "vegaEmbed" in read_page(page, "program")
     outside = re.sub(r'<script type="text/plain".*?</script>', "", page, flags=re.S)
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", outside)
     assert "default-src 'none'" in outside
-
-
-def test_modules_follow_their_imports():
-    static = files("fedsim.report.html") / "static"
-    assert {entry.name for entry in static.iterdir()} == {"page.html", "page.css", *(f"{name}.js" for name in MODULES)}
-    exported = {}
-    for name in MODULES:
-        text = (static / f"{name}.js").read_text()
-        for names, origin in re.findall(r'^import \{ (.*?) \} from "\./(\w+)\.js";$', text, flags=re.M):
-            assert set(names.split(", ")) <= exported[origin]
-        exported[name] = set(re.findall(r"^export (?:async )?(?:function|const) (\w+)", text, flags=re.M))
-    assert not re.search(r"^(import|export) ", program(), flags=re.M)
 
 
 def test_on_the_command_line(tmp_path, capsys):
@@ -201,13 +187,13 @@ def test_on_the_command_line(tmp_path, capsys):
     assert {path.name for path in first.path.iterdir()} - before == {"report.html"}
     assert capsys.readouterr().out == f"{first.path / 'report.html'}\n"
     assert main(["report", str(first.path), str(second.path), "--format", "html", "--out", str(tmp_path / "both")]) == 0
-    document = unpack(read_packed((tmp_path / "both" / "report.html").read_text(), "data"))
-    assert document["about"]["num_runs"] == 2
+    (setting,) = json.loads(read_page((tmp_path / "both" / "report.html").read_text()))["settings"]
+    assert setting["runs"] == 2
 
 
-def test_a_missing_plotly_is_a_one_line_error(tmp_path, capsys, monkeypatch):
+def test_a_missing_library_is_a_one_line_error(tmp_path, capsys, monkeypatch):
     folder = make_folder(tmp_path / "a", [run("rfa")])
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert main(["report", str(folder.path), "--format", "html"]) != 0
     error = capsys.readouterr().err
     assert "pip install 'fedsim-jax[html]'" in error

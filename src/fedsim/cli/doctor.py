@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedsim.errors import FedsimError, pip_install
 from fedsim.version import __version__
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "pyarrow", "orbax-checkpoint")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "msgspec", "polars", "orbax-checkpoint")
 
 
 class Extra(NamedTuple):
@@ -25,7 +25,7 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra("tensorflow_datasets", "data", "preparing CIFAR-10, MNIST, FEMNIST and the like"),
     Extra("datasets", "huggingface", 'data.name = "huggingface"'),
-    Extra("plotly", "html", "fedsim report --format html"),
+    Extra("vl_convert", "html", "fedsim report --format html"),
     Extra("tensorboardX", "tensorboard", "fedsim run --log tensorboard"),
     Extra("wandb", "wandb", "fedsim run --log wandb"),
     Extra("submitit", "slurm", "fedsim run --slurm.partition ..."),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import data, diff, doctor, init, paper, report, run, show
+from fedsim.cli import data, diff, doctor, init, report, run, show
 from fedsim.cli import list as list_configurations
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
@@ -22,12 +22,11 @@ Start here:
   fedsim list              list the other configurations that come along
   fedsim init              write a configuration for your own data
   fedsim config            print every key of a configuration, with its default and meaning
-  fedsim paper             list the paper's results, and compare run folders with them
   fedsim data list         list the data sets
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "list", "init", "config", "report", "show", "diff", "paper", "data", "doctor")
+COMMANDS = ("run", "list", "init", "config", "report", "show", "diff", "data", "doctor")
 RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--choose-per"}
 
 
@@ -92,7 +91,6 @@ def _dispatch(arguments: list[str]) -> int:
         "report": report.call,
         "show": show.call,
         "diff": diff.call,
-        "paper": paper.call,
         "data": data.call,
         "doctor": doctor.call,
     }
@@ -120,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Prints every key with its default, meaning and allowed values, as a TOML file to start from.",
     )
     config.add_argument("section", metavar="SECTION", nargs="?", help="only this one, such as server or arfl")
-    for command in (report, show, diff, paper, data, doctor):
+    for command in (report, show, diff, data, doctor):
         command.add_parser(commands)
     return parser
 

@@ -18,6 +18,21 @@ def names() -> list[str]:
     return sorted(found, key=lambda name: (name.count("/"), name))
 
 
+def portable(plugin: str) -> str:
+    """A bundled plug-in, "configs/...", wherever fedsim is installed; others as they are."""
+    root, (location, _, function) = folder(), plugin.rpartition(":")
+    if root is None or not (path := Path(location).resolve()).is_relative_to(root.resolve()):
+        return plugin
+    return f"configs/{path.relative_to(root.resolve()).as_posix()}:{function}"
+
+
+def located_plugin(name: str) -> str:
+    """The plug-in that is named as `portable` does; others as they are."""
+    root, (location, _, function) = folder(), name.rpartition(":")
+    is_bundled = root is not None and not Path(location).exists() and (root.parent / location).is_file()
+    return f"{root.parent / location}:{function}" if root is not None and is_bundled else name
+
+
 def located(path: Path) -> Path:
     """`path` or, if there is no such file, the bundled file of that name, with or without "configs/" and ".toml"."""
     root = folder()

@@ -167,7 +167,7 @@ def from_tables(
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
     sections = frozenset(word.rpartition(":")[2] for _, word in named)
     experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
-    experiment = replace(experiment, claims=claims and resolve_path(claims, folder))
+    experiment = replace(experiment, claims=claims and bundled.portable(resolve_path(claims, folder)))
     experiment = experiment.with_natural_clients()
     experiment.schema.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment

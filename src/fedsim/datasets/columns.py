@@ -104,7 +104,7 @@ def _features(column: pl.Series, standardize: bool) -> np.ndarray:
     """[M, F] float32: F is 1 for numbers, and the number of values of a text column."""
     if column.dtype == pl.String:
         values, numbers = _enumerate(column)
-        return (numbers[:, None] == np.arange(len(values))).astype(np.float32)
+        return np.eye(len(values), dtype=np.float32)[numbers]
     x = numbers_of(column)
     if standardize and column.dtype != pl.Boolean:
         if not column.dtype.is_float() and np.abs(x).max() > MAX_EXACT:  # exact differences
@@ -117,7 +117,8 @@ def _features(column: pl.Series, standardize: bool) -> np.ndarray:
 def _labels(name: str, column: pl.Series, label: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Labels [M], and the names of the classes, or None if they are numbers to be predicted."""
     _require_names(name, column, "label", label)
-    if column.dtype != pl.String:
+    is_text = column.dtype == pl.String
+    if not is_text:
         numbers = numbers_of(column)
         if problem := range_problem(numbers):
             raise DataError(f"{name}: label {label} {problem}; change or remove them")
@@ -125,9 +126,7 @@ def _labels(name: str, column: pl.Series, label: str) -> tuple[np.ndarray, np.nd
             return numbers.astype(np.float32), None
     values, y = _enumerate(column)
     if len(values) > MAX_CLASS_SHARE * len(y):
-        remedy = (
-            f", such as {example_of(column)!r}" if column.dtype == pl.String else "; standardize numbers to predict"
-        )
+        remedy = f", such as {example_of(column)!r}" if is_text else "; standardize numbers to predict"
         raise DataError(
             f"{name}: label {label} must have classes that occur more than once, got {len(values)} values in {len(y)} "
             f"rows{remedy}"
@@ -139,8 +138,7 @@ def clients(name: str, table: pl.DataFrame, client: str) -> tuple[np.ndarray, np
     """The names [C] of the clients in the column `client`, and the client [M] of each row."""
     column = require_column(name, table, "client", client)
     _require_names(name, column, "client", client)
-    values, numbers = _enumerate(column)
-    return values, numbers
+    return _enumerate(column)
 
 
 def _require_names(name: str, column: pl.Series, key: str, which: str) -> None:

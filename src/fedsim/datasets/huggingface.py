@@ -7,19 +7,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import polars as pl
 
 from fedsim.core.settings import Bounds
-from fedsim.datasets import columns, windows
+from fedsim.datasets import windows
 from fedsim.datasets.natural import append
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.scales import PIXELS
 from fedsim.datasets.spool import Spool
-from fedsim.datasets.table_files import concatenate
 from fedsim.errors import ConfigError, DataError, import_extra, pip_install, reason
+
+if TYPE_CHECKING:
+    import polars as pl
 
 GRAY_MODES = ("1", "L")  # of a picture; others of 8 bits are converted to RGB
 TRAIN, TEST = "train", "test"
@@ -43,6 +44,8 @@ def huggingface(
 
     A table is encoded as in `columns.encode`. Raises `ConfigError` or `DataError` if it cannot be loaded.
     """
+    from fedsim.datasets.columns import encode
+
     del seed
     if not path:
         raise ConfigError('huggingface.path: must name a folder or a data set on the hub, got ""')
@@ -66,7 +69,7 @@ def huggingface(
     if images:
         raw = _read_images(name, splits, images[0], label, client, drop)
     else:
-        raw = columns.encode(name, _table(name, splits, drop), label, client, drop)
+        raw = encode(name, _table(name, splits, drop), label, client, drop)
     raw, num_train = _with_class_names(raw, splits, label), len(splits[TRAIN])
     both = replace(raw, x_test=raw.x, y_test=raw.y, test_client_ids=raw.client_ids, notes=raw.notes + notes)
     return select_examples(both, slice(num_train), slice(num_train, None))
@@ -88,9 +91,10 @@ def _load(path: str, subset: str) -> dict[str, Any]:
     return splits
 
 
-def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> pl.DataFrame:
+def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> "pl.DataFrame":
     """The rows of all splits, with names in the place of class numbers. Raises `DataError` if their columns differ."""
     import datasets
+    from fedsim.datasets.table_files import concatenate
 
     tables = []
     for split, rows in splits.items():
@@ -101,7 +105,7 @@ def _table(name: str, splits: Mapping[str, Any], drop: Sequence[str] = ()) -> pl
                 if wrong := sorted(set(table[column].unique()) - {None, *names}):  # such as -1, for no label
                     message = f"{name}: column {column!r} must hold 0 to {len(names) - 1} in the split {split}, got "
                     raise DataError(f"{message}{wrong[0]}; leave these rows out, or the split")
-                table = table.with_columns(pl.col(column).replace_strict(names, return_dtype=pl.String))
+                table = table.with_columns(table[column].replace_strict(names, return_dtype=str))
         tables.append(table)
     try:
         if len({frozenset(table.columns) for table in tables}) > 1:
@@ -123,9 +127,10 @@ def _read_images(
     name: str, splits: Mapping[str, Any], image: str, label: str, client: str, drop: Sequence[str]
 ) -> RawDataset:
     import datasets
+    from fedsim.datasets.columns import targets
 
     table = _table(name, {split: rows.remove_columns([image]) for split, rows in splits.items()}, drop)
-    y, classes, client_ids, clients = columns.targets(name, table, label, client)
+    y, classes, client_ids, clients = targets(name, table, label, client)
     spool, types, kind = Spool(), set(), datasets.Image(mode=splits[TRAIN].features[image].mode)
     for split, rows in splits.items():
         pictures = iter(rows.select_columns([image]).cast_column(image, kind))  # decodes
@@ -170,14 +175,16 @@ def _with_class_names(raw: RawDataset, splits: Mapping[str, Any], label: str) ->
 
 def _documents(name: str, split: str, rows: Any, text: str, client: str) -> dict[str, str]:
     """The texts of each client, one after another; of a client without a name if `client` is empty."""
+    from fedsim.datasets.columns import clients, require_column
+
     table = _table(name, {split: rows})
-    texts = columns.require_column(name, table, "text", text).to_list()
+    texts = require_column(name, table, "text", text).to_list()
     if wrong := [i for i, value in enumerate(texts) if not isinstance(value, str)]:
         got = f"{texts[wrong[0]]!r:.100} in row {wrong[0]} of the split {split}"
         raise DataError(f"{name}: text {text} must have a text in every row, got {got}")
     if not client:
         return {"": "\n".join(texts)}
-    names, numbers = columns.clients(name, table, client)
+    names, numbers = clients(name, table, client)
     parts: dict[str, list[str]] = {}
     for number, value in zip(numbers, texts, strict=True):
         parts.setdefault(str(names[number]), []).append(value)

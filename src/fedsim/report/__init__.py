@@ -62,9 +62,9 @@ def claims_tables(results: Results) -> tuple[list[Table], list[str]]:
 def write(results: Results, out: RunFolder, baseline: str = BASELINE, has_figures: bool = True) -> None:
     """Writes summary.csv, table.md, table.tex and figures/ into the folder `out`, instead of those of earlier reports.
 
-    With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to the rule `baseline`, if that and
-    another rule were run. Raises `ConfigError` if `out` is a run folder and this is not its default report, which would
-    be lost.
+    With several attacks, worst.md and worst.tex, too; with `report.claims`, claims.md; paired.csv, the differences to
+    the rule `baseline`, if that and another rule were run. Raises `ConfigError` if `out` is a run folder and this is
+    not its default report, which would be lost.
     """
     results.check_destination(out, baseline)
     tables, worst = accuracy_tables(results), worst_tables(results)

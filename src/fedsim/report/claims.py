@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedsim.config import bundled
 from fedsim.config.registry import find
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.report.results import Results
@@ -22,10 +23,10 @@ Kind = Literal["direction", "mean", "not above", "yes or no"]
 NOT_RUN, NO_EVIDENCE = "not run", "no evidence"
 WORDS = {True: "holds", False: "fails", None: "open"}
 COUNTED: dict[Kind, str] = {
-    "direction": "with an interval",
-    "mean": "about means only",
-    "not above": '"not above" (no evidence)',
-    "yes or no": "yes or no",
+    "direction": "{} of {} hold by their interval",
+    "mean": "{} of {} hold by the mean only",
+    "not above": '{} of {} "not above": no evidence against them',
+    "yes or no": "{} of {} yes-or-no statements hold",
 }
 MAX_LISTED = 4  # of more numbers, the lowest and the highest are shown
 
@@ -117,14 +118,14 @@ def _format_share(values: np.ndarray, over: str) -> str:
 
 
 def summarize(claims: Sequence[Claim]) -> str:
-    """How many hold, by kind, for example "6 of 9 with an interval hold (3 open); 1 of 2 about means only hold"."""
+    """How many hold, by kind, for example "6 of 9 hold by their interval (3 open), 1 of 2 hold by the mean only"."""
     parts = []
     for kind, words in COUNTED.items():
         holds = [claim.holds for claim in claims if claim.kind == kind and claim.numbers]
         num_open = f" ({holds.count(None)} open)" if None in holds else ""
-        parts += [f"{holds.count(True)} of {len(holds)} {words} hold{num_open}"] if holds else []
+        parts += [words.format(holds.count(True), len(holds)) + num_open] if holds else []
     num_missing = sum(claim.verdict == NOT_RUN for claim in claims)
-    return "; ".join(parts + ([f"{num_missing} not run"] if num_missing else []))
+    return ", ".join(parts + ([f"{num_missing} not run"] if num_missing else []))
 
 
 def claims_table(results: Results, claims: Sequence[Claim]) -> Table:
@@ -157,7 +158,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
     shown: dict[str, Figure] = {}
     for name in _names(results):
         try:
-            factory = find("report.claims", name)
+            factory = find("report.claims", bundled.located_plugin(name))
             function = getattr(sys.modules[factory.make.__module__], "figures", None)
             shown |= _guarded(name, function, str(factory.file), results) if function is not None else {}
         except FedsimError as error:
@@ -168,7 +169,7 @@ def figures(results: Results) -> dict[str, "Figure"]:
 
 def call(name: str, results: Results) -> list[Claim]:
     """The claims of the function `name`, "file.py:function". Raises `ConfigError`, with its line, if that fails."""
-    function = find("report.claims", name)
+    function = find("report.claims", bundled.located_plugin(name))
     claims: Any = _guarded(name, function.make, str(function.file), results)
     if not isinstance(claims, list | tuple) or not all(isinstance(claim, Claim) for claim in claims):
         raise ConfigError(f"report.claims: {name}: must return a list of fedsim.Claim, got {claims!r}"[:200])
@@ -181,5 +182,6 @@ def _guarded(name: str, function: Any, file: str, results: Results) -> Any:
     except Exception as error:  # anything that a user's function may raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         where = f", line {lines[-1]}" if lines else ""
-        message = " ".join(f"{type(error).__name__}: {error}".split())
+        text = str(error) if isinstance(error, FedsimError) else f"{type(error).__name__}: {error}"
+        message = " ".join(text.split())
         raise ConfigError(f"report.claims: {name}{where}: {message}") from error

@@ -137,7 +137,8 @@ class Results:
         has_all = lambda run: all(run.get(key) == value for key, value in wanted.items())
         matching = [setting for setting in self.settings if has_all(self.runs[setting.runs[0]])]
         if len(matching) > 1:
-            raise ConfigError(f"find: must have values that one setting has, got {wanted}, which {len(matching)} have")
+            named = ", ".join(f"{key} = {value}" for key, value in wanted.items())
+            raise ConfigError(f"find: {len(matching)} settings have {named}; add a key that tells them apart")
         return matching[0] if matching else None
 
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:

@@ -41,16 +41,14 @@ def write_error(path: Path, error: Exception) -> RunFolderError:
     return RunFolderError(f"{path}: cannot be written: {reason(error)}")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file atomically."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(data))
-
-
-def as_parquet(table: pl.DataFrame) -> bytes:
-    """The contents of a Parquet file."""
-    buffer = io.BytesIO()
+def write_table(path: Path, table: pl.DataFrame) -> int:
+    """Writes a table as Parquet and returns the file's CRC-32, which replaces "{:08x}" in its name."""
+    buffer = io.BytesIO()  # a full disk is then an `OSError`
     table.write_parquet(buffer)
-    return buffer.getvalue()
+    data = buffer.getvalue()
+    checksum = zlib.crc32(data)
+    write_atomically(path.with_name(path.name.format(checksum)), lambda temporary: temporary.write_bytes(data))
+    return checksum
 
 
 def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
@@ -76,7 +74,7 @@ def read_table(path: Path, schema: pl.Schema, checksum: int | None, remedy: str)
     """
     data = read_bytes(path, checksum, remedy)
     try:
-        return pl.concat([schema.to_frame(), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
+        return pl.concat([pl.DataFrame(schema=schema), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 

@@ -20,7 +20,6 @@ figures/          figures (`fedsim report`)
 
 import json
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,14 +30,13 @@ import polars as pl
 
 from fedsim.errors import RunFolderError
 from fedsim.runs.files import (
-    as_parquet,
     has_checkpoint,
     read_arrays,
     read_bytes,
     read_table,
     write_arrays,
     write_atomically,
-    write_bytes,
+    write_table,
 )
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.manifests import MANIFEST, format_manifest, read_manifest
@@ -164,12 +162,8 @@ class RunFolder:
 
         Returns their checksums, which the manifest of a complete folder has as `CHECKSUMS`.
         """
-        checksums = {}
-        for kind in SCHEMAS:
-            data = as_parquet(append_swept_columns(self.read_parts(kind), runs))
-            write_bytes(self._table(kind), data)
-            checksums[kind] = zlib.crc32(data)
-        return checksums
+        join = lambda kind: append_swept_columns(self.read_parts(kind), runs)
+        return {kind: write_table(self._table(kind), join(kind)) for kind in SCHEMAS}
 
     def _table(self, kind: str) -> Path:
         """The file of a joined table."""
@@ -180,7 +174,7 @@ class RunFolder:
         schema, groups = SCHEMAS[kind], sorted((self.path / "parts").glob("[0-9]*"))
         tables = [table.select(schema.names()) for path in groups for table in Parts(path).read(kind)]
         keys = [name for name in ("run", "round", "client_id", "name") if name in schema]
-        return pl.concat(tables or [schema.to_frame()]).sort(keys)
+        return pl.concat(tables or [pl.DataFrame(schema=schema)]).sort(keys)
 
     def has_joined_tables(self) -> bool:
         """Whether the joined tables exist."""

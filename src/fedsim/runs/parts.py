@@ -1,13 +1,12 @@
 """The rows of a group while it runs: a file for each table and span of rounds, which never changes."""
 
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from fedsim.runs.files import as_parquet, read_table, write_bytes
+from fedsim.runs.files import read_table, write_table
 from fedsim.runs.schemas import SCHEMAS
 
 REMEDY = "delete it and run again, which reruns its group"
@@ -34,9 +33,7 @@ class Parts:
     def write(self, span: Span, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
         for kind in sorted(tables):
-            data = as_parquet(tables[kind])
-            name = f"{span.first:08}-{span.last:08}-{zlib.crc32(data):08x}-{kind}.parquet"
-            write_bytes(self.path / name, data)
+            write_table(self.path / f"{span.first:08}-{span.last:08}-{{:08x}}-{kind}.parquet", tables[kind])
 
     def spans(self) -> list[Span]:
         """The spans that are written, in order."""

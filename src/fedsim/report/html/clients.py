@@ -32,11 +32,12 @@ def _weights(clients: pl.DataFrame, max_numbers: int) -> dict[str, Any] | None:
     rounds = every_round[np.rint(np.linspace(0, len(every_round) - 1, num_rounds)).astype(int)]
     shown = measured.filter(pl.col("client_id").is_in(ids), pl.col("round").is_in(rounds))
     lines = shown.with_columns((pl.col(kind) * 100).round(3)).pivot("client_id", index="round", values=kind)
+    lines = pl.DataFrame({"round": rounds}, {"round": lines["round"].dtype}).join(lines, on="round", how="left")
     corrupted = shown.group_by("client_id").agg(pl.col("corrupted").any())
     return {
         "label": "Weight α among all clients (%)" if kind == "alpha" else "Weight in the round (%)",
         "rounds": lines["round"].to_list(),
-        "clients": {name: lines[name].to_list() for name in lines.columns[1:]},
+        "clients": lines.drop("round").to_dict(as_series=False),
         "corrupted": corrupted.filter("corrupted")["client_id"].cast(str).sort().to_list(),
-        "note": f"{len(ids)} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
+        "note": f"{lines.width - 1} of {len(every_client)} clients, {num_rounds} of {len(every_round)} recorded rounds",
     }

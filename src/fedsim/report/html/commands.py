@@ -17,20 +17,13 @@ Table = dict[str, Any]
 
 def commands(results: Results) -> list[str]:
     """For each setting, the command that runs it from its folder's config.toml; empty if no command can."""
-    files = [tomllib.loads(manifest["config"]) for manifest in results.manifests]
-    varying = [
-        {*varying_keys(manifest["runs"]), *(key for block in file.get("sweep", []) for key in flatten(block))}
-        for manifest, file in zip(results.manifests, files, strict=True)
-    ]
+    swept = [_swept_keys(manifest) for manifest in results.manifests]
     lines = []
     for setting in results.settings:
         folder, config = _source(results, setting)
         first, *others = draw_blocks(setting)
-        fixed = flatten(files[folder])
-        is_needed = lambda key, config=config, fixed=fixed: (
-            not is_shared_f(key, config) and (config[key] is not None or (key in fixed and applies(key, config)))
-        )
-        keys = [key for key in config if key in varying[folder] - {*first} and is_needed(key)]
+        is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
+        keys = [k for k in config if k in swept[folder] - {*first} and not is_shared_f(k, config) and is_needed(k)]
         words = ["fedsim", "run", str(results.folders[folder].path / "config.toml")]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
@@ -47,6 +40,12 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
         return [{"data.seed": [split], "seed": of_split} for split, of_split in seeds.items()]
     splits = {"data.seed": list(seeds)} if len(seeds) > 1 else {}
     return [splits | {"seed": list(dict.fromkeys(seed for _, seed in setting.draws))}]
+
+
+def _swept_keys(manifest: Table) -> set[str]:
+    """The keys of the folder's sweep, and those that vary among its runs."""
+    blocks = tomllib.loads(manifest["config"]).get("sweep", [])
+    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in flatten(block))}
 
 
 def setting_tomls(results: Results) -> list[str]:

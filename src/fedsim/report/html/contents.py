@@ -19,7 +19,8 @@ from fedsim.report.settings import Setting
 from fedsim.report.style import COLORS
 
 CLEAN, WORST = "Clean", "Worst"
-MAX_NUMBERS = 300_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
+MAX_LONG = 1000  # a loss above has two digits in the heat map
+MAX_NUMBERS = 250_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
 
 Json = dict[str, Any]
 
@@ -52,13 +53,16 @@ def contents(results: Results) -> Json:
         entry["scenario"] = " ".join(filter(None, parts))
     over = draws_text(setting.draws for setting in settings)
     spread = "one seed" if len(results.runs) == len(settings) else f"mean ± standard deviation over {over}"
+    diverged = any(entry["diverged"] for entry in described)
     return {
         "title": results.runs[0]["name"],
         "facts": _facts(results),
-        "notes": [*results.remarks, *results.incomplete],
+        "notes": [*results.remarks, *results.incomplete, *(["†: runs have diverged."] if diverged else [])],
         "how": f"{spread}, {final_text(settings, results.final)}",
         "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
-        "metrics": [{"key": m.name, "label": m.label, "higher": m.higher_is_better} for m in metrics],
+        "metrics": [
+            {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage} for m in metrics
+        ],
         "rows": rows,
         "colors": {row: COLORS[position % len(COLORS)] for position, row in enumerate(rows)},
         "threats": [threat for threat in threats if threat != CLEAN],
@@ -101,9 +105,11 @@ def _final(number: Json, metric: Metric) -> Json:
     mark = "†" if number["num_diverged"] else "–" if center is None else ""
     text = lambda number, digits: "" if number is None else f"{number:.{digits}f}"
     spread = lambda digits: "" if deviation is None else f"± {text(deviation, digits)}"
-    few = metric.digits - 1
     exact = f"{text(center, metric.digits)}{mark} {spread(metric.digits)}".strip()
-    return {"mean": center, "short": text(center, few) + mark, "deviation": spread(few), "text": exact}
+    few = metric.digits - 1
+    is_long = center is not None and center >= MAX_LONG
+    short = f"{center:.1e}" if is_long else text(center, few)
+    return {"mean": center, "short": short + mark, "deviation": "" if is_long else spread(few), "text": exact}
 
 
 def _add_curves(described: Sequence[Json], results: Results, metric: Metric) -> None:
@@ -122,10 +128,14 @@ def _worst(described: Sequence[Json], metric: Metric, results: Results) -> list[
     for position, entry in enumerate(described):
         if entry["threat"] != CLEAN and entry["final"][metric.name]["text"] != "–":
             groups.setdefault((entry["row"], entry["share"], entry["data"]), []).append(position)
+    most: dict[tuple[str, ...], int] = {}  # threats in a row, by share and data
+    for (_, *column), positions in groups.items():
+        most[*column,] = max(len(positions), most.get((*column,), 0))
     cells = []
     for (row, share, data), positions in groups.items():
         at = max(positions, key=lambda position: results.badness(results.settings[position], metric))
-        cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at})
+        among = {"among": len(positions), "most": most[share, data]}
+        cells.append({"row": row, "threat": WORST, "share": share, "data": data, "setting": at, **among})
     return cells
 
 
@@ -134,7 +144,9 @@ def _facts(results: Results) -> str:
 
     def span(key: str, noun: str) -> str:
         values = sorted({run[key] for run in results.runs} - {None})
-        return f"{values[0]} to {values[-1]} {noun}s" if len(values) > 1 else count(*values, noun) if values else ""
+        if len(values) > 1:
+            return f"{values[0]} to {values[-1]} {noun}s"
+        return count(values[0], noun) if values else ""
 
     versions, device = results.manifests[0]["versions"], results.manifests[0]["device"] or {}
     repeated = f" ({results.num_repeated} repeated ones left out)" if results.num_repeated else ""

@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from fedsim.errors import FedsimError, import_extra, pip_install
-from fedsim.report.html.charts import charts
 from fedsim.report.html.contents import contents
 from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
@@ -20,7 +19,7 @@ FILE = "report.html"
 def write_page(results: Results, out: RunFolder) -> Path:
     """Writes report.html into the folder `out`, and returns its path.
 
-    Raises `FedsimError` if vl-convert is missing, `ConfigError` if `out` is a run folder and this is not its own report.
+    Raises `FedsimError` if vl-convert is missing, `ConfigError` if `out` is a run folder, and this not its own report.
     """
     results.check_destination(out)
     out.write_text(FILE, page(results))
@@ -31,15 +30,15 @@ def page(results: Results) -> str:
     """The page. Raises `FedsimError` if vl-convert is missing."""
     missing = f"--format html needs vl-convert: {pip_install('html')}"
     converter = import_extra("vl_convert", FedsimError, missing)
-    document = contents(results) | {"charts": charts()}
+    document = contents(results)
     static = files("fedsim.report.html") / "static"
     texts = {
         "title": html.escape(document["title"]),
         "vega": compress(converter.javascript_bundle()),
         "data": compress(json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))),
-        **{name: (static / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js", "html")},
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda field: texts[field[1]], texts["html"])
+    texts |= {path.name: path.read_text(encoding="utf-8") for path in static.iterdir()}
+    return re.sub(r"\{\{([\w.]+)\}\}", lambda field: texts[field[1]], texts["page.html"])
 
 
 def compress(text: str) -> str:

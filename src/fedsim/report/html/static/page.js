@@ -1,13 +1,13 @@
-"use strict";
 // The state is what the heat map shows and which settings are selected; Vega draws it.
 
 const ALL = "all", CLEAN = "Clean", WORST = "Worst", BEST = "best first";
 const MAX_CURVES = 12, MAX_ROWS = 200; // that are drawn
+const MAX_LINEAR = 30; // a loss that rises by more has a logarithmic axis
 const DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]; // of lines of one color
 const ACTIONS = { export: true, source: false, compiled: false, editor: false }; // of a chart's menu
 const byId = (id) => document.getElementById(id);
 const different = (values) => [...new Set(values)];
-const longest = (texts) => Math.max(...texts.map((text) => text.length));
+const longest = (texts) => Math.max(0, ...texts.map((text) => text.length));
 let page, state;
 
 async function unpack(id) {
@@ -26,25 +26,25 @@ function isDark() {
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-async function draw(name, values, chart) {
+async function draw(name, chart) {
   const box = byId(name), holder = element("div");
   const [ink, pale, background] = isDark() ? ["#e6e8eb", "#3a4048", "#1d2125"] : ["#1b1f24", "#d9dde2", "#ffffff"];
   const text = { labelColor: ink, titleColor: ink, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal" };
   const axis = { ...text, gridColor: pale, domainColor: pale, tickColor: pale };
   const config = { background, axis, legend: text, view: { stroke: null } };
   const options = { config, ast: true, renderer: "svg", logLevel: 1, actions: ACTIONS, downloadFileName: name };
+  if (name === "map") options.patch = withClickableNames;
   box.style.minHeight = `${box.offsetHeight}px`; // nothing jumps while it is empty
   box.replaceChildren(holder);
-  const { view } = await vegaEmbed(holder, { ...chart, data: { values } }, options);
+  const { view } = await vegaEmbed(holder, chart, options);
   if (name === "map") view.addEventListener("click", clickMap);
   box.style.minHeight = "";
 }
 
-const chart = (name) => structuredClone(page.charts[name]);
 const metric = () => page.metrics.find(({ key }) => key === state.metric);
 
-// The heat map: its columns and rows in their order, and its cells, row by row; some are the worst of several threats.
-function heatMap() {
+// The columns and rows of the heat map in their order, and its cells row by row, with the worst of several threats.
+function chosenCells() {
   const { key, higher } = metric(), is = (cell, name) => state[name] === ALL || cell[name] === state[name];
   const isShown = (cell) => is(cell, "data") && (cell.threat === CLEAN || (is(cell, "share") && is(cell, "threat")));
   const name = ({ data, threat, share }) => {
@@ -52,9 +52,8 @@ function heatMap() {
     return parts.filter(([held]) => held === ALL).map(([, part]) => part).join(" ").trim() || threat;
   };
   const every = [...page.settings.map((setting, number) => ({ ...setting, setting: number })), ...page.worst[key]];
-  const cells = every.filter(isShown).map((cell) => ({
-    ...cell, column: cell.threat === CLEAN ? name({ ...cell, share: "" }) : name(cell), ...page.settings[cell.setting].final[key],
-  }));
+  const shown = every.filter(isShown);
+  const cells = shown.map((cell) => ({ ...cell, ...page.settings[cell.setting].final[key], column: name(cell) }));
   const goodness = (row) => {
     const values = cells.filter((cell) => cell.row === row && cell.mean !== null).map((cell) => cell.mean);
     return values.length ? ((higher ? 1 : -1) * values.reduce((a, b) => a + b)) / values.length : -Infinity;
@@ -66,33 +65,31 @@ function heatMap() {
 }
 
 function drawMap() {
-  const { columns, rows, cells } = heatMap(), { higher, label } = metric();
-  const means = cells.map((cell) => cell.mean).filter((mean) => mean !== null);
+  const { columns, rows, cells } = chosenCells(), { higher, label, log } = metric();
+  const scaled = (mean) => (log ? Math.log(Math.max(mean, 1e-9)) : mean);
+  const means = cells.filter(({ mean }) => mean !== null).map(({ mean }) => scaled(mean));
   const [worst, best] = higher ? [Math.min(...means), Math.max(...means)] : [Math.max(...means), Math.min(...means)];
   for (const cell of cells) {
     const { row, scenario, runs } = page.settings[cell.setting];
-    cell.level = cell.mean === null ? null : best === worst ? 1 : (cell.mean - worst) / (best - worst);
+    cell.level = cell.mean === null ? null : best === worst ? 1 : (scaled(cell.mean) - worst) / (best - worst);
     cell.bright = cell.level === null ? !isDark() : cell.level > 0.5;
     cell.selected = state.selected.includes(cell.setting);
+    if (cell.among < cell.most) cell.short += "*"; // the worst of fewer threats than in other rows
     cell.tip = `${row}, ${scenario}: ${cell.text} (${runs} ${runs === 1 ? "run" : "runs"})`;
   }
-  const spec = chart("map"), { x, y } = spec.encoding, page_width = document.body.clientWidth;
-  y.axis.labelLimit = Math.min(7 * longest(rows), 0.42 * page_width, 240);
-  const room = (page_width < 900 ? 1 : 0.55) * page_width - y.axis.labelLimit - 80;
-  spec.width.step = Math.min(Math.max(room / columns.length, 42), 70);
-  x.axis.labelAngle = 7 * longest(columns) < spec.width.step ? 0 : -40;
+  const pageWidth = document.body.clientWidth, limit = Math.min(7 * longest(rows), 0.42 * pageWidth, 240);
+  const room = (pageWidth < 900 ? 1 : 0.55) * pageWidth - limit - 80;
+  const step = Math.min(Math.max(room / columns.length, 42), 70);
   const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
-  x.axis.title = state.share === ALL ? `${threat}, by share of the clients` : `${threat}, ${state.share} of the clients`;
-  [x.sort, y.sort] = [columns, rows];
+  const title = `${threat}, ${state.share === ALL ? "by share" : state.share} of clients`;
   byId("how").textContent = `${label}: ${page.how}`;
-  if (cells.every((cell) => !cell.deviation)) spec.layer[1].mark.dy = 0;
-  return draw("map", cells, spec);
+  return draw("map", heatMap({ columns, rows, cells, title, step, limit }));
 }
 
 function clickMap(event, item) {
   const name = item?.mark.role === "axis-label" && item.datum.value;
   const isMeant = (cell) => (name ? [cell.row, cell.column].includes(name) : cell.setting === item?.datum?.setting);
-  select(different(heatMap().cells.filter(isMeant).map((cell) => cell.setting)), event);
+  select(different(chosenCells().cells.filter(isMeant).map((cell) => cell.setting)), event);
 }
 
 // Selects settings; with a key pressed, adds or removes them.
@@ -100,34 +97,33 @@ function select(settings, { shiftKey, ctrlKey, metaKey }) {
   const kept = shiftKey || ctrlKey || metaKey ? state.selected : [];
   const others = kept.filter((setting) => !settings.includes(setting));
   const isRemoved = others.length && settings.every((setting) => kept.includes(setting));
-  if (settings.length) update({ selected: isRemoved ? others : different([...kept, ...settings]), active: isRemoved ? others[0] : settings[0] });
+  const selected = isRemoved ? others : different([...kept, ...settings]);
+  if (settings.length) update({ selected, active: isRemoved ? others[0] : settings[0] });
 }
 
 function drawCurves() {
   const shown = state.selected.slice(0, MAX_CURVES).map((number) => page.settings[number]);
   const [first] = shown, isOne = (key) => shown.every((setting) => setting[key] === first[key]);
-  const names = shown.map(({ row, scenario }) => (isOne("scenario") ? row : isOne("row") ? scenario : `${row}, ${scenario}`));
+  const name = ({ row, scenario }) => (isOne("scenario") ? row : isOne("row") ? scenario : `${row}, ${scenario}`);
+  const names = shown.map(name);
   const colors = shown.map(({ row }) => (isDark() ? page.colors[row].replace("#000000", "#e6e8eb") : page.colors[row]));
   const before = (i) => colors.slice(0, i).filter((color) => color === colors[i]).length;
-  const rows = shown.flatMap(({ rounds, curves }, i) => {
-    const [mean, lowest, highest] = curves[state.metric];
+  const values = shown.flatMap(({ rounds, curves: lines }, i) => {
+    const [mean, lowest, highest] = lines[state.metric];
     const at = (t) => ({ mean: mean[t], lowest: lowest?.[t], highest: highest?.[t], alone: rounds.length === 1 });
     return rounds.map((round, t) => ({ name: names[i], color: colors[i], round, ...at(t) }));
   });
-  const spec = chart("curves"), { stroke, strokeDash } = spec.layer[1].encoding;
-  stroke.scale = { domain: names, range: colors };
-  strokeDash.scale = { domain: names, range: colors.map((_, i) => DASHES[before(i) % DASHES.length]) };
-  const room = byId("curves").clientWidth - 90, legend = { ...stroke.legend, labelLimit: room };
-  legend.columns = Math.max(1, Math.floor(room / (45 + 7 * longest(names))));
-  stroke.legend = strokeDash.legend = legend;
-  for (const { encoding } of spec.layer) encoding.y.title = metric().label;
-  byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : metric().label;
+  const dashes = colors.map((_, i) => DASHES[before(i) % DASHES.length]);
+  const { label: title, log } = metric(), width = byId("curves").clientWidth - 40;
+  const means = values.map(({ mean }) => mean).filter((mean) => mean > 0);
+  const type = log && Math.max(...means) > MAX_LINEAR * Math.min(...means) ? "log" : "linear";
+  byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : title;
   byId("band").textContent = [
-    rows.some(({ lowest }) => lowest !== undefined) && `Bands: lowest to highest ${page.unit}`,
+    values.some(({ lowest }) => lowest !== undefined) && `Bands: lowest to highest ${page.unit}`,
     first.rounds.length < first.evaluations && `${first.rounds.length} of ${first.evaluations} evaluations`,
     shown.length < state.selected.length && `${shown.length} of ${state.selected.length} selected settings`,
   ].filter(Boolean).join("; ");
-  return draw("curves", rows, spec);
+  return draw("curves", curves({ values, names, colors, dashes, title, type, width }));
 }
 
 function drawActive() {
@@ -141,26 +137,25 @@ function drawActive() {
   byId("clients").textContent = weights ? `Client weights, ${row}, seed ${seed}: ${weights.note}` : "";
   if (!weights) return null;
   const rows = Object.entries(weights.clients).flatMap(([client, values]) => {
-    const kind = weights.corrupted.includes(client) ? "corrupted client" : "benign client";
+    const [kind, color] = weights.corrupted.includes(client) ? CORRUPTED : BENIGN;
     const isAlone = (t) => (values[t - 1] ?? values[t + 1] ?? null) === null;
-    return weights.rounds.map((round, t) => ({ client, kind, round, weight: values[t], alone: isAlone(t) }));
+    return weights.rounds.map((round, t) => ({ client, kind, color, round, weight: values[t], alone: isAlone(t) }));
   });
-  const spec = chart("weights");
-  spec.encoding.y.title = weights.label;
-  return draw("weights", rows, spec);
+  return draw("weights", clientWeights(rows, weights.label));
 }
 
 // The table: the columns in which settings differ, and the settings that have all words of the search.
 function drawTable() {
-  const column_of = (name) => [name, (setting) => String(setting[name === "Rule" ? "row" : name.toLowerCase()])];
-  const every = ["Rule", "Data", "Threat", "Share", "Runs", "Diverged"].map(column_of);
+  const columnOf = (name) => [name, (setting) => String(setting[name === "Rule" ? "row" : name.toLowerCase()])];
+  const every = ["Rule", "Data", "Threat", "Share", "Runs", "Diverged"].map(columnOf);
   every.push(...page.metrics.map(({ key, label }) => [label, (setting) => setting.final[key].text]));
   const columns = every.filter(([name, text]) => name === "Rule" || different(page.settings.map(text)).length > 1);
   const words = byId("find").value.toLowerCase().split(" "), { column, sign } = state.sort;
   const lines = page.settings.map((setting, number) => ({ number, texts: columns.map(([, text]) => text(setting)) }));
   const found = lines.filter(({ texts }) => words.every((word) => texts.join(" ").toLowerCase().includes(word)));
   const value = ({ texts }) => (isNaN(parseFloat(texts[column])) ? texts[column] : parseFloat(texts[column]));
-  const order = (x, y) => (typeof x === typeof y ? sign * ((x > y) - (x < y)) : typeof x === "number" ? -1 : 1); // texts last
+  const isNumber = (x) => typeof x === "number"; // before texts, whatever the sign
+  const order = (x, y) => (isNumber(x) === isNumber(y) ? sign * ((x > y) - (x < y)) : isNumber(x) ? -1 : 1);
   if (column !== null) found.sort((a, b) => order(value(a), value(b)));
   const head = ([name], at) => {
     const direction = at !== column ? "none" : sign > 0 ? "ascending" : "descending";
@@ -181,7 +176,8 @@ function drawTable() {
 }
 
 function moveInTable(event) {
-  const row = event.target.closest("tbody tr"), next = { ArrowDown: "nextSibling", ArrowUp: "previousSibling" }[event.key];
+  const row = event.target.closest("tbody tr");
+  const next = { ArrowDown: "nextSibling", ArrowUp: "previousSibling" }[event.key];
   if (row && event.key === "Enter") row.onclick(event);
   if (row && next) {
     event.preventDefault();
@@ -192,7 +188,8 @@ function moveInTable(event) {
 function chooser(key, label, values, names = values) {
   const options = values.map((value, i) => element("option", { value, selected: value === state[key] }, names[i]));
   const onchange = (event) => update({ [key]: event.target.value });
-  if (values.length > 1) byId("choosers").append(element("label", {}, `${label} `, element("select", { id: key, onchange }, ...options)));
+  const box = element("select", { id: key, onchange }, ...options);
+  if (values.length > 1) byId("choosers").append(element("label", {}, `${label} `, box));
 }
 
 async function update(changes) {
@@ -204,19 +201,26 @@ async function update(changes) {
 }
 
 async function start() {
-  const [data, program] = await Promise.all([unpack("data"), unpack("program")]);
+  const [text, program] = await Promise.all([unpack("data"), unpack("program")]);
   document.head.append(element("script", { textContent: program }));
-  page = JSON.parse(data);
-  const { metrics, threats, shares } = page, all = (list, ...more) => (list.length > 1 ? [ALL, ...more, ...list] : list);
-  const threat = threats.length > 1 ? (shares.length > 1 ? WORST : ALL) : threats[0] ?? ALL;
-  state = { metric: metrics[0].key, threat, share: shares.length > 1 ? ALL : shares[0] ?? ALL, data: page.data[0], order: BEST, sort: { column: null } };
-  const last = heatMap().cells.filter(({ column }, _, cells) => column === heatMap().columns.at(-1));
-  Object.assign(state, { selected: last.map((cell) => cell.setting), active: last[0].setting });
-  try { Object.assign(state, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* no view in the address */ }
+  page = JSON.parse(text);
+  const { metrics, threats, shares, data } = page;
+  const several = (list, choice) => (list.length > 1 ? choice : list[0] ?? ALL);
+  const all = (list, ...more) => (list.length > 1 ? [ALL, ...more, ...list] : list);
+  const [threat, share] = [several(threats, shares.length > 1 ? WORST : ALL), several(shares, ALL)];
+  state = { metric: metrics[0].key, threat, share, data: data[0], order: BEST, sort: { column: null } };
+  const { columns, cells } = chosenCells(), last = cells.filter(({ column }) => column === columns.at(-1));
+  Object.assign(state, { selected: different(last.map(({ setting }) => setting)), active: last[0].setting });
+  const first = { ...state };
+  try {
+    await update(JSON.parse(decodeURIComponent(location.hash.slice(1))));
+  } catch {
+    await update(first); // the address has no view of this page
+  }
   chooser("metric", "Metric", metrics.map(({ key }) => key), metrics.map(({ label }) => label));
   chooser("threat", "Threat", all(threats, WORST));
   chooser("share", "Share", all(shares));
-  chooser("data", "Data", all(page.data));
+  chooser("data", "Data", all(data));
   chooser("order", "Order", [BEST, "as listed"]);
   byId("facts").textContent = page.facts;
   byId("notes").textContent = page.notes.join(" ");
@@ -227,7 +231,6 @@ async function start() {
     document.documentElement.dataset.theme = isDark() ? "light" : "dark";
     update();
   };
-  await update();
   document.body.dataset.ready = "";
 }
 

@@ -1,0 +1,214 @@
+"""Writes docs/results.md, and docs/results/NAME.md with its figures, from the rows in docs/results/rows/NAME.
+
+    python docs/results/make.py                      all pages
+    python docs/results/make.py --keep runs/NAME     first copies what a page needs of a complete run folder
+
+A folder of rows is a run folder, or contains several, such as the groups of configs/paper/evidence.py. Numbers of the
+pages can so be computed again without running anything. Notes in NAME.notes.md end a page.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fedsim
+import polars as pl
+from fedsim import report
+from fedsim.report import style
+from fedsim.report.accuracy import draws_text
+from fedsim.report.claims import call, claims_table, summarize
+from fedsim.report.names import count, duration
+from fedsim.report.results import Results
+from fedsim.report.table import text_table
+from fedsim.runs.folder import SECONDS, RunFolder
+from polars import col
+
+PAGES = Path(__file__).parent
+ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
+CONFIGS = ROOT / "configs" / "paper"
+DIGEST = "Rows"  # in a picture's metadata: the digest of the rows that it shows
+MANIFEST = ("config", "versions", "device", "num_clients", "data", "files", *SECONDS)  # what pages need
+
+
+class Study(NamedTuple):
+    """A result of the paper."""
+
+    place: str
+    """In the paper."""
+    figures: Sequence[str] = ()
+    """Of the report, that the page shows."""
+    clients: str = ""
+    """Which rows of clients are kept: "evaluated" rounds, or the "last"."""
+
+
+STUDIES = {
+    "intro": Study("Sec. 3.3, Fig. 1", ["paper-intro"]),
+    "table2-cifar10": Study("Sec. 5.2, Table 2", ["accuracy"]),
+    "table2-femnist": Study("Sec. 5.2, Table 2", ["accuracy"]),
+    "table2-shakespeare": Study("Sec. 5.2, Table 2", ["accuracy"]),
+    "table2-digits": Study("Sec. 5.2, Table 2", ["accuracy"]),
+    "convergence": Study("Sec. 5.2, Fig. 2", ["accuracy", "loss"]),
+    "convergence-digits": Study("Sec. 5.2, Fig. 2", ["accuracy", "loss"]),
+    "fraction-femnist": Study("Sec. 5.2"),
+    "fraction": Study("Sec. 5.3, Fig. 3", ["accuracy_over_fraction"]),
+    "heterogeneity": Study("Sec. 5.4, Fig. 4", ["accuracy"]),
+    "lambda": Study("Sec. 5.5, Fig. 5", ["accuracy_over_lam", "weights_over_lam"], "last"),
+    "autoweight": Study("Sec. 5.6, Fig. 6, 7", ["client_weights", "paper-autoweight"], "evaluated"),
+    "limits": Study("Sec. 6", ["corrupted_weight"]),
+    "fairness": Study("Sec. 6", (), "last"),
+    "bound": Study("Theorem 2, Eq. 6", (), "evaluated"),
+}
+INTRO = """\
+# The paper's claims
+
+What "Auto-weighted Robust Federated Learning with Corrupted Data Sources" (arXiv 2101.05880) says, compared with runs
+of fedsim. **{summary}.**
+
+- A statement with a number *holds* or *fails* if its 95 % interval (Student's t; differences are run by run) excludes
+  the other side, and is *open* otherwise. The units are splits (test set and partition), each the mean of its seeds,
+  or the seeds of a single split. With fewer than three, or if all are equal, there is no interval.
+- "Mean only": a statement about a mean or level, without an interval. "No evidence": something is said not to be
+  above something else; a wide interval agrees with that, too.
+- A statement without a number holds if it is true for all seeds of each split, fails if it is true for none, and is
+  open otherwise.
+
+All numbers can be computed again from `docs/results/rows` without running anything: `python docs/results/make.py`
+writes this page and those that it links. Earlier versions also measured the presets `medium` and `small` on CIFAR-10,
+FEMNIST and Shakespeare; their rows were not kept, so their pages are gone, and new rows follow as they are completed.
+"""
+
+
+def main() -> None:
+    """Writes the pages, after keeping the rows of new folders."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", metavar="RUN", type=Path, nargs="+", default=[], help="run folders, named as pages")
+    for path in parser.parse_args().keep:
+        keep(RunFolder(path), ROWS / path.name)
+    for name in names():
+        results = load(name)
+        (PAGES / f"{name}.md").write_text(page(name, results), encoding="utf-8")
+        write_figures(name, results)
+    (PAGES.parent / "results.md").write_text(overview(), encoding="utf-8")
+
+
+def names() -> list[str]:
+    """The pages whose rows are there, in the paper's order."""
+    kept = [path.name for path in ROWS.iterdir() if path.is_dir()] if ROWS.exists() else []
+    return sorted(kept, key=lambda name: (list(STUDIES).index(study_of(name)), name))
+
+
+def study_of(name: str) -> str:
+    """The configuration of a page, such as "lambda" of "lambda-digits"."""
+    return max((study for study in STUDIES if f"{name}-".startswith(f"{study}-")), key=len)
+
+
+def folders(name: str) -> list[RunFolder]:
+    return [RunFolder(path.parent) for path in sorted((ROWS / name).rglob("manifest.json"))]
+
+
+def load(name: str) -> Results:
+    return report.load(*folders(name))
+
+
+def claims_of(name: str) -> str:
+    """The function of the page's claims."""
+    return str(fedsim.load(CONFIGS / f"{study_of(name)}.toml").claims)
+
+
+def page(name: str, results: Results) -> str:
+    """The text of a page."""
+    study = study_of(name)
+    preset = name.removeprefix(study).removeprefix("-")
+    command = f"fedsim run configs/paper/{study}.toml" + (f" --preset {preset}" if preset else "")
+    header = (CONFIGS / f"{study}.toml").read_text(encoding="utf-8").partition("\n#\n")[0]
+    description = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
+    rounds = sorted({setting.rounds[-1] for setting in results.settings})
+    ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
+    draws = draws_text(setting.draws for setting in results.settings)
+    text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
+    rows = f"Rows: [`docs/results/rows/{name}`](rows/{name})."
+    tables = [claims_table(results, call(claims_of(name), results)), *report.accuracy_tables(results)]
+    images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
+    notes = PAGES / f"{name}.notes.md"
+    parts = [f"# {name}", f"{STUDIES[study].place}. {description}", f"`{command}`: {text} {rows}"]
+    parts += [*(report.markdown([table]).strip() for table in tables), *images]
+    parts += [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
+    return "\n\n".join(parts) + "\n"
+
+
+def machine(results: Results) -> str:
+    """Devices, versions and duration, for example "2 x cpu, fedsim 0.3.0, jax 0.10.2, 24 min"."""
+    manifests = results.manifests
+    devices = dict.fromkeys(f"{m['device']['count']} x {m['device']['kind']}" for m in manifests)
+    versions = [dict.fromkeys(f"{name} {m['versions'][name]}" for m in manifests) for name in ("fedsim", "jax")]
+    seconds = sum(manifest.get(name, 0.0) for manifest in manifests for name in SECONDS)
+    return ", ".join([*devices, *(text for names in versions for text in names), duration(seconds)])
+
+
+def write_figures(name: str, results: Results) -> None:
+    """The page's pictures, each with the digest of its rows."""
+    shown = STUDIES[study_of(name)].figures
+    every = report.figures(results) if shown else {}
+    with style.context():
+        for figure in shown:
+            every[figure].savefig(PAGES / f"{name}-{figure}.png", metadata={DIGEST: digest(name)})
+
+
+def digest(name: str) -> str:
+    """Changes with any row of a page."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(path for path in (ROWS / name).rglob("*") if path.is_file()):
+        digest.update(f"{path.relative_to(ROWS).as_posix()}\0".encode())
+        digest.update(hashlib.blake2b(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def overview() -> str:
+    """docs/results.md: all claims with their verdicts."""
+    rows, every = [], []
+    for name in names():
+        results = load(name)
+        claims, over = [claim for claim in call(claims_of(name), results) if claim.numbers], results.has_splits
+        every += claims
+        units = "split" if over else "seed"
+        link = f"[{name}](results/{name}.md)"
+        for claim in claims:
+            rows.append((link, claim.text, claim.published, claim.margin(units), claim.verdict))
+            link = ""
+    header = ("Result", "Claim", "Published", "Margin (mean, 95 % interval)", "Verdict")
+    table = report.markdown([text_table("", header, rows, num_text=len(header))], literal=False)
+    return INTRO.format(summary=f"Of {len(every)} claims: {summarize(every)}") + "\n" + table
+
+
+def keep(folder: RunFolder, rows: Path) -> None:
+    """Copies what a page needs of a complete run folder; the manifest comes last, since it marks the copy as complete.
+
+    Columns without any number are not kept, and of clients only rows with a weight among all clients.
+    """
+    manifest = folder.read_manifest()
+    if manifest["status"] != "complete":
+        raise SystemExit(f"{folder.path}: must be a complete run folder; run its config.toml again")
+    clients = STUDIES[study_of(rows.name)].clients
+    last = col("round") == col("round").max().over("run")
+    kept = {"evaluated": col("alpha").is_not_null(), "last": last, "": pl.lit(value=False)}[clients]
+    shutil.rmtree(rows, ignore_errors=True)
+    rows.mkdir(parents=True)
+    for name, which in {"rounds": pl.lit(value=True), "clients": kept, "info": pl.lit(value=False)}.items():
+        table = pl.read_parquet(folder.path / f"{name}.parquet").filter(which)
+        table.write_parquet(rows / f"{name}.parquet", compression="zstd", compression_level=19, statistics=False)
+    for name in ("models", "data"):
+        if (folder.path / name).is_dir():
+            shutil.copytree(folder.path / name, rows / name)
+    short: dict[str, Any] = {key: manifest[key] for key in MANIFEST if key in manifest}
+    short |= {"claims": claims_of(rows.name), "status": "complete", "plan": [], "runs": manifest["runs"]}
+    RunFolder(rows).write_manifest(short)
+    text = json.dumps(json.loads((rows / "manifest.json").read_text(encoding="utf-8")), separators=(",", ":"))
+    (rows / "manifest.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The paper's claims on artificial runs, and Theorem 2 compared with brute force and the rule."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedsim
+from fedsim.aggregators.arfl_weights import arfl_weights
+from fedsim.report import style
+from fedsim.report.claims import call
+from tests.conftest import load_script
+from tests.paper.run_folders import COUNTS, CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
+STUDIES = sorted(path.stem for path in CONFIGS.glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def claims():
+    return load_script(CONFIGS / "claims.py")
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return load_script(CONFIGS / "weights.py")
+
+
+def in_percent(ends, **keys):
+    """Runs of a rule by share of shuffled clients."""
+    return [
+        run(rule(name, "shuffling" if share else "none", share, **keys), [10, end])
+        for name, over in ends.items()
+        for share, end in over.items()
+    ]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.parametrize("case", ["other runs", "diverged", "no rounds"])
+def test_claims_of_runs_that_do_not_show_them(tmp_path, study, case):
+    """Each configuration names a function; without its runs, nothing holds or fails."""
+    lams = (1.0, 2.0) if study in ("lambda", "fairness", "bound") else (1.0,)
+    arfl = [rule("arfl", "shuffling", 0.5) | {"arfl.lam": lam} for lam in lams]
+    runs = {
+        "other runs": [run(rule("cfl", "exclude", 0.5), [10, 20])],
+        "diverged": [run(keys, [10, np.nan]) for keys in arfl],
+        "no rounds": [run(keys, [10]) for keys in arfl],
+    }[case]
+    every = call(fedsim.load(CONFIGS / f"{study}.toml").claims, read(tmp_path, study, runs))
+    assert {claim.verdict for claim in every} <= {"not run", "-", "open"}
+
+
+def test_published_accuracies(claims):
+    """Sec. 5.2: at 50 % flipping ARFL is 18.5, 14.2 and 9.89 points above the best other rule."""
+    for data, margin in (("cifar10", 18.5), ("femnist", 14.2), ("shakespeare", 9.89)):
+        published = claims.read_published(data)
+        assert len(published) == 35
+        means = {name: published[name, "flipping", 0.5][0] for name in claims.RULES}
+        assert means.pop("arfl") - max(means.values()) == pytest.approx(margin)
+    assert claims.read_published("digits") == {}
+
+
+def test_table2(tmp_path, claims):
+    cifar = {"data.name": "cifar10"}
+    shuffled = rule("arfl", "shuffling", 0.5, **cifar)
+    runs = [run(shuffled | {"seed": seed}, [10, final]) for seed, final in ((0, 68.0), (1, 70.0))]
+    runs += [run(rule("fedavg", "shuffling", 0.5, **cifar), [10, 69.6]), run(rule("arfl", **cifar), [10, 70.0])]
+    runs += [run(rule("fedavg", **cifar), [10, 73.59])]
+    headline, _, *every = claims.table2(read(tmp_path, "table2-cifar10", runs))
+    # Seed 0 alone has both rules.
+    assert (headline.published, headline.margin("seed")) == ("+22.66 points", "-1.60 points")
+    by_text = {claim.text: claim for claim in every}
+    expected = "6.67 on average over 4 settings, +22.60 at most (FedAvg, Shuffling 50 %)"  # of 0, 22.6, 3.42, 0.66
+    assert by_text["Percentage points between measured and published means"].measured == expected
+    assert by_text["ARFL, Shuffling 50 %: accuracy (%)"].published == "69.66 ± 0.73"
+    assert by_text["ARFL, Shuffling 50 %: accuracy (%)"].measured == "69.00 ± 1.41"
+    best = by_text["Shuffling 50 %: ARFL is best, or within its published standard deviation of the best"]
+    assert (best.measured, best.published) == ("69.00 %: -1.60 to FedAvg (2 rules)", "69.66 %: +17.34 to Multi-Krum")
+    assert best.numbers[0] == pytest.approx([68.0 - 69.6 + 0.73])  # the published deviation is 0.73
+    clean = by_text["Clean: ARFL is within 1 point of the best"]
+    assert clean.numbers[0] == pytest.approx([70.0 - 73.59 + 1])  # 1 point is allowed
+
+
+def test_the_best_rule_is_compared_on_common_seeds(tmp_path, claims):
+    """RFA has a higher mean than FedAvg, but only because it lacks the seed that is hard for every rule."""
+    finals = {"arfl": (80, 80, 50), "fedavg": (79, 79, 49), "rfa": (77, 77)}
+    runs = [
+        run(rule(name, "shuffling", 0.5, **{"data.name": "digits", "seed": seed}), [10, final])
+        for name, of_seeds in finals.items()
+        for seed, final in enumerate(of_seeds)
+    ]
+    every = claims.table2(read(tmp_path, "table2-digits", runs))
+    (best,) = (claim for claim in every if claim.numbers and "best" in claim.text)
+    assert best.measured == "70.00 %: +1.00 to FedAvg (3 rules)"
+    np.testing.assert_allclose(best.numbers[0], [2, 2, 2])
+
+
+def test_splits_that_not_all_settings_have(tmp_path, claims):
+    """Runs are compared with those of the same split; three seeds of one split are one number."""
+
+    def draw(name, split, seed, final):
+        keys = {"data.name": "digits", "data.seed": split, "seed": seed}
+        return run(rule(name, "shuffling", 0.5, **keys), [10, final])
+
+    runs = [draw("arfl", split, seed, 90 - 10 * split + seed) for split in range(5) for seed in range(3)]
+    runs += [draw("fedavg", 0, seed, 60 + seed) for seed in range(3)]
+    above, *_ = claims.table2(read(tmp_path, "table2-digits", runs))
+    assert (above.margin("split"), above.verdict) == ("+30.00 points", "open")
+
+
+def test_convergence(tmp_path, claims):
+    ends = {
+        "none": (80, 81, 79, 82),
+        "shuffling": (40, 50, 45, 80),
+        "flipping": (40, 50, 81, 80),
+        "noisy": (70, 78, 79, 80),
+    }
+    runs = [
+        run(rule(name, kind, 0.0 if kind == "none" else 0.5), [2, end / 2, end], loss=[4, 2, 100 / end])
+        for kind, values in ends.items()
+        for name, end in zip(("fedavg", "rfa", "multi_krum", "arfl"), values, strict=True)
+    ]
+    every = claims.convergence(read(tmp_path, "convergence", runs))
+    # Shuffling: accuracy, loss; flipping: both fail; clean: spread 3, slowest; noisy: spread 10, not the slowest; and
+    # on clean data ARFL's loss is 100/82, the least.
+    assert verdicts(every) == ["holds", "holds", "fails", "fails", "holds", "holds", "fails", "fails", "fails"]
+    assert every[5].measured == "FedAvg 40.67, RFA 41.17, Multi-Krum 40.17, ARFL 41.67 %"  # (2 + 40 + 80) / 3
+
+
+def test_fraction(tmp_path, claims):
+    ends = {"arfl": {0.0: 72, 0.5: 68, 0.6: 66, 0.9: 30}, "fedavg": {0.0: 73, 0.5: 50, 0.6: 40, 0.9: 20}}
+    every = claims.fraction(read(tmp_path, "fraction", in_percent(ends)))
+    assert verdicts(every) == ["holds", "fails", "holds", "holds"]
+    assert [claim.measured for claim in every] == [
+        "4.00 points: 72.00 % to 68.00 %",
+        "6.00 points: 72.00 % to 66.00 %",
+        "36.00 points: 66.00 % to 30.00 %",
+        "68.00 % and 50.00 %",
+    ]
+    results = read(tmp_path, "fraction-femnist", in_percent({"arfl": {0.7: 79.5}, "fedavg": {0.0: 85.0}}))
+    assert [claim.measured for claim in claims.fraction_femnist(results)] == ["79.50 %", "FedAvg, 0 %: 85.00 %"]
+
+
+def test_heterogeneity(tmp_path, claims):
+    curves = {0.1: [10, 20, 30, 10, 40, 10], 1.0: [10, 30, 50, 55, 60, 55], 10.0: [10, 30, 50, 60, 70, 80]}
+    keys = rule("arfl", "shuffling", 0.3) | {"data.partition": "dirichlet"}
+    runs = [run(keys | {"dirichlet.alpha": alpha}, curve) for alpha, curve in curves.items()]
+    rising, calm = claims.heterogeneity(read(tmp_path, "heterogeneity", runs))
+    assert verdicts([rising, calm]) == ["holds", "holds"]
+    assert rising.measured == "α = 0.1: 22.00 %, α = 1: 50.00 %, α = 10: 58.00 %"  # without round 0
+    # In rounds 3 to 5: steps 30 and -30, 5 and -5, 10 and 10.
+    assert calm.measured == "α = 0.1: 30.00, α = 1: 5.00, α = 10: 0.00"
+
+
+def test_limits(tmp_path, claims):
+    attack = lambda kind: {"attack.kind": kind}
+    runs = [
+        run(rule("arfl", "shuffling", 0.5), [10, 70], weight=0.0),
+        run(rule("arfl", "collusion", 0.5), [10, 40], weight=0.9),
+        run(rule("arfl", "shuffling", 0.3), [10, 71], weight=0.01),
+        run(rule("arfl", "shuffling", 0.3) | attack("fake_loss"), [10, 30], weight=0.8),
+        run(rule("arfl", "none", 0.3) | attack("sign_flip"), [10, 45], weight=0.3),
+        run(rule("fedavg", "none", 0.3) | attack("sign_flip"), [10, 44], weight=0.3),
+    ]
+    every = claims.limits(read(tmp_path, "limits", runs))
+    assert verdicts(every) == ["holds", "holds", "holds", "holds", "open"]
+    assert every[1].measured == "80.0 % of the weight, 30 % of the clients; 1.0 % with true losses"
+    assert every[4].measured == "ARFL 45.00 %, FedAvg 44.00 %"
+
+
+def test_lambda(tmp_path, weights):
+    every = weights.lambda_(read(tmp_path, "lambda", lambda_runs()))
+    assert verdicts(every) == ["holds"] * 7
+    assert [claim.measured for claim in every] == [
+        "1 at λ = 0.1 M",
+        "λ ≤ 1 M",
+        "λ = 1 M",
+        "4 of 4",
+        "70.00 % at 1 M; 40.00 % and 50.00 % at the ends",
+        "70.00 % at 1 M, 60.00 % at 3.2 M",
+        "3 clients with weight, 3 benign",
+    ]
+    every = weights.lambda_(read(tmp_path, "failing", lambda_runs((60, 40, 50, 70))[1:]))
+    assert verdicts(every) == ["fails", "holds", "holds", "holds", "fails", "fails", "fails"]
+
+
+def test_a_split_counts_as_all_of_its_seeds(tmp_path, weights):
+    """Three splits with two seeds; in one run the corrupted client gets all the weight at the smallest lambda."""
+
+    def draw(split, seed):
+        runs = lambda_runs([accuracy + split - seed for accuracy in (40, 70, 60, 50)])
+        if (split, seed) == (1, 1):
+            runs[0] = runs[0] | {"clients": alphas(1, [0, 0, 0, 1])}
+        return [one | {"keys": one["keys"] | {"data.seed": split, "seed": seed}} for one in runs]
+
+    runs = [one for split in range(3) for seed in range(2) for one in draw(split, seed)]
+    single, zero_up_to, *_, near_paper, _ = weights.lambda_(read(tmp_path, "lambda", runs))
+    assert (single.margin("split"), single.verdict) == ("3 of 3 splits", "holds")
+    assert (zero_up_to.margin("split"), zero_up_to.verdict, zero_up_to.measured) == (
+        "2 of 3 splits, 1 in part",
+        "open",
+        "λ ≤ 1 M; not at the smallest λ in 1 of 6 runs",
+    )
+    assert near_paper.numbers[0].tolist() == pytest.approx([10.0, 10.0, 10.0])
+
+
+def test_autoweight(tmp_path, weights):
+    keys = {"corruption.clients": [3]}
+    path = [[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.4, 0.1], [0.2, 0.3, 0.5, 0], [0.2, 0.3, 0.5, 0]]
+    rows = [row for t, alpha in enumerate(path, 1) for row in alphas(t, alpha)]
+    runs = [
+        run(rule("arfl", "shuffling", **keys), [10, 50, 70, 71, 72, 73], rows),
+        run(rule("fedavg", "shuffling", **keys), [10, 50, 50, 50, 50, 60]),
+        run(rule("fedavg", "exclude", **keys), [10, 50, 50, 50, 50, 74]),
+    ]
+    results = read(tmp_path, "autoweight", runs)
+    every = weights.autoweight(results)
+    assert verdicts(every) == ["holds", "holds", "holds", "-"]
+    assert every[0].measured == "after 4 of 5 rounds"  # it came back in round 3
+    # Benign FedAvg: 1/6, 2/6, 3/6. FedAvg: 0.1, 0.2, 0.3, 0.4.
+    assert every[1].measured == "0.033 and 0.400"
+    assert every[3].measured == "73.00 %, 74.00 %, 60.00 %"
+    with style.context():
+        heights = [bar.get_height() for bar in weights.figures(results)["paper-autoweight"].axes[0].containers[0]]
+    np.testing.assert_allclose(heights, [20, 30, 50, 0], rtol=1e-6)
+    (history, *_) = weights.read_histories(results, results.find(server__aggregator="arfl"))
+    assert weights._zero_since(history._replace(corrupted=~CORRUPTED)) is None
+
+
+def test_fairness(tmp_path, weights):
+    num_examples, corrupted = np.asarray([5, 20, 25, 50]), np.asarray([False, False, False, True])
+    accuracy = {0.1: (0.0, 0.2, 0.8, 0.0), 10.0: (0.0, 0.5, 0.9, 0.0)}
+    alpha = {0.1: (0.2, 0.0, 0.8, 0.0), 10.0: (0.05, 0.1, 0.35, 0.5)}
+    of_lam = lambda lam: alphas(1, alpha[lam], (), accuracy[lam], num_examples, corrupted)
+    runs = [run(rule("arfl", "shuffling", 0.25, **{"arfl.lam": lam}), [1, 50], of_lam(lam)) for lam in accuracy]
+    every = weights.fairness(read(tmp_path, "fairness", runs))
+    assert verdicts(every) == ["holds", "holds", "holds"]
+    # Client 1: client 0 has too few examples to be called hard. Weights over m/M: 0.2/0.05, 0/0.2, 0.8/0.25.
+    assert every[0].measured == f"0.00 and {(4 + 0 + 3.2) / 3:.2f} of FedAvg's, λ = 0.1 M"
+    assert every[2].measured == "20.0 % and 50.0 %"
+
+
+def brute_force(losses, num_examples, lam):
+    """The minimum of Eq. 6 by bisection on eta of alpha_i = m_i [eta - L_i]_+ / lambda."""
+    lambda_, low, high = lam * num_examples.sum(), losses.min(), losses.max() + lam * num_examples.sum()
+    of = lambda eta: num_examples * np.maximum(eta - losses, 0) / lambda_
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if of(middle).sum() < 1 else (low, middle)
+    return of(low), low
+
+
+@pytest.mark.parametrize("lam", [1e-3, 0.1, 1.0, 100.0])
+def test_theorem_2(weights, lam):
+    rng = np.random.default_rng(1)
+    num_examples, losses = rng.integers(1, 100, 12), rng.gamma(2.0, size=12).astype(np.float32).astype(float)
+    alpha, threshold = weights.compute_optimum(losses, num_examples, lam)
+    expected, eta = brute_force(losses, num_examples, lam)
+    np.testing.assert_allclose(alpha, expected, atol=1e-9)
+    assert threshold == pytest.approx(eta)
+    ours = arfl_weights(losses.astype(np.float32), num_examples, lam)
+    np.testing.assert_allclose(ours.alpha, alpha, rtol=1e-4, atol=1e-6)
+    least = weights.compute_objective(alpha, losses, num_examples, lam)
+    assert (least <= weights.compute_objective(rng.dirichlet(np.ones(12), 20), losses, num_examples, lam)).all()
+
+
+def test_bound(tmp_path, weights):
+    losses = np.asarray([[2.0, 2.2, 2.4, 2.6], [0.5, 0.6, 0.7, 2.5]])
+    best = [weights.compute_optimum(row, COUNTS, 1.0)[0] for row in losses]
+    rows = [row for t, alpha in enumerate(best, 1) for row in alphas(t, alpha, losses[t - 1])]
+    keys = rule("arfl", "shuffling", 0.25, **{"arfl.lam": 1.0})
+    every = weights.bound(read(tmp_path, "bound", [run(keys, [10, 30, 50], rows)]))
+    assert verdicts(every) == ["holds", "holds", "holds"]
+    objective = [alpha @ loss + 50 * (alpha**2 / COUNTS).sum() for alpha, loss in zip(best, losses, strict=True)]
+    assert every[1].measured == "in 2 of 2 rounds"
+    assert every[2].measured == f"λ = 1 M: {objective[0]:.3f} to {objective[1]:.3f}"
+    wrong = [row | {"alpha": 0.25} for row in rows]
+    assert verdicts(weights.bound(read(tmp_path, "wrong", [run(keys, [10, 30, 50], wrong)])))[0] == "fails"
+
+
+def test_last_reported_losses(tmp_path, weights):
+    """A client that is not in the cohort counts with its last loss; rounds before all have reported are left out."""
+
+    def row(round_, client, loss, alpha):
+        of_client = {"client_id": client, "num_examples": (10, 20)[client], "corrupted": False}
+        return of_client | {"round": round_, "loss": loss, "alpha": alpha}
+
+    rows = [row(1, 0, 2.0, 0.5), row(1, 1, None, 0.5), row(2, 1, 3.0, None), row(3, 0, 1.0, 0.4), row(3, 1, None, 0.6)]
+    results = read(tmp_path, "bound", [run(rule("arfl"), [10, 30, 40, 50], rows)])
+    (history,) = weights.read_histories(results, results.settings[0])
+    assert history.rounds.tolist() == [1, 3]
+    np.testing.assert_allclose(history.losses, [[2.0, np.nan], [1.0, 3.0]])
+    assert len(weights.compute_terms(history, 1.0).objective) == 1
+    evaluated = [{**results.runs[0], "record.clients": "evaluated"}]
+    (history,) = weights.read_histories(replace(results, runs=tuple(evaluated)), results.settings[0])
+    np.testing.assert_allclose(history.losses, [[2.0, np.nan], [1.0, np.nan]])
+
+
+@pytest.mark.parametrize(("normal", "angle"), [((1, 1), 0), ((-3, -3), 180), ((1, 0), 45)])
+def test_angles(weights, normal, angle):
+    assert weights._angles(np.asarray([[*normal, 0.0]], float)) == pytest.approx([angle], abs=1e-5)

@@ -1,0 +1,54 @@
+"""The pages of results: each is what the script writes from its rows, and no picture is older than its rows."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import fedsim
+from tests.conftest import load_script
+from tests.docs.pages import ROOT
+
+MAKE = load_script(ROOT / "docs" / "results" / "make.py")
+MAX_BYTES = 15 * 2**20  # of all rows
+
+
+@pytest.mark.parametrize("name", MAKE.names())
+def test_a_page_is_what_its_rows_say(name):
+    assert (MAKE.PAGES / f"{name}.md").read_text() == MAKE.page(name, MAKE.load(name))
+    for figure in MAKE.STUDIES[MAKE.study_of(name)].figures:
+        with Image.open(MAKE.PAGES / f"{name}-{figure}.png") as picture:
+            assert picture.text[MAKE.DIGEST] == MAKE.digest(name), f"{figure}: run docs/results/make.py"
+
+
+def test_the_overview_has_all_claims_and_there_are_no_other_pages():
+    assert (ROOT / "docs" / "results.md").read_text() == MAKE.overview()
+    pages = {path.stem for path in MAKE.PAGES.glob("*.md") if not path.name.endswith(".notes.md")}
+    assert pages == set(MAKE.names())
+    files = [path for path in MAKE.ROWS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "study"),
+    [("intro", "intro"), ("fraction-femnist-small", "fraction-femnist"), ("fraction-digits", "fraction")],
+)
+def test_the_configuration_of_a_page(name, study):
+    assert MAKE.study_of(name) == study
+    assert set(MAKE.STUDIES) == {path.stem for path in MAKE.CONFIGS.glob("*.toml")}
+
+
+def test_kept_rows_show_the_same(tmp_path, monkeypatch):
+    """A short run of the introductory example: claims and tables of its folder and of what is kept are equal."""
+    keys = {"server__num_rounds": 20, "server__eval_every": 10, "server__aggregator": "fedavg"}
+    kinds = fedsim.sweep(["none", "flipping"])
+    experiment = fedsim.load(MAKE.CONFIGS / "intro.toml", **keys, corruption__kind=kinds)
+    result = fedsim.run(experiment, out=tmp_path / "intro", progress=False)
+    monkeypatch.setattr(MAKE, "ROWS", tmp_path / "rows")
+    whole = fedsim.report.load(result.folder)
+    MAKE.keep(result.folder, tmp_path / "rows" / "intro")
+    assert MAKE.page("intro", MAKE.load("intro")) == MAKE.page("intro", whole)
+    verdicts = [claim.verdict for claim in fedsim.report.claims.check(whole)[0]]
+    assert verdicts == ["holds (mean only)", "not run", "not run", "open", "not run"]
+    assert Path(tmp_path / "intro" / "claims.md").read_text().startswith("Claims: 0 of 1 hold by their interval (1 open)")
+    assert set(fedsim.report.figures(MAKE.load("intro"))) >= {"paper-intro"}

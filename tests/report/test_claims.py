@@ -1,0 +1,138 @@
+"""Claims: verdicts compared with SciPy's interval, and functions of users that `report.claims` names."""
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+import fedsim
+from fedsim import Claim, report
+from fedsim.cli.main import main
+from fedsim.report.claims import summarize
+from fedsim.report.final import parse
+from fedsim.runs.folder import RunFolder
+from tests.report.synthetic import GRID, final, make_folder, run
+
+SPLIT = [run(rule, 0.5, seed, **{"data.seed": split}) for rule in ("arfl", "rfa") for split in (3, 4, 5) for seed in (0, 1)]
+CLAIMS = """
+import fedsim
+
+def above(results):
+    arfl, rfa = (results.find(server__aggregator=rule, corruption__fraction=0.5) for rule in ("arfl", "rfa"))
+    return [fedsim.Claim("ARFL is above RFA", results.difference(arfl, rfa), published="+3", unit="points")]
+
+def broken(results):
+    return [{}["x"]]
+
+def text(results):
+    return "ARFL is best"
+"""
+FAILURES = {
+    "claims.py:broken": "report.claims: claims.py:broken, line 9: KeyError: 'x'",
+    "claims.py:text": "report.claims: claims.py:text: must return a list of fedsim.Claim, got 'ARFL is best'",
+    "claims.py:abov": "report.claims: claims.py has no function abov; did you mean above?",
+    "none.py:above": "report.claims: none.py: no such file",
+}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "kind", "verdict"),
+    [
+        ([3, 5, 4], "direction", "holds"),
+        ([-3, -5, -4], "direction", "fails"),
+        ([-1, 5, 4], "direction", "open"),
+        ([2, 2, 2], "direction", "open"),  # equal numbers show no spread
+        ([4, 5], "direction", "open"),  # too few for an interval
+        ([np.nan, 3, 4, 5], "direction", "holds"),
+        ([[3, 5, 4], [-1, 5, 4]], "direction", "open"),
+        ([[3, 5, 4], [-3, -5, -4]], "direction", "fails"),
+        ([30, -20, 14], "mean", "holds (mean only)"),
+        ([-1], "mean", "fails (mean only)"),
+        ([30, -20, 14], "not above", "no evidence"),
+        ([3, 5, 4], "not above", "fails"),
+        ([3, 5], "not above", "open"),
+        ([True, True], "yes or no", "holds"),
+        ([True, False], "yes or no", "open"),
+        ([0.5, 0.0], "yes or no", "open"),  # of a split, one of two seeds
+        ([False, False], "yes or no", "fails"),
+        (None, "direction", "not run"),
+        ([None, [3, 5, 4]], "direction", "not run"),
+    ],
+)
+def test_verdicts(numbers, kind, verdict):
+    assert Claim("", numbers, kind=kind).verdict == verdict
+
+
+def test_margins():
+    values = np.asarray([3.0, 5.0, 4.0, 8.0])
+    low, high = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert Claim("", values, unit="points").margin("split") == f"+5.00 ± {(high - low) / 2:.2f} points"
+    assert Claim("", [2, 2, 2]).margin("split") == "+2.00 (all 3 are equal)"
+    assert Claim("", [2, 5], unit="points").margin("seed") == "+3.50 (+2.00, +5.00) points"
+    assert Claim("", 3e-4, unit="nats").margin("seed") == "+3.0e-04 nats"
+    assert Claim("", [1, 0.5, 0], kind="yes or no").margin("split") == "1 of 3 splits, 1 in part"
+    assert Claim("", [[float(n)] for n in range(5)]).margin("split") == "+0.00 to +4.00"
+    claims = [Claim("", values), Claim("", [-1, 5, 4]), Claim("", -1, kind="mean"), Claim(""), Claim("", measured="3")]
+    assert summarize(claims) == "1 of 2 hold by their interval (1 open), 0 of 1 hold by the mean only, 1 not run"
+
+
+def test_numbers_are_over_splits_or_seeds(tmp_path):
+    results = report.load(make_folder(tmp_path / "seeds", GRID))
+    arfl, rfa = (results.find(server__aggregator=rule, corruption__fraction=0.5) for rule in ("arfl", "rfa"))
+    np.testing.assert_allclose(results.numbers(arfl), final("arfl", 0.5))
+    np.testing.assert_allclose(results.difference(arfl, rfa), final("arfl", 0.5) - final("rfa", 0.5))
+    assert results.find(server__aggregator="median") is None
+    with pytest.raises(fedsim.errors.ConfigError, match="3 settings have server.aggregator = arfl; add a key"):
+        results.find(server__aggregator="arfl")
+    of_split = lambda run, t: (run["data.seed"] + run["seed"] / 10 + (run["server.aggregator"] == "arfl") * t / 100) / 100
+    results = report.load(make_folder(tmp_path / "splits", SPLIT, of_split))
+    arfl, rfa = (results.find(server__aggregator=rule) for rule in ("arfl", "rfa"))
+    np.testing.assert_allclose(results.numbers(rfa), [3.05, 4.05, 5.05])
+    np.testing.assert_allclose(results.difference(arfl, rfa), [0.2, 0.2, 0.2])
+    np.testing.assert_allclose(results.per_unit(rfa, [True, False, True, True, False, False]), [0.5, 1, 0])
+
+
+def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "claims.py").write_text(CLAIMS)
+    monkeypatch.setattr("fedsim.report.figures", lambda results: {})
+    make_folder(tmp_path / "run", GRID, claims="claims.py:above")
+    assert main(["report", "run"]) == 0
+    text = (tmp_path / "run" / "claims.md").read_text()
+    values = final("arfl", 0.5) - final("rfa", 0.5)
+    half = values.mean() - ttest_1samp(values, 0).confidence_interval(0.95).low
+    margin = f"{values.mean():+.2f} ± {half:.2f} points"
+    assert f"| ARFL is above RFA | +3 |  | {margin} | {'holds' if values.mean() > half else 'open'} |" in text
+    assert "Claims: " in capsys.readouterr().out
+    assert report.claims_tables(report.load(tmp_path / "run", final=parse("mean:2"))) == ([], [])  # not the default
+
+
+def test_a_function_that_fails_is_one_line_beside_the_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedsim.report.figures", lambda results: {})
+    (tmp_path / "claims.py").write_text(CLAIMS)
+    for name, line in FAILURES.items():
+        make_folder(tmp_path / "run", GRID, claims=name)
+        assert main(["report", "run"]) == 0
+        printed = capsys.readouterr()
+        assert "Test accuracy" in printed.out
+        assert printed.err == f"fedsim: note: {line}\n"
+        assert not (tmp_path / "run" / "claims.md").exists()
+
+
+def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
+    """Name, digest and runs are the same; a folder is resumed whatever it named, and names the new one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "claims.py").write_text(CLAIMS)
+    keys = {"server__num_rounds": 1, "server__eval_every": 1, "server__aggregator": fedsim.sweep(["arfl", "rfa"])}
+    without, named = fedsim.load({}, **keys), fedsim.load({"report": {"claims": "claims.py:above"}}, **keys)
+    assert (without.digest(), without.runs()) == (named.digest(), named.runs())
+    assert fedsim.load({"report": {"claims": "claims.py:above"}}, **keys, report__claims="default").claims is None
+    assert fedsim.config.toml.parse(named.dump()).claims == "claims.py:above"
+    folder = fedsim.run(without, out="run", progress=False).folder
+    (tmp_path / "claims.py").write_text(CLAIMS.replace("+3", "+4"))
+    fedsim.run(named, out="run", progress=False)
+    assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
+    with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):
+        fedsim.load({}, report__claims="above")
+    with pytest.raises(fedsim.errors.ConfigError, match="report.claims: must have one value"):
+        fedsim.load({}, report__claims=fedsim.sweep(["a.py:b", "a.py:c"]))
