@@ -19,7 +19,7 @@ from fedsim.report.style import COLORS
 from fedsim.report.worst import find_worst
 
 CLEAN, WORST = "Clean", "Worst"
-MAX_LONG = 1000  # a loss above has two digits in the heat map
+MAX_LONG = 1000  # a loss above has two digits
 MAX_NUMBERS = 250_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
 
 Json = dict[str, Any]
@@ -36,7 +36,8 @@ def contents(results: Results) -> Json:
     data = list(dict.fromkeys(map(_data, results.settings)))
     order = lambda s: (data.index(_data(s)), not s.scenario.is_clean, s.scenario.share, threats.index(_threat(s)))
     settings = sorted(results.settings, key=order)
-    metrics = [m for m in METRICS if any(np.isfinite(m.recorded(setting)).any() for setting in settings)]
+    has = lambda metric: any(np.isfinite(metric.recorded(setting)).any() for setting in settings)
+    metrics = list(filter(has, METRICS)) or [METRICS[0]]
     results = replace(results, settings=settings)
     columns = zip(commands(results), setting_tomls(results), client_weights(results), strict=True)
     max_evaluations = max(MAX_NUMBERS // (3 * len(metrics) * len(settings)), 10)
@@ -49,7 +50,8 @@ def contents(results: Results) -> Json:
         parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
         entry["scenario"] = " ".join(filter(None, parts))
     over = draws_text(setting.draws for setting in settings)
-    spread = "one seed" if len(results.runs) == len(settings) else f"mean ± standard deviation over {over}"
+    is_one = all(len(setting.runs) == 1 for setting in settings)
+    spread = "one seed" if is_one else f"mean ± standard deviation over {over}"
     diverged = any(entry["diverged"] for entry in described)
     return {
         "title": results.runs[0]["name"],
@@ -102,13 +104,12 @@ def _final(setting: Setting, metric: Metric) -> Json:
     values = metric.final_by_split(setting)
     center, deviation = mean(values), std(values)
     mark = "†" if setting.num_diverged else "–" if center is None else ""
-    text = lambda number, digits: "" if number is None else f"{number:.{digits}f}"
-    spread = lambda digits: "" if deviation is None else f"± {text(deviation, digits)}"
-    exact = f"{text(center, metric.digits)}{mark} {spread(metric.digits)}".strip()
-    few = metric.digits - 1
-    is_long = center is not None and center >= MAX_LONG
-    short = f"{center:.1e}" if is_long else text(center, few)
-    return {"mean": center, "short": short + mark, "deviation": "" if is_long else spread(few), "text": exact}
+    in_full = lambda number, digits: f"{number:.1e}" if number >= MAX_LONG else f"{number:.{digits}f}"
+    text = lambda digits: ("" if center is None else in_full(center, digits)) + mark
+    spread = lambda digits: "" if deviation is None else f"± {in_full(deviation, digits)}"
+    few, all_digits = metric.digits - 1, metric.digits
+    exact = f"{text(all_digits)} {spread(all_digits)}".strip()
+    return {"mean": center, "short": text(few), "deviation": spread(few), "text": exact}
 
 
 def _curves(values: np.ndarray) -> list[list[float | None]]:
@@ -151,7 +152,7 @@ def _facts(results: Results) -> str:
         " and ".join(dict.fromkeys(data_name(setting.data) for setting in results.settings)),
         span("data.num_clients", "client"),
         span("server.num_rounds", "round"),
-        count(len(results.runs), "run") + repeated,
+        count(sum(len(setting.runs) for setting in results.settings), "run") + repeated,
         *(f"{name} {versions[name]}" for name in ("fedsim", "jax") if name in versions),
         str(device.get("kind", "")),
     ]
