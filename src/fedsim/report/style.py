@@ -72,12 +72,10 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
     return shown
 
 
-def _paler(color: str, share: float) -> tuple[float, float, float]:
+def _paler(color: str, share: float) -> str:
     """A color with this share of white."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = (channel + share * (1 - channel) for channel in to_rgb(color))
-    return red, green, blue
+    channels = (int(color[first : first + 2], 16) for first in (1, 3, 5))
+    return "#" + "".join(f"{round(channel + share * (255 - channel)):02x}" for channel in channels)
 
 
 def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:

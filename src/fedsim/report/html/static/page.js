@@ -8,6 +8,7 @@ const ACTIONS = { export: true, source: false, compiled: false, editor: false };
 const byId = (id) => document.getElementById(id);
 const different = (values) => [...new Set(values)];
 const longest = (texts) => Math.max(0, ...texts.map((text) => text.length));
+const drawn = {}; // charts by name
 let page, state;
 
 async function unpack(id) {
@@ -36,8 +37,9 @@ async function draw(name, chart) {
   if (name === "map") options.patch = withClickableNames;
   box.style.minHeight = `${box.offsetHeight}px`; // nothing jumps while it is empty
   box.replaceChildren(holder);
-  const { view } = await vegaEmbed(holder, chart, options);
-  if (name === "map") view.addEventListener("click", clickMap);
+  drawn[name]?.finalize();
+  drawn[name] = await vegaEmbed(holder, chart, options);
+  if (name === "map") drawn.map.view.addEventListener("click", clickMap);
   box.style.minHeight = "";
 }
 
