@@ -66,9 +66,10 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
         seen[rule] += 1
         if number >= len(LINES):
-            shown.append({"color": _paler(color, MAX_PALE * repeat / (number - 1)), "linestyle": LINES[0]})
+            color, line = _paler(color, MAX_PALE * repeat / (number - 1)), 0
         else:
-            shown.append({"color": color, "linestyle": LINES[(line + repeat) % len(LINES)]})
+            line = (line + repeat) % len(LINES)
+        shown.append({"color": color, "linestyle": LINES[line]})
     return shown
 
 
