@@ -205,6 +205,7 @@ def test_files_of_several_types(tmp_path):
         part.assign(c=1).to_parquet(tmp_path / f"{i}.parquet")
     np.testing.assert_allclose(read(tmp_path, standardize=False).x[:, 0], pd.concat(parts).a, rtol=1e-6)
     for columns, message in (
+        ({"a": [[0.5]] * M, "c": 1}, "1.parquet: must have the types of the other files: "),
         ({"c": [0.5, 1] * 12}, "column 'c' has 9007199254740993, which Float64 rounds"),
         (
             {"a": ["u", "v"] * 12, "c": 1},

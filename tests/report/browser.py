@@ -26,7 +26,7 @@ PATIENCE = 60.0  # seconds
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Any]:
-    """A browser with its profile and downloads in `folder`; skips the test where there is none."""
+    """A browser with its profile in `folder`; skips the test where there is none."""
     webdriver = pytest.importorskip("selenium.webdriver")
     if not (CHROMIUM and DRIVER):
         pytest.skip("needs chromium and chromedriver (apt-get install chromium chromium-driver)")
@@ -34,7 +34,6 @@ def browser(folder: Path) -> Iterator[Any]:
     options.binary_location = CHROMIUM
     for argument in (*ARGUMENTS, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(argument)
-    options.add_experimental_option("prefs", {"download.default_directory": str(folder)})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     try:
@@ -57,12 +56,3 @@ def show(driver: Any, page: Path, view: str = "") -> None:
     driver.get("about:blank")
     driver.get(f"{page.as_uri()}{view}")
     until(lambda: driver.execute_script("return document.body.dataset.ready !== undefined"))
-
-
-def saved(folder: Path, name: str) -> str:
-    """The text of a file that was downloaded."""
-    path = folder / name
-    until(path.exists)
-    text = path.read_text(encoding="utf-8")
-    path.unlink()
-    return text

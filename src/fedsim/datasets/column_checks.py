@@ -40,7 +40,7 @@ def _problem(column: pl.Series) -> str:
         size = f"{number} different values, more than {MAX_CATEGORIES}"
         return f"is text with {size}, such as {example_of(column)!r}" * (number > MAX_CATEGORIES)
     if not is_number(column):
-        return f"is of type {column.dtype}, neither numbers nor text"
+        return f"is of type {column.dtype.base_type()}, neither numbers nor text"
     return range_problem(numbers_of(column))
 
 

@@ -149,7 +149,9 @@ def _require_names(name: str, column: pl.Series, key: str, which: str) -> None:
             "None are no names)"
         )
     if not (column.dtype == pl.String or is_number(column)):
-        raise DataError(f"{name}: {key} {which} must be text or numbers, got type {column.dtype}; convert it to text")
+        raise DataError(
+            f"{name}: {key} {which} must be text or numbers, got type {column.dtype.base_type()}; convert it to text"
+        )
 
 
 def _enumerate(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:

@@ -80,7 +80,10 @@ def concatenate(problem: str, tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     Raises `DataError` with the `problem` if a column has other types, too, or integers that would be rounded.
     """
     tables = [table.cast({pl.Categorical: pl.String, pl.Enum: pl.String}) for table in tables]
-    rows = pl.concat(tables, how="diagonal_relaxed")
+    try:
+        rows = pl.concat(tables, how="diagonal_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{problem}: {reason(error)}") from None
     for name, kind in rows.schema.items():
         columns = [table[name] for table in tables if name in table.columns]
         kinds = {column.dtype for column in columns} - {pl.Null}

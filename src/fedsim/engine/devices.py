@@ -80,7 +80,11 @@ def compiler_options(device: jax.Device) -> dict[str, str | bool]:
 
 
 def describe() -> dict[str, Any]:
-    """Platform, kind and number of the devices; for a CPU also its vector instructions, if the system tells."""
+    """Platform, kind and number of the devices; for a CPU also its vector instructions, if the system tells.
+
+    Raises `ConfigError` as `backend` does.
+    """
+    backend()
     device = jax.devices()[0]
     description = {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()}
     return description | (_describe_cpu() if device.platform == "cpu" else {})

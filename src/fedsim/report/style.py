@@ -66,18 +66,17 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
         color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
         seen[rule] += 1
         if number >= len(LINES):
-            shown.append({"color": _paler(color, MAX_PALE * repeat / (number - 1)), "linestyle": LINES[0]})
+            color, line = _paler(color, MAX_PALE * repeat / (number - 1)), 0
         else:
-            shown.append({"color": color, "linestyle": LINES[(line + repeat) % len(LINES)]})
+            line = (line + repeat) % len(LINES)
+        shown.append({"color": color, "linestyle": LINES[line]})
     return shown
 
 
-def _paler(color: str, share: float) -> tuple[float, float, float]:
+def _paler(color: str, share: float) -> str:
     """A color with this share of white."""
-    from matplotlib.colors import to_rgb
-
-    red, green, blue = (channel + share * (1 - channel) for channel in to_rgb(color))
-    return red, green, blue
+    channels = (int(color[first : first + 2], 16) for first in (1, 3, 5))
+    return "#" + "".join(f"{round(channel + share * (255 - channel)):02x}" for channel in channels)
 
 
 def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:

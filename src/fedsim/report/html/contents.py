@@ -16,10 +16,10 @@ from fedsim.report.names import count, data_name, format_values, percent, threat
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting
-from fedsim.report.style import COLORS
+from fedsim.report.style import looks
 
 CLEAN, WORST = "Clean", "Worst"
-MAX_LONG = 1000  # a loss above has two digits in the heat map
+MAX_LONG = 1000  # a loss above has two digits
 MAX_NUMBERS = 250_000  # in all curves: keeps the page of 2,000 runs below 1.5 MB
 
 Json = dict[str, Any]
@@ -32,12 +32,13 @@ def contents(results: Results) -> Json:
     """
     names = row_names(results.settings)
     rows = ordered_rows(names.items())
+    rules = {name: setting.aggregator for setting, name in names.items()}
     threats = list(dict.fromkeys(map(_threat, results.settings)))
     data = list(dict.fromkeys(map(_data, results.settings)))
     order = lambda s: (data.index(_data(s)), not s.scenario.is_clean, s.scenario.share, threats.index(_threat(s)))
     settings = sorted(results.settings, key=order)
     is_recorded = results.table.select(col(metric.column).is_finite().any() for metric in METRICS)
-    metrics = [metric for metric in METRICS if is_recorded[metric.column].item()]
+    metrics = [metric for metric in METRICS if is_recorded[metric.column].item()] or [METRICS[0]]
     results = replace(results, settings=settings)
     columns = zip(commands(results), setting_tomls(results), client_weights(results), strict=True)
     max_evaluations = max(MAX_NUMBERS // (3 * len(metrics) * len(settings)), 10)
@@ -52,7 +53,8 @@ def contents(results: Results) -> Json:
         parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
         entry["scenario"] = " ".join(filter(None, parts))
     over = draws_text(setting.draws for setting in settings)
-    spread = "one seed" if len(results.runs) == len(settings) else f"mean ± standard deviation over {over}"
+    is_one = all(len(setting.runs) == 1 for setting in settings)
+    spread = "one seed" if is_one else f"mean ± standard deviation over {over}"
     diverged = any(entry["diverged"] for entry in described)
     return {
         "title": results.runs[0]["name"],
@@ -64,7 +66,7 @@ def contents(results: Results) -> Json:
             {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage} for m in metrics
         ],
         "rows": rows,
-        "colors": {row: COLORS[position % len(COLORS)] for position, row in enumerate(rows)},
+        "colors": {row: look["color"] for row, look in zip(rows, looks([rules[row] for row in rows]), strict=True)},
         "threats": [threat for threat in threats if threat != CLEAN],
         "shares": list(map(percent, sorted({s.scenario.share for s in settings if not s.scenario.is_clean}))),
         "data": data,
@@ -103,13 +105,12 @@ def _final(number: Json, metric: Metric) -> Json:
     """The number of a setting; its texts for the heat map and the table: † some runs diverged, – not measured."""
     center, deviation = number["mean"], number["std"]
     mark = "†" if number["num_diverged"] else "–" if center is None else ""
-    text = lambda number, digits: "" if number is None else f"{number:.{digits}f}"
-    spread = lambda digits: "" if deviation is None else f"± {text(deviation, digits)}"
-    exact = f"{text(center, metric.digits)}{mark} {spread(metric.digits)}".strip()
-    few = metric.digits - 1
-    is_long = center is not None and center >= MAX_LONG
-    short = f"{center:.1e}" if is_long else text(center, few)
-    return {"mean": center, "short": short + mark, "deviation": "" if is_long else spread(few), "text": exact}
+    in_full = lambda number, digits: f"{number:.1e}" if number >= MAX_LONG else f"{number:.{digits}f}"
+    text = lambda digits: ("" if center is None else in_full(center, digits)) + mark
+    spread = lambda digits: "" if deviation is None else f"± {in_full(deviation, digits)}"
+    few, all_digits = metric.digits - 1, metric.digits
+    exact = f"{text(all_digits)} {spread(all_digits)}".strip()
+    return {"mean": center, "short": text(few), "deviation": spread(few), "text": exact}
 
 
 def _add_curves(described: Sequence[Json], results: Results, metric: Metric) -> None:
@@ -154,7 +155,7 @@ def _facts(results: Results) -> str:
         " and ".join(dict.fromkeys(data_name(setting.data) for setting in results.settings)),
         span("data.num_clients", "client"),
         span("server.num_rounds", "round"),
-        count(len(results.runs), "run") + repeated,
+        count(sum(len(setting.runs) for setting in results.settings), "run") + repeated,
         *(f"{name} {versions[name]}" for name in ("fedsim", "jax") if name in versions),
         str(device.get("kind", "")),
     ]

@@ -3,7 +3,8 @@
 const [BENIGN, CORRUPTED] = [["benign client", "#3c8dc4"], ["corrupted client", "#d55e00"]];
 const nominal = (field, more) => ({ field, type: "nominal", title: null, ...more });
 const number = (field, more) => ({ field, type: "quantitative", scale: { zero: false, nice: false }, ...more });
-const rounds = number("round", { axis: { title: "Round", format: "d", tickMinStep: 1, grid: false } });
+const WHOLE = "datum.value % 1 ? '' : datum.value";
+const rounds = number("round", { axis: { title: "Round", labelExpr: WHOLE, grid: false } });
 const SHORT_KEYS = "replace(datum.label, regexp('\\\\w+\\\\.(?=\\\\w+=)', 'g'), '')"; // without their sections
 const fill = nominal("color", { scale: null });
 const wide = (height) => ({ width: "container", height, autosize: { type: "fit-x", contains: "padding" } });

@@ -8,6 +8,7 @@ const ACTIONS = { export: true, source: false, compiled: false, editor: false };
 const byId = (id) => document.getElementById(id);
 const different = (values) => [...new Set(values)];
 const longest = (texts) => Math.max(0, ...texts.map((text) => text.length));
+const drawn = {}; // charts by name
 let page, state;
 
 async function unpack(id) {
@@ -36,8 +37,9 @@ async function draw(name, chart) {
   if (name === "map") options.patch = withClickableNames;
   box.style.minHeight = `${box.offsetHeight}px`; // nothing jumps while it is empty
   box.replaceChildren(holder);
-  const { view } = await vegaEmbed(holder, chart, options);
-  if (name === "map") view.addEventListener("click", clickMap);
+  drawn[name]?.finalize();
+  drawn[name] = await vegaEmbed(holder, chart, options);
+  if (name === "map") drawn.map.view.addEventListener("click", clickMap);
   box.style.minHeight = "";
 }
 
@@ -77,11 +79,12 @@ function drawMap() {
     if (cell.among < cell.most) cell.short += "*"; // the worst of fewer threats than in other rows
     cell.tip = `${row}, ${scenario}: ${cell.text} (${runs} ${runs === 1 ? "run" : "runs"})`;
   }
-  const pageWidth = document.body.clientWidth, limit = Math.min(7 * longest(rows), 0.42 * pageWidth, 240);
+  const pageWidth = document.body.clientWidth, limit = Math.min(8 * longest(rows) + 12, 0.42 * pageWidth, 240);
   const room = (pageWidth < 900 ? 1 : 0.55) * pageWidth - limit - 80;
   const step = Math.min(Math.max(room / columns.length, 42), 70);
   const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
-  const title = `${threat}, ${state.share === ALL ? "by share" : state.share} of clients`;
+  const share = state.share === ALL ? "by share" : state.share;
+  const title = page.threats.length ? `${threat}, ${share} of clients` : null;
   byId("how").textContent = `${label}: ${page.how}`;
   return draw("map", heatMap({ columns, rows, cells, title, step, limit }));
 }
@@ -144,12 +147,12 @@ function drawActive() {
   return draw("weights", clientWeights(rows, weights.label));
 }
 
-// The table: the columns in which settings differ, and the settings that have all words of the search.
+// The table: metrics, other columns in which settings differ, and the settings that have all words of the search.
 function drawTable() {
   const columnOf = (name) => [name, (setting) => String(setting[name === "Rule" ? "row" : name.toLowerCase()])];
-  const every = ["Rule", "Data", "Threat", "Share", "Runs", "Diverged"].map(columnOf);
-  every.push(...page.metrics.map(({ key, label }) => [label, (setting) => setting.final[key].text]));
-  const columns = every.filter(([name, text]) => name === "Rule" || different(page.settings.map(text)).length > 1);
+  const differs = ([name, text]) => name === "Rule" || different(page.settings.map(text)).length > 1;
+  const columns = ["Rule", "Data", "Threat", "Share", "Runs", "Diverged"].map(columnOf).filter(differs);
+  columns.push(...page.metrics.map(({ key, label }) => [label, (setting) => setting.final[key].text]));
   const words = byId("find").value.toLowerCase().split(" "), { column, sign } = state.sort;
   const lines = page.settings.map((setting, number) => ({ number, texts: columns.map(([, text]) => text(setting)) }));
   const found = lines.filter(({ texts }) => words.every((word) => texts.join(" ").toLowerCase().includes(word)));
