@@ -3,7 +3,6 @@
 `report.claims` of the configurations names these functions; `figures` are those that no other report draws.
 """
 
-from itertools import filterfalse
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +65,10 @@ def _read_history(results: Results, run: int) -> History | None:
     return History(rounds, *numbers, array("num_examples")[-1], array("corrupted")[-1])
 
 
+def _not_run(texts: dict[str, str]) -> list[Claim]:
+    return [Claim(text, published=published) for text, published in texts.items()]
+
+
 def _accuracy(results: Results, setting: Setting) -> float:
     value = results.number(setting)["mean"]
     return float(np.nan) if value is None else float(value)
@@ -79,67 +82,12 @@ def _arfl_over_lambda(results: Results) -> dict[float, Setting]:
 # Tuning lambda (Sec. 5.5, Fig. 5)
 
 
-class Point(NamedTuple):
-    """A lambda with the clients' weights after the last round. S runs, N clients."""
-
-    lam: float
-    setting: Setting
-    accuracy: float
-    alpha: np.ndarray  # [S, N]
-    corrupted: np.ndarray  # [S, N]
-
-    @property
-    def excludes_corrupted(self) -> np.ndarray:
-        """Whether no corrupted client has weight, [S]."""
-        return np.all(~self.corrupted | (self.alpha == 0), axis=1)
-
-    @property
-    def num_weighted(self) -> np.ndarray:
-        """Number of clients with weight, [S]."""
-        return (self.alpha > 0).sum(axis=1)
-
-
-def lambda_(results: Results) -> list[Claim]:
-    """Sec. 5.5 on the weights and on the best lambda."""
-    sweep: list[Point] = []
-    for lam, setting in _arfl_over_lambda(results).items():
-        runs = read_histories(results, setting)
-        if len(runs) == len(setting.runs) and (not sweep or setting.draws == sweep[0].setting.draws):
-            alpha, corrupted = np.stack([run.alpha[-1] for run in runs]), np.stack([run.corrupted for run in runs])
-            sweep.append(Point(lam, setting, _accuracy(results, setting), alpha, corrupted))
-    statements = (
-        ("At the smallest λ a single client has all the weight", "Sec. 5.5: one client", _single_client),
-        (f"Corrupted clients have zero weight for every λ up to {MAX_ZERO_LAM:g} M", "λ ≤ 2.5 M", _zero_up_to),
-        ("In between, several clients have weight and no corrupted one has", "Sec. 5.5: sparse solutions", _sparse),
-        ("At the largest λ every client has weight", "Sec. 5.5: all", _every_client),
-        ("The accuracy is highest inside the range and lower at both ends", "Fig. 5b", _best_inside),
-        (
-            f"The best λ is M within a factor of {BEST_LAM_FACTOR:g} (compared with the best λ outside)",
-            "λ = M",
-            _best_near_paper,
-        ),
-        (
-            "At the best λ all benign clients have weight and no corrupted one has",
-            "Sec. 5.5: the case at λ = M",
-            _best_weights_benign,
-        ),
-    )
-    is_sweep = len(sweep) > 1 and any(point.corrupted.any() for point in sweep)
-    if not is_sweep or np.isnan([point.accuracy for point in sweep]).all():
-        return [Claim(text, published=published) for text, published, _ in statements]
-    claims = []
-    for text, published, measure in statements:
-        measured, values = measure(sweep)
-        if isinstance(values, tuple):  # of two settings that are compared
-            claims.append(Claim(text, results.difference(*values), published, measured, "points"))
-        else:
-            numbers = None if values is None else results.per_unit(sweep[0].setting, values)
-            claims.append(Claim(text, numbers, published, measured, kind="yes or no"))
-    return claims
-
-
-def _best(sweep: list[Point]) -> Point:
-    return sweep[int(np.nanargmax([point.accuracy for point in sweep]))]
+def _sweep(results: Results) -> dict[float, list[History]]:
+    """By lambda, the clients of ARFL's runs; settings with other seeds than the first one's are left out."""
+    settings = _arfl_over_lambda(results)
+    draws = next((setting.draws for setting in settings.values()), ())
+    every = {lam: read_histories(results, s) for lam, s in settings.items() if s.draws == draws}
+    return {lam: runs for lam, runs in every.items() if len(runs) == len(draws)}
 
 
 def _range(values: Any) -> str:
@@ -147,55 +95,60 @@ def _range(values: Any) -> str:
     return " to ".join(f"{value:g}" for value in sorted({min(values), max(values)}))
 
 
-def _single_client(sweep: list[Point]) -> tuple[str, Any]:
-    return f"{_range(sweep[0].num_weighted)} at λ = {sweep[0].lam:g} M", sweep[0].num_weighted == 1
-
-
-def _zero_up_to(sweep: list[Point]) -> tuple[str, Any]:
-    excluded = np.logical_and.accumulate([point.excludes_corrupted for point in sweep])  # at this λ and below [L, S]
-    lams = np.asarray([point.lam for point in sweep])
+def lambda_(results: Results) -> list[Claim]:
+    """Sec. 5.5 on the weights and on the best lambda. L lambdas, S runs, N clients."""
+    near_best = f"The best λ is M within a factor of {BEST_LAM_FACTOR:g} (compared with the best λ outside)"
+    texts = {
+        "At the smallest λ a single client has all the weight": "Sec. 5.5: one client",
+        f"Corrupted clients have zero weight for every λ up to {MAX_ZERO_LAM:g} M": "λ ≤ 2.5 M",
+        "In between, several clients have weight and no corrupted one has": "Sec. 5.5: sparse solutions",
+        "At the largest λ every client has weight": "Sec. 5.5: all",
+        "The accuracy is highest inside the range and lower at both ends": "Fig. 5b",
+        near_best: "λ = M",
+        "At the best λ all benign clients have weight and no corrupted one has": "Sec. 5.5: the case at λ = M",
+    }
+    sweep, settings = _sweep(results), _arfl_over_lambda(results)
+    accuracy = {lam: _accuracy(results, settings[lam]) for lam in sweep}
+    has_corrupted = any(history.corrupted.any() for runs in sweep.values() for history in runs)
+    if len(sweep) < 2 or not has_corrupted or np.isnan(list(accuracy.values())).all():
+        return _not_run(texts)
+    lams = list(sweep)
+    alpha = np.asarray([[history.alpha[-1] for history in runs] for runs in sweep.values()])  # [L, S, N]
+    corrupted = np.asarray([history.corrupted for history in sweep[lams[0]]])  # [S, N]
+    excludes, includes = (~corrupted | (alpha == 0)).all(axis=2), (corrupted | (alpha > 0)).all(axis=2)  # [L, S]
+    num_weighted = (alpha > 0).sum(axis=2)  # [L, S]
+    excluded = np.logical_and.accumulate(excludes)  # at this λ and below
     up_to = [float(np.where(run, lams, 0.0).max()) for run in excluded.T]
     known, never = [lam for lam in up_to if lam], f"not at the smallest λ in {up_to.count(0.0)} of {len(up_to)} runs"
-    text = "; ".join([f"λ ≤ {_range(known)} M"] * bool(known) + [never] * (0.0 in up_to))
-    checked = np.flatnonzero(lams <= MAX_ZERO_LAM)
-    return text, excluded[checked[-1]] if len(checked) else None
-
-
-def _sparse(sweep: list[Point]) -> tuple[str, Any]:
-    is_sparse = np.asarray([point.excludes_corrupted & (point.num_weighted > 1) for point in sweep])  # [L, S]
-    lams = [f"{point.lam:g}" for point, sparse in zip(sweep, is_sparse, strict=True) if sparse.any()]
-    return f"λ = {', '.join(lams)} M" if lams else "at no λ", is_sparse.any(axis=0)
-
-
-def _every_client(sweep: list[Point]) -> tuple[str, Any]:
-    last = sweep[-1]
-    return f"{_range(last.num_weighted)} of {last.alpha.shape[1]}", (last.alpha > 0).all(axis=1)
-
-
-def _best_inside(sweep: list[Point]) -> tuple[str, Any]:
-    low, *inner, high = sweep
-    if not inner:
-        return "", None
-    best, ends = _best(inner), f"{low.accuracy:.2f} % and {high.accuracy:.2f} % at the ends"
-    return f"{best.accuracy:.2f} % at {best.lam:g} M; {ends}", (best.setting, _best([low, high]).setting)
-
-
-def _best_near_paper(sweep: list[Point]) -> tuple[str, Any]:
-    is_near = lambda point: BEST_LAM / BEST_LAM_FACTOR <= point.lam <= BEST_LAM * BEST_LAM_FACTOR
-    near, far = list(filter(is_near, sweep)), list(filterfalse(is_near, sweep))
-    if not near or not far:
-        return "", None
-    inside, outside = _best(near), _best(far)
-    text = f"{inside.accuracy:.2f} % at {inside.lam:g} M, {outside.accuracy:.2f} % at {outside.lam:g} M"
-    return text, (inside.setting, outside.setting)
-
-
-def _best_weights_benign(sweep: list[Point]) -> tuple[str, Any]:
-    best = _best(sweep)
-    num_benign = int((~best.corrupted).sum(axis=1).max())
-    includes_benign = np.all(best.corrupted | (best.alpha > 0), axis=1)
-    text = f"{best.num_weighted.max()} clients with weight, {num_benign} benign"
-    return text, best.excludes_corrupted & includes_benign
+    is_sparse = excludes & (num_weighted > 1)
+    sparse = ", ".join(f"{lam:g}" for lam, of_runs in zip(lams, is_sparse, strict=True) if of_runs.any())
+    best = lambda lams: max(lams, key=lambda lam: np.nan_to_num(accuracy[lam], nan=-np.inf))
+    at = lambda lam: f"{accuracy[lam]:.2f} % at {lam:g} M"
+    top, checked = lams.index(best(lams)), [place for place, lam in enumerate(lams) if lam <= MAX_ZERO_LAM]
+    num_benign = (~corrupted).sum(axis=1).max()
+    measured = [
+        f"{_range(num_weighted[0])} at λ = {lams[0]:g} M",
+        "; ".join([f"λ ≤ {_range(known)} M"] * bool(known) + [never] * (0.0 in up_to)),
+        f"λ = {sparse} M" if sparse else "at no λ",
+        f"{_range(num_weighted[-1])} of {alpha.shape[2]}",
+        f"{num_weighted[top].max()} clients with weight, {num_benign} benign",
+    ]
+    of_runs = [num_weighted[0] == 1, excluded[checked[-1]] if checked else None, is_sparse.any(axis=0)]
+    of_runs += [(alpha[-1] > 0).all(axis=1), excludes[top] & includes[top]]
+    first = settings[lams[0]]
+    numbers = [None if values is None else results.per_unit(first, values) for values in of_runs]
+    pairs: Any = [(numbers[place], measured[place], "", "yes or no") for place in range(5)]
+    near = [lam for lam in lams if BEST_LAM / BEST_LAM_FACTOR <= lam <= BEST_LAM * BEST_LAM_FACTOR]
+    ends = f"{accuracy[lams[0]]:.2f} % and {accuracy[lams[-1]]:.2f} % at the ends"
+    compared = (lams[1:-1], [lams[0], lams[-1]], "; " + ends), (near, [lam for lam in lams if lam not in near], "")
+    for place, (inside, outside, what) in enumerate(compared, start=4):
+        values, shown = None, ""
+        if inside and outside:
+            values = results.difference(settings[best(inside)], settings[best(outside)])
+            shown = at(best(inside)) + (what or f", {at(best(outside))}")
+        pairs.insert(place, (values, shown, "points", "direction"))
+    rows = zip(texts.items(), pairs, strict=True)
+    return [Claim(text, values, given, shown, unit, kind) for (text, given), (values, shown, unit, kind) in rows]
 
 
 # Auto-weighting (Sec. 5.6, Fig. 6 and 7)
@@ -217,7 +170,7 @@ def autoweight(results: Results) -> list[Claim]:
         ),
         "All benign clients have weight at the end": "Sec. 5.5, at λ = M",
     }
-    claims = [Claim(text, published=published) for text, published in texts.items()]
+    claims = _not_run(texts)
     if setting:
         since = [_zero_since(history) for history in histories]
         known = sorted({first for first in since if first is not None})
@@ -263,10 +216,7 @@ def fairness(results: Results) -> list[Claim]:
         ("It has less weight at the smallest λ than at the largest", "Sec. 6"),
         ("Its accuracy is lower at the smallest λ than at the largest", "not given"),
     )
-    settings = _arfl_over_lambda(results)
-    draws = next((setting.draws for setting in settings.values()), ())
-    every = {lam: read_histories(results, s) for lam, s in settings.items() if s.draws == draws}
-    every = {lam: runs for lam, runs in every.items() if len(runs) == len(draws)}
+    every, settings = _sweep(results), _arfl_over_lambda(results)
     hardest = [_find_hardest(history) for history in every[max(every)]] if len(every) > 1 else [None]
     if None in hardest:
         return [Claim(text, published=published) for text, published in texts]
