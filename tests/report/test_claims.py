@@ -107,6 +107,9 @@ def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkey
     margin = f"{values.mean():+.2f} ± {half:.2f} points"
     assert f"| ARFL is above RFA | +3 |  | {margin} | {'holds' if values.mean() > half else 'open'} |" in text
     assert "Claims: " in capsys.readouterr().out
+    make_folder(tmp_path / "other", SPLIT)  # names no claims, so these are not about its runs
+    claims, problems = report.claims.check(report.load(tmp_path / "run", tmp_path / "other"))
+    assert (claims[0].margin("seed"), problems) == (margin, [])
     assert report.claims_tables(report.load(tmp_path / "run", final=parse("mean:2"))) == ([], [])  # not the default
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ import numpy as np
 from fedsim.config import bundled
 from fedsim.config.registry import find
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.report.load import load
 from fedsim.report.results import Results
 from fedsim.report.statistics import MIN_UNITS, half_width, no_test
 from fedsim.report.table import Table, text_table
@@ -141,26 +142,30 @@ def check(results: Results) -> tuple[list[Claim], list[str]]:
     """The claims of the functions that the folders name as `report.claims`; and what is wrong with a function."""
     claims: list[Claim] = []
     problems: list[str] = []
-    for name in _names(results):
+    for name, named in _named(results):
         try:
-            claims += call(name, results)
+            claims += call(name, named)
         except FedsimError as error:
             problems.append(str(error))
     return claims, problems
 
 
-def _names(results: Results) -> list[str]:
-    return list(dict.fromkeys(filter(None, (manifest.get("claims") for manifest in results.manifests))))
+def _named(results: Results) -> Iterator[tuple[str, Results]]:
+    """The functions of claims, each with the results of the folders that name it."""
+    names = [manifest.get("claims") for manifest in results.manifests]
+    for name in filter(None, dict.fromkeys(names)):
+        folders = [folder for folder, of_folder in zip(results.folders, names, strict=True) if of_folder == name]
+        yield str(name), results if len(folders) == len(names) else load(*folders)
 
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """The figures by name that the function `figures` in the files of the claims returns, if there is one."""
     shown: dict[str, Figure] = {}
-    for name in _names(results):
+    for name, named in _named(results):
         try:
             factory = find("report.claims", bundled.located_plugin(name))
             function = getattr(sys.modules[factory.make.__module__], "figures", None)
-            shown |= _guarded(name, function, str(factory.file), results) if function is not None else {}
+            shown |= _guarded(name, function, str(factory.file), named) if function is not None else {}
         except FedsimError as error:
             if str(error) not in (problems := check(results)[1]):
                 problems.append(str(error))
