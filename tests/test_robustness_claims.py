@@ -32,7 +32,10 @@ def accuracy(run, t):
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
     def load(study):
-        splits = {"data__seed": fedsim.sweep(SPLITS), "seed": fedsim.sweep(SEEDS[: 2 if study == "noisy-labels" else 1])}
+        splits = {
+            "data__seed": fedsim.sweep(SPLITS),
+            "seed": fedsim.sweep(SEEDS[: 2 if study == "noisy-labels" else 1]),
+        }
         folders = []
         for preset in (None, *PRESETS.get(study, [])):
             overrides = splits | (OVERRIDES[study] if study in OVERRIDES and preset is None else {})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fedsim import Claim
 from fedsim.report.final import LAST, Final
 from fedsim.report.metric import ACCURACY, LOSS, Metric
@@ -32,12 +33,13 @@ ALL_ROUNDS, LAST_FIVE = Final("mean", 10**6), Final("mean", 5)
 
 
 def name_of(kind: str, fraction: float) -> str:
+    """For example "Shuffling 50 %"."""
     return scenario_name(Scenario(kind, fraction))
 
 
 def mean(results: Results, setting: Setting, metric: Metric = ACCURACY, final: Final = LAST) -> float:
+    """Over splits, or seeds of one; NaN without numbers."""
     numbers = results.numbers(setting, metric, final)
-    assert numbers is not None
     return float(np.mean(numbers[np.isfinite(numbers)])) if np.isfinite(numbers).any() else np.nan
 
 
@@ -183,9 +185,7 @@ def _by_fraction(results: Results, rule: str) -> dict[float, Setting]:
     """The settings of a rule by the fraction of shuffled clients; 0 is clean data."""
     clean = results.find(server__aggregator=rule, corruption__kind="none", attack__kind="none")
     fractions = sorted({s.fraction for s in results.settings if s.aggregator == rule and s.corruption == "shuffling"})
-    find = lambda share: results.find(
-        server__aggregator=rule, corruption__kind="shuffling", corruption__fraction=share
-    )
+    find = lambda share: results.find(server__aggregator=rule, corruption__kind="shuffling", corruption__fraction=share)
     shuffled = {share: find(share) for share in fractions}
     return {f: setting for f, setting in ({0.0: clean} | shuffled).items() if setting}
 

@@ -7,6 +7,8 @@ from itertools import filterfalse
 from typing import Any, NamedTuple
 
 import numpy as np
+from polars import col
+
 from fedsim import Claim
 from fedsim.datasets.separable_2d import NORMAL
 from fedsim.errors import RunFolderError
@@ -14,7 +16,6 @@ from fedsim.report import style
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from polars import col
 
 BEST_LAM, MAX_ZERO_LAM = 1.0, 2.5  # in units of M: the best, and the largest at which corrupted clients have no weight
 BEST_LAM_FACTOR = 2.0  # within which a lambda counts as the best one
@@ -356,7 +357,9 @@ def bound(results: Results) -> list[Claim]:
     sweep = list(zip(*by_lam.values(), strict=False))  # by draw
     runs = [terms for of_draw in sweep for terms in of_draw]
     if not runs or min(len(terms.objective) for terms in runs) < 2:
-        return [Claim(text, published=published) for text, published in texts]
+        is_partial = any(run["record.clients"] == "evaluated" for run in results.runs)
+        measured = 'some losses were not recorded; use record.clients = "all"' if is_partial else ""
+        return [Claim(text, published=published, measured=measured) for text, published in texts]
     num_rounds, num_agreeing = sum(len(t.objective) for t in runs), sum(int(t.agrees.sum()) for t in runs)
     ends = {lam: np.mean([t.objective[[0, -1]] for t in of_lam], axis=0) for lam, of_lam in by_lam.items()}
     first = next(iter(settings.values()))

@@ -1,19 +1,7 @@
 """The conclusions of docs/robustness.md, which `report.claims` of the studies names, so that each run tests them.
 
-On splits that nothing has used, each with a seed of its own, so that the intervals contain what the seeds do:
-
-    cd configs/robustness; splits="--data.seed seed --sweep.seed 35 36 37 38 39"
-    for study in noisy-labels forged-reports lambda label-poisoning heterogeneity; do
-        fedsim run $study.toml $splits --out runs/$study
-    done
-    fedsim run grid.toml $splits --sweep.corruption.fraction 0.2 0.3 0.4 --out runs/grid
-    fedsim run grid.toml --preset nnm $splits --out runs/grid-nnm
-    fedsim run combined.toml $splits --out runs/combined
-    fedsim run combined.toml --preset root $splits --out runs/combined-root
-    fedsim run combined.toml --preset optimized $splits --out runs/combined-optimized
-    fedsim report runs/grid runs/grid-nnm; fedsim report runs/combined runs/combined-root runs/combined-optimized
-
-"Above" and "below" need an interval over the splits. Levels, and what is so "on average", look at the mean alone.
+docs/robustness.md has the commands that run the studies on other splits. "Above" and "below" need an interval over the
+splits. Levels, and what is so "on average", look at the mean alone. A part that was not run is NaN.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+
 from fedsim import Claim
 from fedsim.report.claims import MAX_LISTED, Kind, format_mean
 from fedsim.report.metric import ACCURACY, METRICS, Metric
@@ -29,213 +18,199 @@ from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 
 VALIDATION = next(metric for metric in METRICS if metric.name == "validation_accuracy")
+NOT_RUN = np.asarray([np.nan])
 Values = Mapping[str, Any]  # of keys, with dots as two underscores
 Numbers = Sequence[np.ndarray]  # over splits [P]
 
 
-def claim(
-    text: str, numbers: Callable[[], Numbers], level: float = 0.0, sign: int = 1, kind: Kind = "mean"
-) -> Claim:
+def claim(text: str, numbers: Numbers, level: float = 0.0, sign: int = 1, kind: Kind = "mean") -> Claim:
     """A claim that numbers, in percent or points, are at least `level` (sign 1), or at most (-1)."""
-    try:
-        every = numbers()
-    except LookupError:  # a part of the study was not run
+    if any(map(is_missing, numbers)):
         return Claim(text)
-    ordered = [format_mean(values, digits=1) for values in sorted(every, key=np.mean)]
-    is_long = len(every) > MAX_LISTED
-    measured = f"{ordered[0]} to {ordered[-1]}" if is_long else ", ".join(format_mean(v, digits=1) for v in every)
-    return Claim(text, [sign * (values - level) for values in every], measured=measured, unit="points", kind=kind)
+    ordered = sorted(numbers, key=np.mean)
+    shown = [format_mean(values, digits=1) for values in (ordered if len(ordered) > MAX_LISTED else numbers)]
+    measured = f"{shown[0]} to {shown[-1]}" if len(shown) > MAX_LISTED else ", ".join(shown)
+    return Claim(text, [sign * (values - level) for values in numbers], "", measured, "points", kind)
 
 
+at_least, at_most = claim, partial(claim, sign=-1)
 above, below = partial(claim, kind="direction"), partial(claim, sign=-1, kind="direction")
 not_above = partial(claim, kind="not above")
-at_least, at_most = claim, partial(claim, sign=-1)
 
 
-def find(results: Results, rule: str, values: Values) -> Setting:
-    """The setting on the digits. Raises `LookupError` if it was not run."""
-    setting = results.find(data__name="digits", server__aggregator=rule, **values)
-    if setting is None:
-        raise LookupError(f"{rule} with {values}")
-    return setting
+def is_missing(numbers: np.ndarray) -> bool:
+    """Whether they are of something that was not run."""
+    return bool(np.isnan(numbers).all())
 
 
-def accuracy(results: Results, rule: str, values: Values, metric: Metric = ACCURACY) -> np.ndarray:
-    """In percent, by split."""
-    numbers = results.numbers(find(results, rule, values), metric)
-    assert numbers is not None
-    return numbers
+def extreme(choose: Callable[..., np.ndarray], every: Iterable[np.ndarray]) -> np.ndarray:
+    """The numbers with the lowest (min) or highest (max) mean."""
+    every = list(every)
+    return NOT_RUN if any(map(is_missing, every)) else choose(every, key=np.mean)
 
 
-def lead(results: Results, rule: str, baseline: str, values: Values) -> np.ndarray:
-    """The accuracy of `rule` minus that of `baseline`."""
-    return difference(results, find(results, rule, values), find(results, baseline, values))
-
-
-def difference(results: Results, setting: Setting, reference: Setting) -> np.ndarray:
-    numbers = results.difference(setting, reference)
-    if numbers is None:
-        raise LookupError("no common splits and seeds")
-    return numbers
-
-
-def find_worst(results: Results, rule: str, values: Values, cases: Iterable[Values]) -> Setting:
-    """The setting of the case with the lowest mean."""
-    settings = [find(results, rule, {**values, **case}) for case in cases]
-    return min(settings, key=lambda setting: results.number(setting)["mean"])
-
-
-def attack_cases(kinds: Iterable[str]) -> list[Values]:
+def attacks(*kinds: str) -> list[Values]:
+    """A case for each attack."""
     return [{"attack__kind": kind} for kind in kinds]
+
+
+class Study:
+    """Accuracies in percent, by split, of runs on the digits."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+
+    def find(self, rule: str, values: Values) -> Setting | None:
+        return self._results.find(data__name="digits", server__aggregator=rule, **values)
+
+    def numbers(self, setting: Setting | None, metric: Metric = ACCURACY) -> np.ndarray:
+        values = self._results.numbers(setting, metric)
+        return NOT_RUN if values is None else values
+
+    def accuracy(self, rule: str, values: Values) -> np.ndarray:
+        return self.numbers(self.find(rule, values))
+
+    def difference(self, setting: Setting | None, reference: Setting | None) -> np.ndarray:
+        values = self._results.difference(setting, reference)
+        return NOT_RUN if values is None else values
+
+    def lead(self, rule: str, baseline: str, values: Values) -> np.ndarray:
+        """The accuracy of `rule` minus that of `baseline`."""
+        return self.difference(self.find(rule, values), self.find(baseline, values))
+
+    def worst(self, rule: str, values: Values, cases: Iterable[Values]) -> Setting | None:
+        """The setting of the case with the lowest mean."""
+        settings = [self.find(rule, {**values, **case}) for case in cases]
+        mean = lambda setting: self._results.number(setting)["mean"]
+        return None if None in settings else min(settings, key=mean, default=None)
 
 
 def noisy_labels(results: Results) -> list[Claim]:
     """FedCorr's label noise; rho is the share of noisy clients, tau their smallest noise rate."""
-    both = ("fedavg", "rfa")
+    study, both = Study(results), ("fedavg", "rfa")
 
     def leads(rho: float, over: Sequence[str] = both, partition: str = "iid", **noise: Any) -> Numbers:
-        noise = {"corruption__kind": "localized"} | noise
-        values = {"corruption__fraction": rho, "data__partition": partition, **noise}
-        return [lead(results, "arfl", rule, values) for rule in over]
+        values = {"corruption__fraction": rho, "data__partition": partition, "corruption__kind": "localized", **noise}
+        return [study.lead("arfl", rule, values) for rule in over]
 
-    def localized(rho: float, taus: Sequence[float], partition: str = "iid", over: Sequence[str] = both) -> Numbers:
-        return [number for tau in taus for number in leads(rho, over, partition, localized__tau=tau)]
-
-    def close() -> Numbers:
-        return [-values for values in localized(0.4, (0.0, 0.5, 1.0), over=["rfa"])]
-
-    rhos, three = (0.2, 0.4, 0.6, 0.8), ("fedavg", "trimmed_mean", "rfa")
+    close = [-leads(0.4, ["rfa"], localized__tau=tau)[0] for tau in (0.0, 0.5, 1.0)]
     within = at_least("rho 0.4: ARFL and RFA are within a point of each other at each tau", close)
-    if within.numbers:
-        gaps = [1 - np.sign(values.mean()) * values for values in within.numbers]
-        within = Claim(within.text, gaps, measured=within.measured, unit="points", kind="mean")
+    gaps = [1 - np.sign(values.mean()) * values for values in within.numbers] or None
+    three, rhos = ("fedavg", "trimmed_mean", "rfa"), (0.2, 0.4, 0.6, 0.8)
+    symmetric, pairs = {"corruption__kind": "symmetric"}, {"corruption__kind": "pairflip"}
     return [
-        above("rho 0.8, tau 1: ARFL is above FedAvg and RFA", lambda: localized(0.8, [1.0])),
-        above("rho 0.8, tau 0.5: ARFL is above FedAvg and RFA", lambda: localized(0.8, [0.5])),
-        above("rho 0.8, tau 1, Dirichlet(1): ARFL is above FedAvg and RFA", lambda: localized(0.8, [1.0], "dirichlet")),
-        within,
-        not_above(
-            "tau 0: ARFL is not above RFA", lambda: [n for rho in rhos for n in localized(rho, [0.0], over=["rfa"])]
-        ),
+        above("rho 0.8, tau 1: ARFL is above FedAvg and RFA", leads(0.8, localized__tau=1.0)),
+        above("rho 0.8, tau 0.5: ARFL is above FedAvg and RFA", leads(0.8, localized__tau=0.5)),
         above(
-            "symmetric noise, rho 0.8: ARFL is above FedAvg, trimmed mean and RFA",
-            lambda: leads(0.8, three, corruption__kind="symmetric"),
+            "rho 0.8, tau 1, Dirichlet(1): ARFL is above FedAvg and RFA",
+            leads(0.8, partition="dirichlet", localized__tau=1.0),
         ),
-        above("pair flips, rho 0.6: ARFL is above FedAvg and RFA", lambda: leads(0.6, corruption__kind="pairflip")),
+        Claim(within.text, gaps, "", within.measured, "points", "mean"),
+        not_above("tau 0: ARFL is not above RFA", [leads(rho, ["rfa"], localized__tau=0.0)[0] for rho in rhos]),
+        above("symmetric noise, rho 0.8: ARFL is above FedAvg, trimmed mean and RFA", leads(0.8, three, **symmetric)),
+        above("pair flips, rho 0.6: ARFL is above FedAvg and RFA", leads(0.6, **pairs)),
     ]
 
 
 def forged_reports(results: Results) -> list[Claim]:
     """False losses and numbers of examples, reported by clients whose labels are shuffled."""
-    true: Values = {"attack__kind": "none"}
+    study, (true,) = Study(results), attacks("none")
     losses: list[Values] = [{"attack__kind": "fake_loss", "fake_loss__scale": scale} for scale in (0.1, 0.01)]
     counts = {"attack__kind": "fake_counts", "fake_counts__factor": 10.0}
 
     def arfl(fraction: float, reports: Values, source: str = "clients") -> np.ndarray:
-        return accuracy(results, "arfl", {"corruption__fraction": fraction, "arfl__source": source, **reports})
+        return study.accuracy("arfl", {"corruption__fraction": fraction, "arfl__source": source, **reports})
 
     return [
         at_most(
             "50 %: a tenth or a hundredth of the loss breaks ARFL (at most 50 % accuracy)",
-            lambda: [arfl(0.5, reports) for reports in losses],
+            [arfl(0.5, reports) for reports in losses],
             50,
         ),
         at_least(
             "with losses that the server measures, false ones have no effect (at least 93 %)",
-            lambda: [arfl(share, reports, "root") for share in (0.1, 0.3, 0.5) for reports in (true, *losses)],
+            [arfl(share, reports, "root") for share in (0.1, 0.3, 0.5) for reports in (true, *losses)],
             93,
         ),
-        at_least("10 %: ARFL resists ten times the examples (at least 90 %)", lambda: [arfl(0.1, counts)], 90),
+        at_least("10 %: ARFL resists ten times the examples (at least 90 %)", [arfl(0.1, counts)], 90),
         below(
             "30 %: with ten times the examples ARFL is below its accuracy with true reports",
-            lambda: [arfl(0.3, counts) - arfl(0.3, true)],
+            [arfl(0.3, counts) - arfl(0.3, true)],
         ),
     ]
 
 
 def lambda_(results: Results) -> list[Claim]:
     """ARFL's lambda in units of M; 10^4 M is FedAvg."""
-    alphas, fedavg, auto = (0.1, 1.0, 100.0), 1e4, "auto"
+    study, alphas, fedavg, auto = Study(results), (0.1, 1.0, 100.0), 1e4, "auto"
     corrupted: list[Values] = [
         {"corruption__kind": kind, "corruption__fraction": share}
         for kind, share in product(("shuffling", "flipping"), (0.2, 0.4, 0.6))
     ]
-    clean: Values = {"corruption__fraction": 0.0}
-    hard = {"corruption__kind": "flipping", "corruption__fraction": 0.6}
+    clean, hard = {"corruption__fraction": 0.0}, corrupted[-1]
+    without_hard = [clean, *corrupted[:-1]]  # on IID data M depends on the seed there
 
     def arfl(lam: float | str, alpha: float, scenario: Values) -> np.ndarray:
-        return accuracy(results, "arfl", {"dirichlet__alpha": alpha, "arfl__lam": lam, **scenario})
+        return study.accuracy("arfl", {"dirichlet__alpha": alpha, "arfl__lam": lam, **scenario})
 
     def mean(lam: float | str) -> np.ndarray:
-        return np.mean([arfl(lam, *setting) for setting in product(alphas, [clean, *corrupted])], axis=0)
+        return sum(arfl(lam, *setting) for setting in product(alphas, [clean, *corrupted])) / 21
 
-    def gaps() -> Numbers:
-        every = []
-        for scenario in [case for case in (clean, *corrupted) if case != hard]:  # where M depends on the seed
-            accuracies = [arfl(lam, 100.0, scenario) for lam in (0.1, 0.3, 1.0, 3.0, 10.0, fedavg)]
-            every.append(max(accuracies, key=np.mean) - arfl(1.0, 100.0, scenario))
-        return every
+    def best(scenario: Values) -> np.ndarray:
+        return extreme(max, (arfl(lam, 100.0, scenario) for lam in (0.1, 0.3, 1.0, 3.0, 10.0, fedavg)))
 
     return [
         above(
-            "mean of the 21 settings: 3 M is above 10 M and FedAvg",
-            lambda: [mean(3.0) - mean(lam) for lam in (10.0, fedavg)],
+            "mean of the 21 settings: 3 M is above 10 M and FedAvg", [mean(3.0) - mean(lam) for lam in (10.0, fedavg)]
         ),
         at_least(
             "mean of the 21 settings: 3 M is above M and auto on average",
-            lambda: [mean(3.0) - mean(lam) for lam in (1.0, auto)],
+            [mean(3.0) - mean(lam) for lam in (1.0, auto)],
+        ),
+        at_most("60 % flipping at alpha 0.1: M is below 3 M on average", [arfl(1.0, 0.1, hard) - arfl(3.0, 0.1, hard)]),
+        not_above(
+            "60 % flipping at alpha 0.1: 3 M is not above FedAvg", [arfl(3.0, 0.1, hard) - arfl(fedavg, 0.1, hard)]
         ),
         at_most(
-            "60 % flipping at alpha 0.1: M is below 3 M on average",
-            lambda: [arfl(1.0, 0.1, hard) - arfl(3.0, 0.1, hard)],
+            "IID data, but for 60 % flipping: M is within a point of the best in each setting",
+            [best(scenario) - arfl(1.0, 100.0, scenario) for scenario in without_hard],
+            1,
         ),
-        not_above(
-            "60 % flipping at alpha 0.1: 3 M is not above FedAvg",
-            lambda: [arfl(3.0, 0.1, hard) - arfl(fedavg, 0.1, hard)],
-        ),
-        at_most("IID data, but for 60 % flipping: M is within a point of the best in each setting", gaps, 1),
         at_most(
             "worst setting: 0.1 M has at most 20 %",
-            lambda: [min((arfl(0.1, *setting) for setting in product(alphas, corrupted)), key=np.mean)],
+            [extreme(min, (arfl(0.1, *setting) for setting in product(alphas, corrupted)))],
             20,
         ),
-        below(
-            "clean data at alpha 0.1: auto is below FedAvg", lambda: [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]
-        ),
+        below("clean data at alpha 0.1: auto is below FedAvg", [arfl(auto, 0.1, clean) - arfl(fedavg, 0.1, clean)]),
     ]
 
 
 def label_poisoning(results: Results) -> list[Claim]:
     """Poisoned labels: the corrupted clients' are shuffled, or half or all of them become the next class."""
+    study = Study(results)
     shuffled: Values = {"corruption__kind": "shuffling"}
     half, full = ({"corruption__kind": "pairflip", "pairflip__rate": rate} for rate in (0.5, 1.0))
 
-    def ahead(rule: str, labels: Values, fraction: float, alpha: float = 0.1) -> np.ndarray:
-        values = {"dirichlet__alpha": alpha, "corruption__fraction": fraction, **labels}
-        return lead(results, rule, "fedavg", values)
+    def lead(rule: str, labels: Values, fraction: float, alpha: float = 0.1) -> np.ndarray:
+        return study.lead(rule, "fedavg", {"dirichlet__alpha": alpha, "corruption__fraction": fraction, **labels})
 
     rules = ("trimmed_mean", "multi_krum", "rfa", "arfl")
     every = product(rules, (shuffled, half, full), (0.3, 0.4), (1.0, 100.0))
     cases = [case for case in every if case != ("arfl", full, 0.4, 1.0)]  # there ARFL depends on the split
+    twice = [lead("rfa", full, share) for share in (0.2, 0.3)]
     return [
         at_most(
             "alpha 0.1, 40 % half flipped: the trimmed mean is below FedAvg on average",
-            lambda: [ahead("trimmed_mean", half, 0.4)],
+            [lead("trimmed_mean", half, 0.4)],
         ),
-        at_least("alpha 0.1, 40 % half flipped: RFA is above FedAvg on average", lambda: [ahead("rfa", half, 0.4)]),
-        at_least(
-            "alpha 0.1, 20 and 30 % all flipped: RFA is above FedAvg on average",
-            lambda: [ahead("rfa", full, share) for share in (0.2, 0.3)],
-        ),
-        at_least(
-            "alpha 0.1, 20 % all flipped: Multi-Krum is above FedAvg on average",
-            lambda: [ahead("multi_krum", full, 0.2)],
-        ),
-        not_above("alpha 0.1, 40 % all flipped: ARFL is not above FedAvg", lambda: [ahead("arfl", full, 0.4)]),
+        at_least("alpha 0.1, 40 % half flipped: RFA is above FedAvg on average", [lead("rfa", half, 0.4)]),
+        at_least("alpha 0.1, 20 and 30 % all flipped: RFA is above FedAvg on average", twice),
+        at_least("alpha 0.1, 20 % all flipped: Multi-Krum is above FedAvg on average", [lead("multi_krum", full, 0.2)]),
+        not_above("alpha 0.1, 40 % all flipped: ARFL is not above FedAvg", [lead("arfl", full, 0.4)]),
         at_least(
             "alpha 1 and 100, from 30 % on: no rule is half a point below FedAvg on average, but for ARFL in one "
             "setting",
-            lambda: [ahead(*case) for case in cases],
+            [lead(*case) for case in cases],
             -0.5,
         ),
     ]
@@ -243,50 +218,42 @@ def label_poisoning(results: Results) -> list[Claim]:
 
 def heterogeneity(results: Results) -> list[Claim]:
     """The worst of three attacks; the learning rate is chosen on validation data."""
+    study, searched = Study(results), attacks("sign_flip", "ipm", "alie")
 
-    def worst(rule: str, fraction: float, alpha: float = 0.1) -> Setting:
-        cases = attack_cases(("sign_flip", "ipm", "alie") if fraction else ["none"])
+    def worst(rule: str, fraction: float, alpha: float = 0.1) -> Setting | None:
+        cases = searched if fraction else attacks("none")
         values = {"corruption__fraction": fraction, "dirichlet__alpha": alpha}
 
         def validation(rate: float) -> float:
-            chosen = {**values, "client__learning_rate": rate}
-            return min(accuracy(results, rule, {**chosen, **case}, VALIDATION).mean() for case in cases)
+            settings = (study.find(rule, {**values, **case, "client__learning_rate": rate}) for case in cases)
+            return min(study.numbers(setting, VALIDATION).mean() for setting in settings)
 
         rate = max((0.05, 0.2), key=validation)
-        return find_worst(results, rule, {**values, "client__learning_rate": rate}, cases)
+        return study.worst(rule, {**values, "client__learning_rate": rate}, cases)
 
-    def level(rule: str, fraction: float) -> np.ndarray:
-        numbers = results.numbers(worst(rule, fraction, 10.0))
-        assert numbers is not None
-        return numbers
-
-    def ahead(rule: str, baseline: str, fraction: float) -> np.ndarray:
-        return difference(results, worst(rule, fraction), worst(baseline, fraction))
-
-    rules, shares = ("multi_krum", "median", "trimmed_mean"), (0.1, 0.2, 0.3, 0.4)
+    level = lambda rule, fraction: study.numbers(worst(rule, fraction, 10.0))
+    lead = lambda rule, baseline, fraction: study.difference(worst(rule, fraction), worst(baseline, fraction))
+    rules, over_mean = (
+        ("multi_krum", "median", "trimmed_mean"),
+        [lead("rfa", "fedavg", s) for s in (0.1, 0.2, 0.3, 0.4)],
+    )
     return [
         not_above(
             "alpha 0.1, 30 %: Multi-Krum, median and trimmed mean are not above FedAvg",
-            lambda: [ahead(rule, "fedavg", 0.3) for rule in rules],
+            [lead(rule, "fedavg", 0.3) for rule in rules],
         ),
         at_least(
             "alpha 10, 30 %: Multi-Krum, median and trimmed mean have 91 % and more",
-            lambda: [level(rule, 0.3) for rule in rules],
+            [level(rule, 0.3) for rule in rules],
             91,
         ),
-        at_least(
-            "alpha 0.1, 10 to 40 %: RFA is above FedAvg on average",
-            lambda: [ahead("rfa", "fedavg", share) for share in shares],
-        ),
-        above(
-            "alpha 0.1, mean of the four shares: RFA is above FedAvg",
-            lambda: [np.mean([ahead("rfa", "fedavg", share) for share in shares], axis=0)],
-        ),
-        at_least("alpha 0.1, 40 %: ARFL is above RFA on average", lambda: [ahead("arfl", "rfa", 0.4)]),
-        below("alpha 0.1, no attack: the median is below FedAvg", lambda: [ahead("median", "fedavg", 0.0)]),
+        at_least("alpha 0.1, 10 to 40 %: RFA is above FedAvg on average", over_mean),
+        above("alpha 0.1, mean of the four shares: RFA is above FedAvg", [sum(over_mean) / len(over_mean)]),
+        at_least("alpha 0.1, 40 %: ARFL is above RFA on average", [lead("arfl", "rfa", 0.4)]),
+        below("alpha 0.1, no attack: the median is below FedAvg", [lead("median", "fedavg", 0.0)]),
         at_least(
             "alpha 10, 40 %: RFA, median and trimmed mean have 89 % and more",
-            lambda: [level(rule, 0.4) for rule in ("rfa", "median", "trimmed_mean")],
+            [level(rule, 0.4) for rule in ("rfa", "median", "trimmed_mean")],
             89,
         ),
     ]
@@ -294,57 +261,47 @@ def heterogeneity(results: Results) -> list[Claim]:
 
 def grid(results: Results) -> list[Claim]:
     """Each rule under its worst attack, alone and after nearest-neighbor mixing."""
-    alone, mixed = {"server__pre_aggregators": ()}, {"server__pre_aggregators": ("nnm",)}
-    kinds: dict[Any, dict[str, None]] = {(): {}, ("nnm",): {}}  # attacks by pre-aggregators
+    study, alone, nnm = Study(results), (), ("nnm",)
+    kinds: dict[Any, list[str]] = {alone: [], nnm: []}  # attacks by pre-aggregators
     for setting in results.settings:
-        kinds.setdefault(results.runs[setting.runs[0]]["server.pre_aggregators"], {}).setdefault(setting.attack)
-    every, with_nnm = (attack_cases(kind for kind in kinds[key] if kind != "none") for key in kinds)
-    rules = dict.fromkeys(setting.aggregator for setting in results.settings)
-
-    def worst(rule: str, share: float) -> np.ndarray:
-        setting = find_worst(results, rule, {**alone, "corruption__fraction": share}, every)
-        numbers = results.numbers(setting)
-        assert numbers is not None
-        return numbers
+        kinds.setdefault(results.runs[setting.runs[0]]["server.pre_aggregators"], []).append(setting.attack)
+    every, with_nnm = (attacks(*(kind for kind in dict.fromkeys(kinds[key]) if kind != "none")) for key in (alone, nnm))
+    at = lambda share, mixing: {"corruption__fraction": share, "server__pre_aggregators": mixing}
+    worst = lambda rule, share: study.numbers(study.worst(rule, at(share, alone), every))
+    under = lambda rule, share, mixing, attack: study.find(rule, {**at(share, mixing), "attack__kind": attack})
 
     def cost(rule: str, share: float) -> np.ndarray:
         """The accuracy without mixing minus the one with it, each under its own worst attack."""
-        parts = ({**part, "corruption__fraction": share} for part in (alone, mixed))
-        if not with_nnm:
-            raise LookupError("nearest-neighbor mixing was not run")
-        return difference(results, *(find_worst(results, rule, values, with_nnm) for values in parts))
+        return study.difference(*(study.worst(rule, at(share, mixing), with_nnm) for mixing in (alone, nnm)))
 
-    def gain(rule: str, share: float, attack: str, reference: str, parts: tuple[Values, Values]) -> np.ndarray:
-        kinds = ((part, kind) for part, kind in zip(parts, (attack, reference), strict=True))
-        cases = ({**part, "corruption__fraction": share, "attack__kind": kind} for part, kind in kinds)
-        return difference(results, *(find(results, rule, case) for case in cases))
+    def optimized(rule: str, attack: str) -> np.ndarray:
+        """The accuracy under the optimized attack minus that under the plain one, at 20 %."""
+        return study.difference(*(under(rule, 0.2, alone, kind) for kind in (f"optimal_{attack}", attack)))
 
-    optimized = (("trimmed_mean", "optimal_alie", "alie"), ("krum", "optimal_ipm", "ipm"))
+    rules = dict.fromkeys(setting.aggregator for setting in results.settings)
+    others = [rule for rule in rules if rule not in ("fltrust", "signguard", "flame")]
     nine = ("rfa", "median", "multi_krum", "bulyan", "caf", "autogm", "signguard", "flame", "fltrust")
-    improved = ("trimmed_mean", "multi_krum", "autogm", "rfa")
+    flipped = [under("signguard", 0.4, mixing, "sign_flip") for mixing in (nnm, alone)]
     return [
-        at_least("40 %: FLTrust has more than 80 %", lambda: [worst("fltrust", 0.4)], 80),
-        at_least("40 %: SignGuard has more than 70 %", lambda: [worst("signguard", 0.4)], 70),
+        at_least("40 %: FLTrust has more than 80 %", [worst("fltrust", 0.4)], 80),
+        at_least("40 %: SignGuard has more than 70 %", [worst("signguard", 0.4)], 70),
         at_most(
             "40 %: but for FLAME, the other rules have less than 80 %",
-            lambda: [worst(rule, 0.4) for rule in rules if rule not in ("fltrust", "signguard", "flame")],
+            [worst(rule, 0.4) for rule in others] or [NOT_RUN],
             80,
         ),
-        at_least("20 %: nine rules have more than 86 %", lambda: [worst(rule, 0.2) for rule in nine], 86),
+        at_least("20 %: nine rules have more than 86 %", [worst(rule, 0.2) for rule in nine], 86),
         at_most(
             "20 %: optimal ALIE is below ALIE for the trimmed mean, optimal IPM below IPM for Krum, on average",
-            lambda: [gain(rule, 0.2, optimal, plain, (alone, alone)) for rule, optimal, plain in optimized],
+            [optimized("trimmed_mean", "alie"), optimized("krum", "ipm")],
         ),
-        at_most("20 %: ARFL has less than 50 %", lambda: [worst("arfl", 0.2)], 50),
-        above("40 %: NNM costs SignGuard accuracy", lambda: [cost("signguard", 0.4)]),
-        at_least("40 %: NNM costs CAF accuracy on average", lambda: [cost("caf", 0.4)]),
-        at_least(
-            "40 %: NNM helps SignGuard against the sign flip on average",
-            lambda: [gain("signguard", 0.4, "sign_flip", "sign_flip", (mixed, alone))],
-        ),
+        at_most("20 %: ARFL has less than 50 %", [worst("arfl", 0.2)], 50),
+        above("40 %: NNM costs SignGuard accuracy", [cost("signguard", 0.4)]),
+        at_least("40 %: NNM costs CAF accuracy on average", [cost("caf", 0.4)]),
+        at_least("40 %: NNM helps SignGuard against the sign flip on average", [study.difference(*flipped)]),
         at_most(
             "30 %: NNM improves trimmed mean, Multi-Krum, AutoGM and RFA by 15 points and more",
-            lambda: [cost(rule, 0.3) for rule in improved],
+            [cost(rule, 0.3) for rule in ("trimmed_mean", "multi_krum", "autogm", "rfa")],
             -15,
         ),
     ]
@@ -352,63 +309,62 @@ def grid(results: Results) -> list[Claim]:
 
 def combined(results: Results) -> list[Claim]:
     """Corrupted data and false updates at once, also with losses that the server measures (root examples)."""
-    false_losses, true_losses = ("ipm_with_false_losses",), ("alie", "ipm", "min_max")
-    searching = ("optimal_alie", "optimal_ipm")  # for the strength that does the most harm
+    study = Study(results)
+    false_losses, true_losses = attacks("ipm_with_false_losses"), attacks("alie", "ipm", "min_max")
+    searching = attacks("optimal_alie", "optimal_ipm")  # for the strength that does the most harm
     corruptions: list[Values] = [
         {"corruption__kind": kind, "corruption__fraction": share}
         for kind, share in product(("shuffling", "flipping"), (0.3, 0.5))
     ]
-    shuffled = corruptions[:2]
+    shuffled, shares = corruptions[:2], [{"attack__fraction": share} for share in (0.1, 0.2)]
 
     def worst(
         rules: Sequence[str],
-        attacks: Sequence[str],
+        attacks: Sequence[Values],
         labels: Sequence[Values] = corruptions,
         weighting: str | None = "arfl",
         num_root: int = 0,
     ) -> Numbers:
         """Of each rule, in the case of labels, attack and share of malicious clients with the lowest mean."""
         fixed = {"server__weighting": weighting, "data__root_examples": num_root, "server__pre_aggregators": ()}
-        shares = [{"attack__fraction": share} for share in (0.1, 0.2)]
-        cases = [{**a, **b, **c} for a, b, c in product(labels, shares, attack_cases(attacks))]
-        every = [results.numbers(find_worst(results, rule, fixed, cases)) for rule in rules]
-        return [numbers for numbers in every if numbers is not None]
+        cases = [{**a, **b, **c} for a, b, c in product(labels, shares, attacks)]
+        return [study.numbers(study.worst(rule, fixed, cases)) for rule in rules]
 
     pair, alone = ("rfa", "trimmed_mean"), ("arfl", "rfa", "trimmed_mean", "median")
     return [
         at_least(
             "fixed strength, shuffled: RFA and trimmed mean with ARFL's weights have 87 % and more",
-            lambda: worst(pair, true_losses, shuffled),
+            worst(pair, true_losses, shuffled),
             87,
         ),
         at_most(
             "fixed strength: ARFL alone and each robust rule alone have less than 65 % in some case",
-            lambda: worst((*alone, "multi_krum"), true_losses, weighting=None),
+            worst((*alone, "multi_krum"), true_losses, weighting=None),
             65,
         ),
         at_most(
             "IPM and false losses: RFA and trimmed mean with ARFL's weights have less than 20 % in some case",
-            lambda: worst(pair, false_losses),
+            worst(pair, false_losses),
             20,
         ),
         at_least(
             "fixed strength, server losses: ARFL, and RFA and trimmed mean with its weights, have 87 % and more",
-            lambda: worst(("fedavg", *pair), (*true_losses, *false_losses), num_root=100),
+            worst(("fedavg", *pair), [*true_losses, *false_losses], num_root=100),
             87,
         ),
         at_most(
             "50 % shuffled, optimized attacks: ARFL, RFA, trimmed mean and median alone have less than 60 %",
-            lambda: worst(alone, searching, shuffled[1:], weighting=None),
+            worst(alone, searching, shuffled[1:], weighting=None),
             60,
         ),
         at_least(
             "shuffled, optimized attacks: trimmed mean and median with ARFL's weights have 84 % and more",
-            lambda: worst(("trimmed_mean", "median"), searching, shuffled),
+            worst(("trimmed_mean", "median"), searching, shuffled),
             84,
         ),
         at_least(
             "optimized attacks, server losses: RFA and trimmed mean with ARFL's weights have 90 % and more",
-            lambda: worst(pair, searching, num_root=100),
+            worst(pair, searching, num_root=100),
             90,
         ),
     ]

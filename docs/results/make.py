@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fedsim
 import polars as pl
+from polars import col
+
+import fedsim
 from fedsim import report
 from fedsim.report import style
 from fedsim.report.accuracy import draws_text
@@ -25,7 +27,6 @@ from fedsim.report.names import count, duration
 from fedsim.report.results import Results
 from fedsim.report.table import text_table
 from fedsim.runs.folder import SECONDS, RunFolder
-from polars import col
 
 PAGES = Path(__file__).parent
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
@@ -106,12 +107,9 @@ def study_of(name: str) -> str:
     return max((study for study in STUDIES if f"{name}-".startswith(f"{study}-")), key=len)
 
 
-def folders(name: str) -> list[RunFolder]:
-    return [RunFolder(path.parent) for path in sorted((ROWS / name).rglob("manifest.json"))]
-
-
 def load(name: str) -> Results:
-    return report.load(*folders(name))
+    """The rows of a page."""
+    return report.load(*(path.parent for path in sorted((ROWS / name).rglob("manifest.json"))))
 
 
 def claims_of(name: str) -> str:
@@ -130,7 +128,7 @@ def page(name: str, results: Results) -> str:
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
     draws = draws_text(setting.draws for setting in results.settings)
     text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
-    rows = f"Rows: [`docs/results/rows/{name}`](rows/{name})."
+    rows = f"Rows: `docs/results/rows/{name}`."
     tables = [claims_table(results, call(claims_of(name), results)), *report.accuracy_tables(results)]
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"

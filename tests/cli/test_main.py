@@ -51,7 +51,7 @@ def run_error(arguments, capsys) -> str:
 def test_welcome_names_the_commands(capsys):
     assert main([]) == 0
     welcome = capsys.readouterr().out
-    assert all(f"fedsim {command}" in welcome for command in ("run", "config", "paper", "data"))
+    assert all(f"fedsim {command}" in welcome for command in ("run", "config", "list", "data"))
 
 
 def test_version_and_help(capsys):
@@ -84,7 +84,6 @@ def test_config_is_a_configuration_with_every_default(capsys):
         (["report", "x", "--formt", "html"], "--formt: not an argument of `fedsim report`; see `fedsim report --help`"),
         (["report", "x", "--format", "word"], "invalid choice: 'word'"),
         (["report", "nowhere"], "error: nowhere: "),
-        (["paper", "lamda"], "got lamda; did you mean lambda?"),
         (["data", "shwo"], "invalid choice: 'shwo'"),
         (["config", "sever"], "SECTION: must be a section of the configuration, got sever; did you mean server?"),
         (["run", "quickstart", "--server.rounds", "3"], "on the command line: unknown key server.rounds; did you mean"),

@@ -20,12 +20,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"((?:^<!-- .*? -->\n)*)^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NOTE = re.compile(r"<!-- ([a-z, ]+): (.*?) -->")
-INLINE = re.compile(r"`(fedsim (?:run|report|data|paper|config)[^`]*)`")
+INLINE = re.compile(r"`(fedsim (?:run|report|data|config)[^`]*)`")
 TESTED_SEPARATELY = ("docs/how-to/simulation.md",)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if "docs/results" not in str(path)  # written by `fedsim paper --page`
+    if "docs/results" not in str(path)  # written by docs/results/make.py
 )
 
 

@@ -94,4 +94,6 @@ def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:
 def verdicts(claims: Iterable[Claim]) -> list[str]:
     """The verdict of each claim; of one without an interval, that of its mean."""
     words = {True: "holds", False: "fails"}
-    return [words[c.numbers[0].mean() >= 0] if c.verdict == "open" and c.kind == "direction" else c.verdict for c in claims]
+    return [
+        words[c.numbers[0].mean() >= 0] if c.verdict == "open" and c.kind == "direction" else c.verdict for c in claims
+    ]

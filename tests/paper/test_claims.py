@@ -11,7 +11,7 @@ from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.report import style
 from fedsim.report.claims import call
 from tests.conftest import load_script
-from tests.paper.run_folders import COUNTS, CORRUPTED, alphas, lambda_runs, read, rule, run, verdicts
+from tests.paper.run_folders import CORRUPTED, COUNTS, alphas, lambda_runs, read, rule, run, verdicts
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
 STUDIES = sorted(path.stem for path in CONFIGS.glob("*.toml"))

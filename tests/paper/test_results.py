@@ -50,5 +50,7 @@ def test_kept_rows_show_the_same(tmp_path, monkeypatch):
     assert MAKE.page("intro", MAKE.load("intro")) == MAKE.page("intro", whole)
     verdicts = [claim.verdict for claim in fedsim.report.claims.check(whole)[0]]
     assert verdicts == ["holds (mean only)", "not run", "not run", "open", "not run"]
-    assert Path(tmp_path / "intro" / "claims.md").read_text().startswith("Claims: 0 of 1 hold by their interval (1 open)")
+    assert (
+        Path(tmp_path / "intro" / "claims.md").read_text().startswith("Claims: 0 of 1 hold by their interval (1 open)")
+    )
     assert set(fedsim.report.figures(MAKE.load("intro"))) >= {"paper-intro"}

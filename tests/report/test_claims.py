@@ -12,7 +12,9 @@ from fedsim.report.final import parse
 from fedsim.runs.folder import RunFolder
 from tests.report.synthetic import GRID, final, make_folder, run
 
-SPLIT = [run(rule, 0.5, seed, **{"data.seed": split}) for rule in ("arfl", "rfa") for split in (3, 4, 5) for seed in (0, 1)]
+SPLIT = [
+    run(rule, 0.5, seed, **{"data.seed": split}) for rule in ("arfl", "rfa") for split in (3, 4, 5) for seed in (0, 1)
+]
 CLAIMS = """
 import fedsim
 
@@ -81,9 +83,11 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.numbers(arfl), final("arfl", 0.5))
     np.testing.assert_allclose(results.difference(arfl, rfa), final("arfl", 0.5) - final("rfa", 0.5))
     assert results.find(server__aggregator="median") is None
-    with pytest.raises(fedsim.errors.ConfigError, match="3 settings have server.aggregator = arfl; add a key"):
+    with pytest.raises(fedsim.errors.ConfigError, match=r"3 settings have server\.aggregator = arfl"):
         results.find(server__aggregator="arfl")
-    of_split = lambda run, t: (run["data.seed"] + run["seed"] / 10 + (run["server.aggregator"] == "arfl") * t / 100) / 100
+    of_split = lambda run, t: (
+        (run["data.seed"] + run["seed"] / 10 + (run["server.aggregator"] == "arfl") * t / 100) / 100
+    )
     results = report.load(make_folder(tmp_path / "splits", SPLIT, of_split))
     arfl, rfa = (results.find(server__aggregator=rule) for rule in ("arfl", "rfa"))
     np.testing.assert_allclose(results.numbers(rfa), [3.05, 4.05, 5.05])
@@ -134,5 +138,5 @@ def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
     assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):
         fedsim.load({}, report__claims="above")
-    with pytest.raises(fedsim.errors.ConfigError, match="report.claims: must have one value"):
+    with pytest.raises(fedsim.errors.ConfigError, match="must have one value"):
         fedsim.load({}, report__claims=fedsim.sweep(["a.py:b", "a.py:c"]))
