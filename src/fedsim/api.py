@@ -126,7 +126,10 @@ def run(
             observers = [observer] if callable(observer) else []
             folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
         if processes.is_primary():
-            report.write(report.load(folder), folder, has_figures=False)
+            results = report.load(folder)
+            report.write(results, folder, has_figures=False)
+            for problem in report.claims_tables(results)[1]:
+                warnings.warn(problem, stacklevel=2)
         return Result(folder)
 
 

@@ -138,6 +138,10 @@ def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
     folder = fedsim.run(without, out="run", progress=False).folder
     (tmp_path / "claims.py").write_text(CLAIMS.replace("+3", "+4"))
     fedsim.run(named, out="run", progress=False)
+    broken = fedsim.load({}, **keys, report__claims="claims.py:broken")
+    with pytest.warns(UserWarning, match="claims.py:broken, line 9: KeyError"):
+        fedsim.run(broken, out="run", progress=False)
+    fedsim.run(named, out="run", progress=False)
     assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):
         fedsim.load({}, report__claims="above")
