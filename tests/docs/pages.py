@@ -25,7 +25,7 @@ TESTED_SEPARATELY = ("docs/how-to/simulation.md",)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if "docs/results" not in str(path)  # written by `fedsim paper --page`
+    if "docs/results" not in str(path)  # written by docs/results/make.py
 )
 
 
