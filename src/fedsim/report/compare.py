@@ -99,41 +99,26 @@ class Difference:
 
     setting: Setting
     baseline: Setting
-    draws: tuple[tuple[int, int], ...]
-    """Split and seed of each pair of runs with both numbers."""
-    values: np.ndarray
-    """[P] by split, or by seed with one split."""
-    num_runs: int
-    """All pairs of runs."""
-    num_diverged: int
-    """Pairs with a run that has diverged, or without a number."""
-    num_skipped: int
-    """Pairs with a run in which no client had a weight at the end."""
+    draws: tuple[tuple[int, int], ...]  # split and seed of each pair of runs with both numbers
+    values: np.ndarray  # [P] by split, or by seed with one split
+    num_runs: int  # all pairs of runs
+    num_diverged: int  # pairs with a run that has diverged, or without a number
+    num_skipped: int  # pairs with a run in which no client had a weight at the end
 
     @property
     def mean(self) -> float:
-        """Over splits or seeds."""
         return float(self.values.mean())
 
     @property
     def half_width(self) -> float | None:
-        """Half of the 95 % interval of the mean; None if there is `statistics.no_test`."""
         return half_width(self.values)
 
     @property
     def p_value(self) -> float | None:
-        """Of the t-test that the mean is 0; None if there is `statistics.no_test`."""
         return p_value(self.values)
 
     @property
-    def is_significant(self) -> bool:
-        """Whether the interval excludes 0, and no run has failed."""
-        has_failed = self.num_diverged + self.num_skipped > 0
-        return not has_failed and self.half_width is not None and abs(self.mean) > self.half_width
-
-    @property
     def no_test(self) -> str:
-        """Why there is neither an interval nor a p-value; empty if there are."""
         return no_test(self.values, "seeds" if len({split for split, _ in self.draws}) == 1 else "splits")
 
 
@@ -155,10 +140,8 @@ def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) 
         col("was_skipped").sum(),
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
-    every = []
-    for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").iter_rows():
-        setting, baseline = pairs[pair]
-        of_draws = tuple(tuple(draw.values()) for draw in draws)
-        num_runs, num_diverged, num_skipped = numbers
-        every.append(Difference(setting, baseline, of_draws, np.asarray(of_units), num_runs, num_diverged, num_skipped))
-    return every
+    return [
+        Difference(setting, baseline, tuple(tuple(draw.values()) for draw in draws), np.asarray(of_units), *numbers)
+        for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").rows()
+        for setting, baseline in [pairs[pair]]
+    ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsim.errors import ConfigError
 from fedsim.report import compare
-from fedsim.report.accuracy import TableEntry, closing_notes, draws_text, final_text, tabulate
+from fedsim.report.accuracy import complete, draws_text, final_text, tabulate
 from fedsim.report.compare import Difference
 from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, labels, scenario_name
@@ -74,11 +74,10 @@ def _table(results: Results, every: Sequence[Difference]) -> Table:
         bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
         spread = f"{spread.replace('mean', f'mean ± half of its {100 * CONFIDENCE:.0f} % t-interval')}, {bold}"
     numbers = [_number(d, p) for d, p in zip(every, corrected_p, strict=True)]
-    entries = [TableEntry(row(d), d.setting, number) for d, number in zip(every, numbers, strict=True)]
+    entries = [(row(d), d.setting, number) for d, number in zip(every, numbers, strict=True)]
     table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
     untested = _untested([(f"{row(d)}, {scenario_name(d.setting.scenario)}", d) for d in every])
-    notes = (*table.notes, *untested, *closing_notes(results, every[0].setting.data, metric))
-    return replace(table, signed=True, digits=metric.digits, notes=notes)
+    return replace(complete(table, results, every[0].setting.data, metric, untested), signed=True)
 
 
 def _untested(named: Sequence[tuple[str, Difference]]) -> list[str]:

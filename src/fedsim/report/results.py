@@ -1,7 +1,7 @@
 """What is read from run folders, and what was chosen by it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -181,6 +181,14 @@ class Results:
         """Higher is worse, under an attack, on the runs on which is chosen: diverged runs, then the mean."""
         number = self.basis(setting, metric)
         return number["num_diverged"], math.inf if number["mean"] is None else -metric.sign * number["mean"]
+
+    def worst(self, settings: Iterable[Setting], metric: Metric) -> Setting | None:
+        return max(settings, key=lambda setting: self.badness(setting, metric), default=None)
+
+    def mean(self, setting: Setting | None, metric: Metric) -> float:
+        """NaN: there are no such runs, or all have diverged."""
+        center = None if setting is None else self.number(setting, metric)["mean"]
+        return math.nan if center is None else center
 
     def _numbers(self, metric: Metric, column: str = "", is_basis: bool = True) -> dict[int, dict[str, Any]]:
         """By position of the setting."""

@@ -85,6 +85,11 @@ class Table:
     digits: int = 2
     """Decimals of the numbers."""
 
+    @property
+    def numbers(self) -> list[tuple[Row, Column, Number]]:
+        entries = [(row, *place) for row in self.rows for place in zip(self.columns, row.entries, strict=True)]
+        return [(row, column, entry) for row, column, entry in entries if isinstance(entry, Number)]
+
     def format_number(self, number: Number, plus_minus: str = "±") -> str:
         """For example "95.32 ± 0.57", or "+1.20 ± 0.31" in a table of differences."""
         spread = "" if number.spread is None else f" {plus_minus} {number.spread:.{self.digits}f}"
@@ -112,24 +117,21 @@ def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "num_skipped": number.num_skipped,
         }
         for table in tables
-        for row in table.rows
-        for column, number in zip(table.columns, row.entries, strict=True)
-        if isinstance(number, Number)
+        for row, column, number in table.numbers
     ]
 
 
-def mark_notes(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+def mark_notes(table: Table) -> list[str]:
     """What the marks of the numbers mean: which runs diverged, and which had skipped rounds."""
     diverged, skipped = [], []
-    for row in rows:
-        for column, number in zip(columns, row.entries, strict=True):
-            if isinstance(number, Number) and number.num_diverged:
-                diverged.append(f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}")
-            if isinstance(number, Number) and number.num_skipped:
-                skipped.append(f"{row.name}, {column.label}: {number.num_skipped} of {number.num_runs}")
+    for row, column, number in table.numbers:
+        place = f"{row.name}, {column.label}"
+        diverged += [f"{place}: {number.num_diverged} of {number.num_runs}"] if number.num_diverged else []
+        skipped += [f"{place}: {number.num_skipped} of {number.num_runs}"] if number.num_skipped else []
     notes = [f"{DIVERGED} diverged runs: {'; '.join(diverged)}."] if diverged else []
-    notes += [f"{SKIPPED} runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
-    return tuple(notes)
+    return notes + (
+        [f"{SKIPPED} runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
+    )
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:
