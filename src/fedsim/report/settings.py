@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import polars as pl
+
 from fedsim.report.keys import Role
 from fedsim.report.names import SweptValues
 
@@ -113,6 +115,11 @@ class Setting:
         """The setting with the runs whose draw is kept."""
         draws, runs = zip(*(pair for pair in zip(self.draws, self.runs, strict=True) if is_kept(pair[0])), strict=True)
         return replace(self, draws=draws, runs=runs)
+
+
+def rows_of(table: pl.DataFrame, settings: Iterable[Setting]) -> pl.DataFrame:
+    """The rows of `Results.table` that belong to the settings."""
+    return table.filter(pl.col("setting").is_in([setting.position for setting in settings]))
 
 
 def data_sets(settings: Iterable[Setting]) -> list[str]:

@@ -122,8 +122,9 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
         return metric.best(whole) if len(set(whole)) > 1 or len(whole) < len(numbers) else math.nan
 
     def mark(entry: Entry, value: float) -> Entry:
-        is_best = isinstance(entry, Number) and not entry.marks and shown(entry) == value
-        return replace(entry, bold=True) if is_best else entry
+        if isinstance(entry, Number) and not entry.marks and shown(entry) == value:
+            return replace(entry, bold=True)
+        return entry
 
     of_columns = list(map(best, zip(*(row.entries for row in table.rows), strict=True)))
     rows = (replace(row, entries=tuple(map(mark, row.entries, of_columns))) for row in table.rows)
