@@ -81,13 +81,12 @@ def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
 def final_text(settings: Iterable[Setting], final: Final) -> str:
     """Which evaluations are shown, for example "after 100 rounds"."""
     ends = {setting.rounds[-1] for setting in settings}
-    end = ends.pop() if len(ends) == 1 else None
-    of = f" of {end} rounds" if end is not None else ""
+    of = f" of {max(ends)} rounds" if len(ends) == 1 else ""
     if final.kind == "mean":
         return f"over the last {final.number} evaluations{of}"
     if final.kind == "best":
         return f"at the round that is best on validation data{f',{of}' if of else ''}"
-    return f"after {end} rounds" if of else "after the last round"
+    return f"after {max(ends)} rounds" if of else "after the last round"
 
 
 def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:

@@ -97,10 +97,6 @@ class Results:
         known = self.table.filter(col(BACKDOOR.name).is_finite())["setting"].unique()
         return [setting for setting in self.settings if setting.position in known]
 
-    def finals(self, metric: Metric) -> pl.DataFrame:
-        """A row a run that is shown: `compare.finals`."""
-        return finals(self.table, metric, self.final)
-
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
         return self._numbers(metric or self.metric(setting.data), is_basis=False)[setting.position]
