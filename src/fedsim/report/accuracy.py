@@ -9,7 +9,7 @@ from fedsim.report.choose import selection_notes
 from fedsim.report.compare import byzantine_excess
 from fedsim.report.final import Final
 from fedsim.report.metric import BACKDOOR, LOSS, Metric
-from fedsim.report.names import data_name, scenario_name, scenario_parts
+from fedsim.report.names import data_name, scenario_parts
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets, scenarios
@@ -96,14 +96,6 @@ def final_number(results: Results, setting: Setting, metric: Metric | None = Non
         return None
     center = math.nan if number["mean"] is None else number["mean"]
     return Number(center, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
-
-
-def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]:
-    """The number of each setting, by the names of its data set, row and scenario."""
-    return {
-        (data_name(setting.data), name, scenario_name(setting.scenario)): final_number(results, setting)
-        for setting, name in row_names(results.settings).items()
-    }
 
 
 def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Number | None]]) -> Table:
