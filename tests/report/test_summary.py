@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fedsim import report
-from fedsim.report.auc import weight_auc
+from fedsim.report.compare import weight_auc
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS, ROUNDS
 from tests.report.synthetic import run

@@ -110,7 +110,7 @@ def call(options: argparse.Namespace) -> int:
     if options.paired and not paired:
         raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
     tables = paired if options.paired else report.accuracy_tables(results)
-    out = _destination(options.out, results, options.baseline or BASELINE)
+    out = _destination(options.out, results, baseline)
     if out is not None:
         report.write(results, out, baseline)
     claims, problems = report.claims_tables(results)
@@ -130,15 +130,13 @@ def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
     """The tables in the format of the options; csv and json have a record a number."""
     from fedsim import report
 
-    if options.format == "markdown":
-        text = report.markdown(tables)
-    elif options.format == "latex":
-        text = report.latex(tables, "tab:paired" if options.paired else "tab:accuracy")
-    elif options.format == "csv":
-        text = report.as_csv(report.records(tables))
-    else:
-        text = json.dumps(report.records(tables), indent=2)
-    return text.removesuffix("\n")
+    formats = {
+        "markdown": report.markdown,
+        "latex": lambda tables: report.latex(tables, "tab:paired" if options.paired else "tab:accuracy"),
+        "csv": lambda tables: report.as_csv(report.records(tables)),
+        "json": lambda tables: json.dumps(report.records(tables), indent=2),
+    }
+    return formats[options.format](tables).removesuffix("\n")
 
 
 def _page(results: "Results", options: argparse.Namespace) -> int:

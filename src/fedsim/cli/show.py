@@ -37,14 +37,10 @@ def call(options: argparse.Namespace) -> int:
     paths = [path for root in roots for path in _run_folders(root)]
     if not paths:
         raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
-    rows = []
-    is_broken = False
-    for path in sorted(paths, key=_modified, reverse=True):
-        cells, is_whole = _cells(RunFolder(path))
-        is_broken |= not is_whole
-        rows.append((str(path), *cells))
-    make_console().print(make_table(COLUMNS, rows))
-    return 2 if is_broken else 0
+    paths.sort(key=_modified, reverse=True)
+    cells, are_whole = zip(*(_cells(RunFolder(path)) for path in paths), strict=True)
+    make_console().print(make_table(COLUMNS, [(str(path), *texts) for path, texts in zip(paths, cells, strict=True)]))
+    return 0 if all(are_whole) else 2
 
 
 def _run_folders(path: Path) -> list[Path]:
@@ -99,9 +95,9 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
     The scenario of the first data set in which the best rule is worst; without rows, the reason instead.
     """
     from fedsim import report
-    from fedsim.report.accuracy import final_numbers
-    from fedsim.report.names import data_name
-    from fedsim.report.table import Number
+    from fedsim.report.accuracy import final_number
+    from fedsim.report.names import scenario_name
+    from fedsim.report.rows import row_names
 
     try:
         results = report.load(folder)
@@ -109,16 +105,18 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
         return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
     metric = results.metric(data)
-    candidates: dict[str, list[tuple[Number, str]]] = {}  # by scenario, with the row
-    for (name, row, scenario), number in final_numbers(results).items():
-        if name == data_name(data) and number is not None and math.isfinite(number.mean) and not number.marks:
-            candidates.setdefault(scenario, []).append((number, row))
+    candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
+    for setting, row in row_names(results.settings).items():
+        number = final_number(results, setting) if setting.data == data else None
+        if number is not None and math.isfinite(number.mean) and not number.marks:
+            of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
+            of_scenario.append((metric.sign * number.mean, row, number.spread))
     if not candidates:
         return "all runs failed", True
-    goodness = lambda candidate: metric.sign * candidate[0].mean
-    hardest = min(candidates, key=lambda scenario: max(map(goodness, candidates[scenario])))
-    number, row = max(candidates[hardest], key=goodness)
-    num_equal = sum(other.mean == number.mean for other, _ in candidates[hardest]) - 1
-    spread = "" if number.spread is None else f" ± {number.spread:.{metric.digits}f}"
+    best = {scenario: max(of, key=lambda candidate: candidate[0]) for scenario, of in candidates.items()}
+    hardest = min(best, key=lambda scenario: best[scenario][0])
+    goodness, row, deviation = best[hardest]
+    num_equal = sum(other == goodness for other, *_ in candidates[hardest]) - 1
+    spread = "" if deviation is None else f" ± {deviation:.{metric.digits}f}"
     others = f" and {num_equal} more" if num_equal else ""
-    return f"{number.mean:.{metric.digits}f}{spread} {row}{others}, {hardest}", True
+    return f"{metric.sign * goodness:.{metric.digits}f}{spread} {row}{others}, {hardest}", True

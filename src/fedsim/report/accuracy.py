@@ -4,25 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from fedsim.report.choose import selection_notes
 from fedsim.report.compare import byzantine_excess
 from fedsim.report.final import Final
 from fedsim.report.metric import BACKDOOR, LOSS, Metric
-from fedsim.report.names import data_name, scenario_name, scenario_parts
+from fedsim.report.names import data_name, scenario_parts
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets, scenarios
 from fedsim.report.table import Column, Number, Row, Table, mark_notes, with_best_in_bold
-
-
-class TableEntry(NamedTuple):
-    """A number with its place: the row of that name, and the column of the setting's scenario."""
-
-    row: str
-    setting: Setting
-    number: Number | None
 
 
 def accuracy_tables(results: Results) -> list[Table]:
@@ -42,19 +33,14 @@ def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
     over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
     kind = "regression; " if metric == LOSS else ""
+    repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]
     table = tabulate(
         f"{metric.label} {final_text(shown, results.final)}",
         f"{kind}{over if has_spread else 'one split, one seed'}; best in bold",
-        [TableEntry(names[setting], setting, final_number(results, setting, metric)) for setting in shown],
+        [(names[setting], setting, final_number(results, setting, metric)) for setting in shown],
     )
-    repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]
-    notes = (
-        *table.notes,
-        *(repeated if results.num_repeated else ()),
-        *_excess_notes(results, names, shown),
-        *closing_notes(results, data, metric),
-    )
-    return with_best_in_bold(replace(table, digits=metric.digits, notes=notes), metric)
+    more = [*(repeated if results.num_repeated else []), *_excess_notes(results, names, shown)]
+    return with_best_in_bold(complete(table, results, data, metric, more), metric)
 
 
 def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequence[Setting]) -> list[str]:
@@ -64,17 +50,16 @@ def _excess_notes(results: Results, names: dict[Setting, str], settings: Sequenc
     for setting in settings:
         if share := shares.get(setting.position):
             largest[names[setting]] = max(share, largest.get(names[setting], 0.0))
-    rules = "; ".join(
-        f"{row}: f was exceeded in up to {100 * share:.0f} % of the rounds" for row, share in largest.items()
-    )
-    return [f"{rules}."] if rules else []
+    rules = [f"{row}: f was exceeded in up to {100 * share:.0f} % of the rounds" for row, share in largest.items()]
+    return [f"{'; '.join(rules)}."] if rules else []
 
 
-def closing_notes(results: Results, data: str, metric: Metric) -> tuple[str, ...]:
-    """What was chosen, and which runs are not complete."""
+def complete(table: Table, results: Results, data: str, metric: Metric, more: Sequence[str] = ()) -> Table:
+    """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
     confirmed = (f"Values were {results.choice_remark}.",) if results.selection and results.confirmed else ()
-    return (*chosen, *confirmed, *results.incomplete)
+    notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.incomplete)
+    return replace(table, data=data_name(data), digits=metric.digits, notes=notes)
 
 
 def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
@@ -96,13 +81,12 @@ def draws_text(draws: Iterable[Sequence[tuple[int, int]]]) -> str:
 def final_text(settings: Iterable[Setting], final: Final) -> str:
     """Which evaluations are shown, for example "after 100 rounds"."""
     ends = {setting.rounds[-1] for setting in settings}
-    end = ends.pop() if len(ends) == 1 else None
-    of = f" of {end} rounds" if end is not None else ""
+    of = f" of {max(ends)} rounds" if len(ends) == 1 else ""
     if final.kind == "mean":
         return f"over the last {final.number} evaluations{of}"
     if final.kind == "best":
         return f"at the round that is best on validation data{f',{of}' if of else ''}"
-    return f"after {end} rounds" if of else "after the last round"
+    return f"after {max(ends)} rounds" if of else "after the last round"
 
 
 def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:
@@ -114,24 +98,13 @@ def final_number(results: Results, setting: Setting, metric: Metric | None = Non
     return Number(center, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
 
 
-def final_numbers(results: Results) -> dict[tuple[str, str, str], Number | None]:
-    """The number of each setting, by the names of its data set, row and scenario."""
-    return {
-        (data_name(setting.data), name, scenario_name(setting.scenario)): final_number(results, setting)
-        for setting, name in row_names(results.settings).items()
-    }
-
-
-def tabulate(title: str, subtitle: str, entries: Sequence[TableEntry]) -> Table:
-    """A table of one data set: a column a scenario; notes say which runs diverged or had skipped rounds."""
-    settings = [entry.setting for entry in entries]
-    shown = scenarios(settings)
-    numbers = {(entry.row, entry.setting.scenario): entry.number for entry in entries}
-    rules = {entry.row: entry.setting.aggregator for entry in entries}
-    columns = tuple(Column(*scenario_parts(scenario)) for scenario in shown)
+def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Number | None]]) -> Table:
+    """A table of numbers, each with the name of its row and a setting, whose scenario is its column."""
+    shown = scenarios([setting for _, setting, _ in entries])
+    numbers = {(row, setting.scenario): number for row, setting, number in entries}
+    rules = {row: setting.aggregator for row, setting, _ in entries}
     rows = tuple(
-        Row(name, tuple(numbers.get((name, scenario)) for scenario in shown), rules[name])
-        for name in ordered_rows((entry.setting, entry.row) for entry in entries)
+        Row(row, tuple(numbers.get((row, scenario)) for scenario in shown), rules[row])
+        for row in ordered_rows((setting, row) for row, setting, _ in entries)
     )
-    notes = mark_notes(columns, rows)
-    return Table(title, columns, rows, data=data_name(settings[0].data), subtitle=subtitle, notes=notes)
+    return Table(title, tuple(Column(*scenario_parts(scenario)) for scenario in shown), rows, subtitle=subtitle)

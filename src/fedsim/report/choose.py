@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from polars import col
 
 from fedsim.errors import ConfigError
 from fedsim.report.keys import IGNORED, SETTING_KEYS
 from fedsim.report.metric import Metric
-from fedsim.report.names import SweptValues, aggregator_name, format_values
+from fedsim.report.names import SweptValues, aggregator_name, format_values, join
 from fedsim.report.results import Choice, Results, Selection
-from fedsim.report.settings import Scenario, Setting
+from fedsim.report.settings import Scenario, Setting, rows_of
 from fedsim.runs.sweep import lam_key, varying_keys
 
 By = Literal["validation", "test"]
@@ -30,12 +29,9 @@ class ChoiceKey(NamedTuple):
 
     data: str
     aggregator: str
-    swept_values: SweptValues
-    """Those that are not chosen."""
-    lam: float | None
-    """None, too, if it is chosen."""
-    where: Scenario | float
-    """The scenario, or the share of corrupted or malicious clients."""
+    swept_values: SweptValues  # those that are not chosen
+    lam: float | None  # None, too, if it is chosen
+    where: Scenario | float  # or the share of corrupted or malicious clients
 
 
 def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Per = "worst") -> Results:
@@ -52,8 +48,8 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         values = tuple((key, run[key]) for key in keys if key in run)
-        kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
-        of_group = kept if per == "scenario" else tuple(v for v in kept if setting.roles[v[0]] != "threat")
+        is_of_group = lambda key, roles=setting.roles: key not in keys and (per == "scenario" or roles[key] != "threat")
+        of_group = tuple((key, value) for key, value in setting.swept_values if is_of_group(key))
         lam = None if lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
         group = ChoiceKey(setting.data, setting.aggregator, of_group, lam, where)
@@ -62,16 +58,16 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     for group, candidates in groups.items():
         candidates = _run_in_all_scenarios(group, candidates, keys)
         on_test = {values: _worst(results, of, "test") for values, of in candidates.items()}
-        scores = on_test if by == "test" else {values: _worst(results, of, by) for values, of in candidates.items()}
-        values = max(candidates, key=lambda values: scores[values])
+        scores = {values: _worst(results, of, by) for values, of in candidates.items()}
+        values = max(scores, key=scores.__getitem__)
         for setting in candidates[values]:
             kept = tuple(value for value in setting.swept_values if value[0] not in keys)
             settings.append(replace(setting, swept_values=kept, chosen=values))
-        first = replace(settings[-len(candidates[values])], swept_values=group.swept_values)
+        first = replace(candidates[values][0], swept_values=group.swept_values)
         choices.append(Choice(first, group.where, values, max(on_test.values()) - on_test[values]))
     settings.sort(key=lambda setting: setting.position)
-    table = results.table.filter(col("setting").is_in([setting.position for setting in settings]))
-    return replace(results, settings=settings, table=table, selection=Selection(tuple(keys), by, per, tuple(choices)))
+    selection = Selection(tuple(keys), by, per, tuple(choices))
+    return replace(results, settings=settings, table=rows_of(results.table, settings), selection=selection)
 
 
 def _worst(results: Results, settings: Sequence[Setting], by: By) -> float:
@@ -122,16 +118,16 @@ def selection_notes(selection: Selection, data: str, metric: Metric) -> tuple[st
     by_rule: dict[str, dict[str, list[str]]] = {}  # of each rule, by the values: where
     for choice in choices:
         setting = choice.setting
-        rule = ", ".join(filter(None, (aggregator_name(setting.aggregator), format_values(setting.swept_values))))
+        rule = join(aggregator_name(setting.aggregator), format_values(setting.swept_values))
         by_rule.setdefault(rule, {}).setdefault(format_values(choice.values), []).append(choice.where_name)
     lines = [f"{rule}: {_chosen_text(by_values)}." for rule, by_values in by_rule.items() if any(by_values)]
     optimism = [choice.optimism for choice in choices if np.isfinite(choice.optimism)]
-    if selection.by == "test" or not optimism:
-        return selection.sentence, *lines
-    largest, average = (f"{value:.{metric.digits}f}" for value in (max(optimism), float(np.mean(optimism))))
-    points, lower = f"up to {largest} percentage points more", f"a test loss that is lower by up to {largest}"
-    gain = f"Choosing on the test set would show {points if metric.is_percentage else lower}, {average} on average."
-    return selection.sentence, *lines, gain
+    if selection.by == "validation" and optimism:
+        largest, average = (f"{value:.{metric.digits}f}" for value in (max(optimism), float(np.mean(optimism))))
+        points, lower = f"up to {largest} percentage points more", f"a test loss that is lower by up to {largest}"
+        more = points if metric.is_percentage else lower
+        lines.append(f"Choosing on the test set would show {more}, {average} on average.")
+    return selection.sentence, *lines
 
 
 def _chosen_text(by_values: dict[str, list[str]]) -> str:

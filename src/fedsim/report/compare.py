@@ -8,6 +8,7 @@ Differences are run by run. Runs with the same split and seed share the data, th
 the cohorts and the batches, whatever the rule. So the difference of two rules varies far less than either of them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from fedsim.report.settings import Setting
 from fedsim.report.statistics import half_width, no_test, p_value
 
 SPLIT = "data.seed"
+AUC_DIGITS = 1e5  # of weights relative to FedAvg's: closer ones count as equal
 _VALUE = col("value").filter(col("value").is_finite())
 _IS_INFINITE = col("diverged") & ~col("test_loss").is_finite().fill_null(value=False)
 
@@ -93,47 +95,51 @@ def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
     return dict(known.drop_nulls().iter_rows())
 
 
+def weight_auc(clients: pl.DataFrame) -> dict[int, float]:
+    """By run, how well its weights tell corrupted from benign clients, over the second half of its rounds.
+
+    The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
+    corrupted one's (area under the ROC curve, by Mann and Whitney's U; 1/2: not at all). None where either is missing.
+    """
+    weighted = clients.filter(col("weight").is_not_null(), col("num_examples") > 0)
+    in_round = lambda name: col(name).cast(pl.Float64).sum().over("run", "round")
+    fedavg = col("num_examples") / in_round("num_examples")
+    is_late = (col("round") > col("round").max().over("run") / 2) & (in_round("weight") > 0)
+    late = weighted.with_columns((col("weight") / fedavg * AUC_DIGITS).round().alias("score")).filter(is_late)
+    ranked = late.with_columns(col("score").rank().over("run"), (~col("corrupted")).alias("benign"))
+    num_benign, num_corrupted = col("benign").sum().cast(pl.Int64), col("corrupted").sum().cast(pl.Int64)
+    u = col("score").filter("benign").sum() - num_benign * (num_benign + 1) / 2
+    auc = ranked.group_by("run").agg((u / (num_benign * num_corrupted)).alias("auc"), num_benign, num_corrupted)
+    return dict(auc.filter(col("benign") > 0, col("corrupted") > 0).select("run", "auc").iter_rows())
+
+
 @dataclass(frozen=True)
 class Difference:
     """A setting minus another, over the splits and seeds that both have, in the unit that is shown."""
 
     setting: Setting
     baseline: Setting
-    draws: tuple[tuple[int, int], ...]
-    """Split and seed of each pair of runs with both numbers."""
-    values: np.ndarray
-    """[P] by split, or by seed with one split."""
-    num_runs: int
-    """All pairs of runs."""
-    num_diverged: int
-    """Pairs with a run that has diverged, or without a number."""
-    num_skipped: int
-    """Pairs with a run in which no client had a weight at the end."""
+    draws: tuple[tuple[int, int], ...]  # split and seed of each pair of runs with both numbers
+    values: np.ndarray  # [P] by split, or by seed with one split
+    num_runs: int  # all pairs of runs
+    num_diverged: int  # pairs with a run that has diverged, or without a number
+    num_skipped: int  # pairs with a run in which no client had a weight at the end
+    corrected_p: float = math.nan  # `p_value` after Holm's correction for all differences of the data set
 
     @property
     def mean(self) -> float:
-        """Over splits or seeds."""
         return float(self.values.mean())
 
     @property
     def half_width(self) -> float | None:
-        """Half of the 95 % interval of the mean; None if there is `statistics.no_test`."""
         return half_width(self.values)
 
     @property
     def p_value(self) -> float | None:
-        """Of the t-test that the mean is 0; None if there is `statistics.no_test`."""
         return p_value(self.values)
 
     @property
-    def is_significant(self) -> bool:
-        """Whether the interval excludes 0, and no run has failed."""
-        has_failed = self.num_diverged + self.num_skipped > 0
-        return not has_failed and self.half_width is not None and abs(self.mean) > self.half_width
-
-    @property
     def no_test(self) -> str:
-        """Why there is neither an interval nor a p-value; empty if there are."""
         return no_test(self.values, "seeds" if len({split for split, _ in self.draws}) == 1 else "splits")
 
 
@@ -155,10 +161,8 @@ def differences(values: pl.DataFrame, pairs: Sequence[tuple[Setting, Setting]]) 
         col("was_skipped").sum(),
     )
     of_pairs = units(both.filter(is_known), of="pair").group_by("pair", maintain_order=True).agg("value")
-    every = []
-    for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").iter_rows():
-        setting, baseline = pairs[pair]
-        of_draws = tuple(tuple(draw.values()) for draw in draws)
-        num_runs, num_diverged, num_skipped = numbers
-        every.append(Difference(setting, baseline, of_draws, np.asarray(of_units), num_runs, num_diverged, num_skipped))
-    return every
+    return [
+        Difference(setting, baseline, tuple(tuple(draw.values()) for draw in draws), np.asarray(of_units), *numbers)
+        for pair, draws, *numbers, of_units in counts.join(of_pairs, on="pair").sort("pair").rows()
+        for setting, baseline in [pairs[pair]]
+    ]

@@ -14,6 +14,7 @@ from fedsim.errors import ConfigError
 from fedsim.report.names import scenario_name
 from fedsim.report.results import Results
 from fedsim.report.rows import row_names
+from fedsim.report.settings import rows_of
 
 
 def parse(text: str) -> tuple[str, Sequence[int]]:
@@ -48,7 +49,7 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
     note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
     incomplete = (*results.incomplete, *note)
     present = sorted({draw[position] for setting in shown for draw in setting.draws})
-    table = results.table.filter(col("setting").is_in([setting.position for setting in shown]))
+    table = rows_of(results.table, shown)
     explored = table.filter(~col(key).is_in(present))
     table = table.filter(col(key).is_in(present))
     confirmed = f"{key} {_format(present)}"

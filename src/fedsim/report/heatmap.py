@@ -1,6 +1,6 @@
 """Heat maps with their numbers: of rules under attacks, and of a swept number over the share of corrupted clients."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,9 +39,13 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
 
 def _by_robustness(grid: ThreatGrid) -> list[str]:
     """The rows, the one with the best worst case at the largest share first."""
-    goodness = lambda row: [grid.metric.sign * grid.final(s) for s in (grid.worst(row, share) for share in grid.shares)]
-    known = lambda row: [value if np.isfinite(value) else -np.inf for value in reversed(goodness(row))]
-    return sorted(grid.rules, key=known, reverse=True)
+    worst = lambda row: [_means(grid, [grid.worst(row, share)])[0] for share in reversed(grid.shares)]
+    goodness = lambda row: [grid.metric.sign * mean if np.isfinite(mean) else -np.inf for mean in worst(row)]
+    return sorted(grid.rules, key=goodness, reverse=True)
+
+
+def _means(grid: ThreatGrid, settings: Iterable[Setting | None]) -> list[float]:
+    return [grid.results.mean(setting, grid.metric) for setting in settings]
 
 
 def _plot_by_attack(grid: ThreatGrid) -> "Figure":
@@ -51,23 +55,19 @@ def _plot_by_attack(grid: ThreatGrid) -> "Figure":
     for share in grid.shares:
         table = []
         for row in rows:
-            settings = [grid.clean.get(row)] if grid.clean else []
-            settings += [grid.worst(row, share, threat) for threat in grid.threats]
-            table.append([grid.final(setting) for setting in (*settings, grid.worst(row, share))])
+            clean = [grid.clean.get(row)] if grid.clean else []
+            attacked = (grid.worst(row, share, threat) for threat in grid.threats)
+            table.append(_means(grid, (*clean, *attacked, grid.worst(row, share))))
         panels[f"{percent(share)} of the clients"] = np.asarray(table)
-    return _plot(panels, (rows, columns), ("Rule", "Attack"), grid.metric, _when(grid))
+    return _plot(panels, (rows, columns), ("Rule", "Attack"), grid.metric, grid.when)
 
 
 def _plot_worst(grid: ThreatGrid) -> "Figure":
     rows = _by_robustness(grid)
-    table = [[grid.final(setting) for setting in grid.worst_by_share(row)] for row in rows]
     columns = [percent(share) for share in ([0.0] if grid.clean else []) + grid.shares]
-    panels = {f"Worst of {len(grid.threats)} attacks": np.asarray(table)}
-    return _plot(panels, (rows, columns), ("Rule", SHARE), grid.metric, _when(grid))
-
-
-def _when(grid: ThreatGrid) -> str:
-    return final_text(grid.all_settings, grid.results.final)
+    table = np.asarray([_means(grid, grid.worst_by_share(row)) for row in rows])
+    panels = {f"Worst of {len(grid.threats)} attacks": table}
+    return _plot(panels, (rows, columns), ("Rule", SHARE), grid.metric, grid.when)
 
 
 def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
@@ -100,9 +100,7 @@ def _plot_plane(results: Results, metric: Metric, key: str, settings: Sequence[S
     def final(rule: str, value: float, fraction: float) -> float:
         place = rule, value, fraction
         at = [setting for setting in settings if (names[setting], number_of(setting, key), setting.fraction) == place]
-        worst = max(at, key=lambda setting: results.badness(setting, metric), default=None)
-        center = None if worst is None else results.number(worst, metric)["mean"]
-        return np.nan if center is None else center
+        return results.mean(results.worst(at, metric), metric)
 
     panels = {
         rule: np.asarray([[final(rule, value, fraction) for fraction in fractions] for value in values])

@@ -84,21 +84,20 @@ def is_in_memory(run: Run) -> bool:
 
 def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
     """For each run, the keys that apply to it and vary among the runs of its data set, with their values."""
-    names = list(map(data_set, runs))
     candidates = [key for key in varying_keys(runs) if key not in (*IGNORED, *SETTING_KEYS)]
     applied = [{key: run[key] for key in candidates if applies(key, run)} for run in runs]
     by_data: dict[str, list[Run]] = {}
-    for name, applied_values in zip(names, applied, strict=True):
-        by_data.setdefault(name, []).append(applied_values)
-    varying = {name: {*varying_keys(data_runs)} for name, data_runs in by_data.items()}
+    for run, values in zip(runs, applied, strict=True):
+        by_data.setdefault(data_set(run), []).append(values)
+    varying = {data: {*varying_keys(of_data)} for data, of_data in by_data.items()}
 
-    def is_shown(key: str, run: Run, name: str) -> bool:
+    def is_shown(key: str, run: Run) -> bool:
         is_lam = key == lam_key(run) and isinstance(run[key], int | float)
-        return key in varying[name] and not is_lam and not is_shared_f(key, run)
+        return key in varying[data_set(run)] and not is_lam and not is_shared_f(key, run)
 
     return [
-        tuple((key, value) for key, value in applied_values.items() if is_shown(key, run, name))
-        for run, name, applied_values in zip(runs, names, applied, strict=True)
+        tuple((key, value) for key, value in values.items() if is_shown(key, run))
+        for run, values in zip(runs, applied, strict=True)
     ]
 
 
@@ -107,12 +106,11 @@ def setting_keys(runs: Sequence[Run]) -> dict[str, Role]:
 
     Splits and seeds (`SETTING_KEYS`) are draws of a setting, whatever their role here.
     """
-    sections: dict[str, Role] = {}
-    for role, keys in ROLES.items():
-        names = {name for run in runs for key, name in component_names({k: run[k] for k in keys if k in KINDS})}
-        sections |= dict.fromkeys([*(key for key in keys if key not in KINDS), *map(section_name, names)], role)
+    own = {key: role for role, keys in ROLES.items() for key in keys}  # of sections, too
+    names = {name for run in runs for name in component_names({key: run[key] for key in own if key in KINDS})}
+    in_order = sorted(names, key=lambda name: list(own).index(name[0]))
+    sections = own | {section_name(name): own[key] for key, name in in_order}
     by_key = dict.fromkeys(chain.from_iterable(runs))
-    own = {key: role for role, keys in ROLES.items() for key in keys}
     return {key: own.get(key) or sections.get(section(key), "training") for key in by_key}
 
 
@@ -133,13 +131,6 @@ def applies(key: str, run: Run) -> bool:
     is_corrupted = bool(run["corruption.clients"]) or run["corruption.fraction"] > 0
     is_attacked = bool(run["attack.clients"]) or run["attack.fraction"] is not None
     return key in run and (is_corrupted or is_attacked or section(key) not in CORRUPTION_SECTIONS)
-
-
-def malicious_share(run: Run, num_clients: int) -> float | None:
-    """The share of `num_clients` that is malicious, if these are a set of their own; else None."""
-    clients = run["attack.clients"]
-    share: float | None = len(clients) / num_clients if clients else run["attack.fraction"]
-    return share
 
 
 def section(key: str) -> str:

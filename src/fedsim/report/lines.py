@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.report import compare, style
 from fedsim.report.accuracy import final_text
 from fedsim.report.metric import LOSS, Metric
-from fedsim.report.names import data_name, format_values, scenario_name, threat_name
+from fedsim.report.names import data_name, format_values, join, scenario_name, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
 from fedsim.report.settings import DataScenario, Setting, Threat, data_scenarios, data_sets
@@ -28,37 +28,33 @@ FILE_NAMES = {FRACTION: "fraction", LAM: "lam"}  # others are whole: "client-lea
 class Line(NamedTuple):
     """A line of a panel. Shapes: X points."""
 
-    panel: str
-    """The title."""
-    setting: Setting
-    """The first one."""
-    row: str
-    """The name in the legend."""
-    x: np.ndarray
-    """[X]"""
-    y: np.ndarray
-    """[X, 3] mean, lowest and highest split or seed."""
+    panel: str  # the title
+    setting: Setting  # the first one
+    row: str  # the name in the legend
+    x: np.ndarray  # [X]
+    y: np.ndarray  # [X, 3] mean, lowest and highest split or seed
     marker: str = ""
 
 
 def panel_title(data_scenario: DataScenario, settings: Sequence[Setting]) -> str:
     """The scenario, preceded by the data set if `settings` are of several."""
-    scenario = scenario_name(data_scenario.scenario)
-    return f"{data_name(data_scenario.data)}: {scenario}" if len(data_sets(settings)) > 1 else scenario
+    return _title(data_scenario.data, scenario_name(data_scenario.scenario), settings)
+
+
+def _title(data: str, name: str, settings: Sequence[Setting]) -> str:
+    return f"{data_name(data)}: {name}" if len(data_sets(settings)) > 1 else name
 
 
 def plot_over_rounds(results: Results, settings: Sequence[Setting], metric: Metric) -> "Figure":
     """A metric of `settings` over rounds."""
     names = row_names(results.settings)
     of_settings = compare.over_rounds(results.table, metric).partition_by("setting", as_dict=True)
-    titles = {scenario: panel_title(scenario, settings) for scenario in data_scenarios(settings)}
     lines = []
-    for scenario, title in titles.items():
-        for setting in settings:
-            if setting.data_scenario == scenario:
-                rows = of_settings[setting.position,]
-                y = rows.select("mean", "low", "high").to_numpy().astype(float)
-                lines.append(Line(title, setting, names[setting], rows["round"].to_numpy(), y))
+    for title, of_panel in _by_scenario(settings).items():
+        for setting in of_panel:
+            rows = of_settings[setting.position,]
+            y = rows.select("mean", "low", "high").to_numpy().astype(float)
+            lines.append(Line(title, setting, names[setting], rows["round"].to_numpy(), y))
     in_nats = metric == LOSS and not any(results.metric(data) == LOSS for data in data_sets(settings))
     figure = _plot(results, lines, metric.label + " (nats)" * in_nats, lambda panel, _: style.over_rounds(panel))
     if metric == LOSS and _rises(lines):
@@ -94,7 +90,7 @@ def _plot(
         finish_x(panel, of_panel)
     cuts = (style.cut(len(axes), len(panels), "panels"), style.cut(len(shown), len(rows), "rows"))
     handles = {row: handles[row] for row in rows if row in handles}
-    return style.finish(figure, axes, label, handles, style.note((*cuts, _band(results, lines))))
+    return style.finish(figure, axes, label, handles, (*cuts, _band(results, lines)))
 
 
 def _numbers(setting: Setting) -> list[float]:
@@ -126,10 +122,9 @@ def plot_over_numbers(results: Results, metric: Metric) -> dict[str, "Figure"]:
         ]
         if lines:
             label = f"{metric.label}\n{final_text(settings, results.final)}"
-            finish = lambda panel, of_panel, key=key: _finish_x(panel, of_panel, key, settings)
-            figures[f"{metric.name}_over_{FILE_NAMES.get(key, key.replace('.', '-'))}"] = _plot(
-                results, lines, label, finish
-            )
+            name = f"{metric.name}_over_{FILE_NAMES.get(key, key.replace('.', '-'))}"
+            finish_x = lambda panel, of_panel, key=key: _finish_x(panel, of_panel, key, settings)
+            figures[name] = _plot(results, lines, label, finish_x)
     return figures
 
 
@@ -156,12 +151,12 @@ def number_of(setting: Setting, key: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _by_scenario(settings: Sequence[Setting], key: str) -> dict[str, list[Setting]]:
+def _by_scenario(settings: Sequence[Setting], key: str = "") -> dict[str, list[Setting]]:
     """The settings of each scenario by its title; `key` is no part of a scenario."""
-    panels = dict.fromkeys(data_scenario.without(key) for data_scenario in data_scenarios(settings))
-    return {
-        panel_title(panel, settings): [s for s in settings if s.data_scenario.without(key) == panel] for panel in panels
-    }
+    panels: dict[DataScenario, list[Setting]] = {panel.without(key): [] for panel in data_scenarios(settings)}
+    for setting in settings:
+        panels[setting.data_scenario.without(key)].append(setting)
+    return {panel_title(panel, settings): of_panel for panel, of_panel in panels.items()}
 
 
 def _by_threat(settings: Sequence[Setting], names: dict[Setting, str]) -> dict[str, list[Setting]]:
@@ -173,8 +168,7 @@ def _by_threat(settings: Sequence[Setting], names: dict[Setting, str]) -> dict[s
         for threat, values in places:
             with_values = [setting for setting in of_data if setting.scenario.data_values == values]
             rows = {names[s] for s in with_values if s.scenario.threat == threat and s.fraction > 0}
-            name = ", ".join(filter(None, (threat_name(*threat), format_values(values))))
-            title = f"{data_name(data)}: {name}" if len(data_sets(settings)) > 1 else name
+            title = _title(data, join(threat_name(*threat), format_values(values)), settings)
             panels[title] = [s for s in with_values if names[s] in rows and _is_under(threat, s)]
     return panels
 

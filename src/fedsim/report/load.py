@@ -1,7 +1,7 @@
 """Run folders as one table."""
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from fedsim.report.keys import (
     data_set,
     identities,
     is_in_memory,
-    malicious_share,
     section,
     setting_keys,
     swept_values,
@@ -47,51 +46,44 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
     _check_data_in_memory(folders, manifests, configurations)
     _check_plugins(folders, manifests)
     identity = iter(identities(list(chain.from_iterable(configurations))))
-    positions: dict[tuple[Any, ...], int] = {}  # of each run, by its identity
-    runs: list[Run] = []
-    num_clients: list[int] = []
-    sources: list[tuple[int, int]] = []
+    sources: dict[tuple[Any, ...], tuple[int, int]] = {}  # of each run, by its identity: folder and position there
     rounds, clients, incomplete, num_missing = [], [], [], 0
     for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         is_complete = manifest["status"] == "complete"
         read_rows = folder.read if is_complete else folder.read_parts
         table = read_rows("rounds").select(ROUNDS.names())
         missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
-        if missing and is_complete:
+        if not is_complete:
+            incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
+        elif missing:
             raise RunFolderError(
                 f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
             )
-        if not is_complete:
-            incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
-            num_missing += len(missing)
-        sizes = manifest.get("num_clients") or [config["data.num_clients"] for config in configurations[position]]
-        new: dict[int, int] = {}  # position of each run of the folder that is not left out
-        for run, config in enumerate(configurations[position]):
-            key = next(identity)
-            if run not in missing and positions.setdefault(key, len(runs)) == len(runs):
-                new[run] = len(runs)
-                runs.append(config)
-                num_clients.append(sizes[run])
-                sources.append((position, run))
-        if is_complete:
+        else:
             folder.check_table("info")  # which no report reads
+        num_missing += len(missing)
+        new: dict[int, int] = {}  # position of each run of the folder that is not left out
+        for run, key in enumerate(islice(identity, len(manifest["runs"]))):
+            if run not in missing and sources.setdefault(key, (position, run)) == (position, run):
+                new[run] = len(sources) - 1
         rounds.append(_renumber(table, new))
         clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
-    runs = with_labels(runs)
-    num_repeated = sum(len(manifest["runs"]) for manifest in manifests) - num_missing - len(runs)
+    runs = with_labels([configurations[folder][run] for folder, run in sources.values()])
+    sizes = [manifest.get("num_clients") for manifest in manifests]  # older folders have none
+    num_clients = [of[run] if (of := sizes[folder]) else None for folder, run in sources.values()]
     settings, table = _with_settings(runs, num_clients, table)
     _check_final(final, table)
     return Results(
         folders,
         manifests,
         tuple(runs),
-        tuple(sources),
+        tuple(sources.values()),
         settings,
         _with_keys(table, runs),
         pl.concat(clients),
         final,
-        num_repeated,
+        num_repeated=sum(map(len, configurations)) - num_missing - len(runs),
         incomplete=tuple(incomplete),
     )
 
@@ -137,14 +129,11 @@ def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pl.
     ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
     num_complete = sum(ends[run] == round_ for run, round_ in table.select("run", "round").rows())
     num_partial = len(ends) - num_missing - num_complete
+    are = lambda number: "is" if number == 1 else "are"
     parts = [f"{num_complete} of {len(ends)} runs are complete"]
-    parts += [f"{num_partial} {_are(num_partial)} shown up to the last evaluation"] if num_partial else []
-    parts += [f"{num_missing} without rows {_are(num_missing)} left out"] if num_missing else []
+    parts += [f"{num_partial} {are(num_partial)} shown up to the last evaluation"] if num_partial else []
+    parts += [f"{num_missing} without rows {are(num_missing)} left out"] if num_missing else []
     return f"Incomplete: of {folder.path}, {', '.join(parts)}."
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def _check_final(final: Final, table: pl.DataFrame) -> None:
@@ -167,7 +156,7 @@ def _renumber(table: pl.DataFrame, new: dict[int, int]) -> pl.DataFrame:
 
 
 def _with_settings(
-    runs: Sequence[Run], num_clients: Sequence[int], table: pl.DataFrame
+    runs: Sequence[Run], num_clients: Sequence[int | None], table: pl.DataFrame
 ) -> tuple[list[Setting], pl.DataFrame]:
     """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
@@ -177,15 +166,18 @@ def _with_settings(
     for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
         config = runs[run]
         data = data_set(config)
-        corrupted = tuple(config[key] for key in ("corruption.clients", "attack.clients", "corruption.fraction"))
+        malicious = config["attack.clients"]
+        corrupted = config["corruption.clients"], malicious, config["corruption.fraction"]
         data_sections = ("data", section_name(config["data.partition"]))
         swept_data = [value for value in values if section(value[0]) in data_sections]
-        share, total = sizes.setdefault((data, *corrupted, *swept_data), (fraction, num_clients[run]))
-        threat = config["corruption.kind"], share, config["attack.kind"], malicious_share(config, total)
+        of_run = fraction, num_clients[run] or config["data.num_clients"]
+        share, total = sizes.setdefault((data, *corrupted, *swept_data), of_run)
+        malicious_share = len(malicious) / total if malicious else config["attack.fraction"]
+        threat = config["corruption.kind"], share, config["attack.kind"], malicious_share
         key = data, config["server.aggregator"], *threat, lam, values
         members.setdefault(key, []).append(run)
-    of_run = {run: position for position, of in enumerate(members.values()) for run in of}
-    setting = col("run").replace_strict(of_run, return_dtype=pl.Int32).alias("setting")
+    positions = {run: position for position, of in enumerate(members.values()) for run in of}
+    setting = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
     table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
     last = col("evaluation").max().over("run").min().over("setting")
     table = table.filter(col("evaluation") <= last)

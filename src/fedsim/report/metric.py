@@ -10,8 +10,7 @@ PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
 class Metric:
     """A number of each run at each evaluation."""
 
-    name: str
-    """Also in the names of files and of columns of summary.csv."""
+    name: str  # also in the names of files and of columns of summary.csv
     title: str
     higher_is_better: bool = True
     is_percentage: bool = True
@@ -24,7 +23,6 @@ class Metric:
 
     @property
     def validation_column(self) -> str:
-        """The same on validation data."""
         return f"validation_{self.name}"
 
     @property
@@ -38,14 +36,8 @@ class Metric:
         return 2 if self.is_percentage else 4
 
     @property
-    def unit(self) -> str:
-        """What follows the title."""
-        return " (%)" if self.is_percentage else ""
-
-    @property
     def label(self) -> str:
-        """Title and unit."""
-        return self.title + self.unit
+        return self.title + (" (%)" if self.is_percentage else "")
 
     @property
     def sign(self) -> int:
@@ -61,6 +53,7 @@ ACCURACY = Metric("accuracy", "Test accuracy")
 LOSS = Metric("loss", "Test loss", higher_is_better=False, is_percentage=False)
 BACKDOOR = Metric("backdoor_success", "Backdoor success", higher_is_better=False)
 CORRUPTED_WEIGHT = Metric("corrupted_weight", "Weight of corrupted clients", higher_is_better=False)
+CLIENTS = ("10th percentile of clients", "median client", "90th percentile of clients")
 METRICS = (
     ACCURACY,
     LOSS,
@@ -69,9 +62,5 @@ METRICS = (
     CORRUPTED_WEIGHT,
     Metric("byzantine_excess", "Rounds with more corrupted clients than f", higher_is_better=False),
     BACKDOOR,
-    *map(
-        Metric,
-        PERCENTILES,
-        ("Accuracy, 10th percentile of clients", "Accuracy, median client", "Accuracy, 90th percentile of clients"),
-    ),
+    *(Metric(name, f"Accuracy, {which}") for name, which in zip(PERCENTILES, CLIENTS, strict=True)),
 )

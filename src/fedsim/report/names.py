@@ -90,9 +90,14 @@ def data_name(data: str) -> str:
     return DATA_SETS.get(data, short(data))
 
 
+def join(*parts: str) -> str:
+    """The parts that are not empty, with commas between."""
+    return ", ".join(filter(None, parts))
+
+
 def scenario_name(scenario: "Scenario") -> str:
     """For example "Clean", or "Shuffling 30 %"."""
-    return " ".join(part for part in scenario_parts(scenario) if part)
+    return " ".join(filter(None, scenario_parts(scenario)))
 
 
 def scenario_parts(scenario: "Scenario") -> tuple[str, str]:
@@ -102,8 +107,7 @@ def scenario_parts(scenario: "Scenario") -> tuple[str, str]:
         return "Clean", values
     is_apart = scenario.attack_fraction is not None and not scenario.fraction
     share = "" if is_apart else percent(scenario.fraction)
-    threat = threat_name(*scenario.threat._replace(values=()))
-    return threat, ", ".join(filter(None, (share, values)))
+    return threat_name(*scenario.threat._replace(values=())), join(share, values)
 
 
 def threat_name(kind: str, attack: str = "none", attack_fraction: float | None = None, values: SweptValues = ()) -> str:
@@ -114,7 +118,7 @@ def threat_name(kind: str, attack: str = "none", attack_fraction: float | None =
     by = "" if attack_fraction is None else f" by {percent(attack_fraction)}"
     parts = [] if kind == "none" else [_capital(short(kind))]
     parts += [] if attack == "none" else [ATTACKS.get(attack, _capital(short(attack))) + by]
-    return ", ".join(filter(None, (" + ".join(parts) or "Attack", format_values(values))))
+    return join(" + ".join(parts) or "Attack", format_values(values))
 
 
 def percent(fraction: float) -> str:
@@ -136,14 +140,9 @@ def duration(seconds: float) -> str:
 
 def format_values(values: SweptValues) -> str:
     """For example "client.epochs=5, data.partition=iid"."""
-    return ", ".join(f"{key}={format_value(key, value)}" for key, value in values)
-
-
-def format_value(key: str, value: Any) -> str:
-    """How the value of a key is shown."""
-    if key in KINDS and not isinstance(value, str):
-        return " + ".join(value or ()) or "none"
-    return f"{value}"
+    is_list = lambda key, value: key in KINDS and not isinstance(value, str)
+    text = lambda key, value: " + ".join(value or ()) or "none" if is_list(key, value) else str(value)
+    return ", ".join(f"{key}={text(key, value)}" for key, value in values)
 
 
 def file_part(text: str) -> str:

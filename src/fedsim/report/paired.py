@@ -1,15 +1,14 @@
 """Tables of the differences of each rule to a baseline, run by run."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fedsim.errors import ConfigError
 from fedsim.report import compare
-from fedsim.report.accuracy import TableEntry, closing_notes, draws_text, final_text, tabulate
-from fedsim.report.compare import Difference
+from fedsim.report.accuracy import complete, draws_text, final_text, tabulate
+from fedsim.report.compare import Difference, finals
 from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, labels, scenario_name
 from fedsim.report.results import BASELINE, Results
@@ -44,9 +43,11 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     others = [setting for setting in results.settings if setting.aggregator != rule]
     pairs = [(setting, reference) for setting in others for reference in baselines.get(condition(setting), [])]
     every = []
-    for metric in dict.fromkeys(results.metric(setting.data) for setting, _ in pairs):
-        of_metric = [pair for pair in pairs if results.metric(pair[0].data) == metric]
-        every += compare.differences(results.finals(metric), of_metric)
+    for data in data_sets(setting for setting, _ in pairs):
+        values = finals(results.table, results.metric(data), results.final)
+        of_data = compare.differences(values, [pair for pair in pairs if pair[0].data == data])
+        corrected = holm([d.p_value for d in of_data])
+        every += [replace(d, corrected_p=float(p)) for d, p in zip(of_data, corrected, strict=True)]
     return every
 
 
@@ -68,17 +69,14 @@ def _table(results: Results, every: Sequence[Difference]) -> Table:
     when = final_text([d.setting for d in every], results.final)
     title = f"Difference to {shown} in {metric.title.lower()}{unit} {when}"
     spread = f"mean over {draws_text(d.draws for d in every)}"
-    corrected_p = holm([d.p_value for d in every])
-    if num_tests := int(np.isfinite(corrected_p).sum()):
+    if num_tests := sum(math.isfinite(d.corrected_p) for d in every):
         corrected = f" after Holm's correction for {num_tests} comparisons" if num_tests > 1 else ""
         bold = f"in bold if significant at {100 * (1 - CONFIDENCE):.0f} %{corrected}"
         spread = f"{spread.replace('mean', f'mean ± half of its {100 * CONFIDENCE:.0f} % t-interval')}, {bold}"
-    numbers = [_number(d, p) for d, p in zip(every, corrected_p, strict=True)]
-    entries = [TableEntry(row(d), d.setting, number) for d, number in zip(every, numbers, strict=True)]
+    entries = [(row(d), d.setting, _number(d)) for d in every]
     table = tabulate(title, f"rule − {shown}, run by run: {spread}", entries)
     untested = _untested([(f"{row(d)}, {scenario_name(d.setting.scenario)}", d) for d in every])
-    notes = (*table.notes, *untested, *closing_notes(results, every[0].setting.data, metric))
-    return replace(table, signed=True, digits=metric.digits, notes=notes)
+    return replace(complete(table, results, every[0].setting.data, metric, untested), signed=True)
 
 
 def _untested(named: Sequence[tuple[str, Difference]]) -> list[str]:
@@ -91,25 +89,17 @@ def _untested(named: Sequence[tuple[str, Difference]]) -> list[str]:
     return [f"No interval and no test, {reason}: {which(of)}." for reason, of in places.items()]
 
 
-def _number(d: Difference, corrected_p: float) -> Number:
-    number = Number(d.mean, d.half_width, False, d.num_runs, d.num_diverged, d.num_skipped)
-    return replace(number, bold=bool(corrected_p < 1 - CONFIDENCE) and not number.marks)
+def _number(d: Difference) -> Number:
+    is_bold = d.corrected_p < 1 - CONFIDENCE and not d.num_diverged and not d.num_skipped
+    return Number(d.mean, d.half_width, is_bold, d.num_runs, d.num_diverged, d.num_skipped)
 
 
 def paired_rows(results: Results, every: Sequence[Difference]) -> list[dict[str, Any]]:
-    """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval.
-
-    p-values are corrected in each data set.
-    """
-    rows = []
-    for data in data_sets(d.setting for d in every):
-        of_data = [d for d in every if d.setting.data == data]
-        corrected_p = holm([d.p_value for d in of_data])
-        rows += [_row(d, results.metric(data), p) for d, p in zip(of_data, corrected_p, strict=True)]
-    return rows
+    """One row a difference, for paired.csv; accuracies from 0 to 1, None without an interval."""
+    return [_row(d, results.metric(d.setting.data)) for d in every]
 
 
-def _row(d: Difference, metric: Metric, corrected_p: float) -> dict[str, Any]:
+def _row(d: Difference, metric: Metric) -> dict[str, Any]:
     setting, baseline, half, scale = d.setting, d.baseline, d.half_width, metric.scale
     return {
         "data": setting.data,
@@ -129,5 +119,5 @@ def _row(d: Difference, metric: Metric, corrected_p: float) -> dict[str, Any]:
         "difference_low": None if half is None else (d.mean - half) / scale,
         "difference_high": None if half is None else (d.mean + half) / scale,
         "p": d.p_value,
-        "p_holm": None if np.isnan(corrected_p) else float(corrected_p),
+        "p_holm": None if math.isnan(d.corrected_p) else d.corrected_p,
     }

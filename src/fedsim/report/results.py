@@ -1,8 +1,8 @@
 """What is read from run folders, and what was chosen by it."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,17 +26,14 @@ BASELINE = "arfl"  # the rule that others are compared with by default
 class Choice:
     """The values that were chosen for a rule."""
 
-    setting: Setting
-    """The first setting with these values."""
-    where: Scenario | float
-    """The scenario, or the share of corrupted or malicious clients under any attack."""
+    setting: Setting  # the first with these values
+    where: Scenario | float  # or the share of corrupted or malicious clients under any attack
     values: SweptValues
     optimism: float
     """How much better the test metric, in the worst scenario, would be if the test set had been used to choose."""
 
     @property
     def where_name(self) -> str:
-        """For example "20 %" or "ALIE 20 %"."""
         return percent(self.where) if isinstance(self.where, float) else scenario_name(self.where)
 
 
@@ -45,15 +42,12 @@ class Selection:
     """All that was chosen, and how."""
 
     keys: tuple[str, ...]
-    by: str
-    """"validation" or "test"."""
-    per: str
-    """"scenario" or "worst"."""
+    by: str  # "validation" or "test"
+    per: str  # "scenario" or "worst"
     choices: tuple[Choice, ...]
 
     @property
     def sentence(self) -> str:
-        """For a caption."""
         on = "validation data" if self.by == "validation" else "the test set itself, which is optimistic"
         per = "one value for the worst attack at each share" if self.per == "worst" else "each scenario by itself"
         return f"{', '.join(self.keys)}: chosen on {on}, {per}."
@@ -65,30 +59,25 @@ class Results:
 
     folders: tuple[RunFolder, ...]
     manifests: tuple[dict[str, Any], ...]
-    runs: tuple[Run, ...]
-    """The configuration of each run by dotted key."""
-    sources: tuple[tuple[int, int], ...]
-    """For each run, the position of its folder and its position in that folder."""
+    runs: tuple[Run, ...]  # the configuration of each by dotted key
+    sources: tuple[tuple[int, int], ...]  # of each run: the position of its folder, and its position there
     settings: list[Setting]
     table: pl.DataFrame
     """A row a run and evaluation: the columns of rounds.parquet, the data set, the position of the setting, all keys.
 
     `run` is a position in `runs`. Of the settings and runs that are shown.
     """
-    clients: pl.DataFrame
-    """clients.parquet of all folders."""
-    final: Final
-    """Which evaluations tables and figures show."""
-    num_repeated: int
-    """Runs that were left out because an earlier folder has them."""
-    selection: Selection | None = None
-    """None: nothing was chosen, so that `settings` has all."""
+    clients: pl.DataFrame  # clients.parquet of all folders
+    final: Final  # which evaluations tables and figures show
+    num_repeated: int  # runs that were left out because an earlier folder has them
+    selection: Selection | None = None  # None: nothing was chosen, so that `settings` has all
     incomplete: tuple[str, ...] = ()
     """Sentences on runs that are missing: of folders that are not complete, and of `--confirm`."""
     explored: pl.DataFrame | None = None
     """With `--confirm`: `table` of the runs that are not shown, on which is chosen."""
     confirmed: str = ""
     """With `--confirm`: the runs that are shown, for example "data.seed 5 to 9"."""
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # numbers, by what they are of
 
     def metric(self, data: str) -> Metric:
         """By which a data set is compared: the test accuracy, or the test loss if it has none, as in a regression."""
@@ -105,13 +94,8 @@ class Results:
 
     @cached_property
     def with_backdoor(self) -> list[Setting]:
-        """The settings that have a backdoor."""
         known = self.table.filter(col(BACKDOOR.name).is_finite())["setting"].unique()
         return [setting for setting in self.settings if setting.position in known]
-
-    def finals(self, metric: Metric) -> pl.DataFrame:
-        """A row a run that is shown: `compare.finals`."""
-        return finals(self.table, metric, self.final)
 
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
@@ -166,35 +150,35 @@ class Results:
 
     def _finals(self, metric: Metric, final: Final) -> tuple[pl.DataFrame, dict[int, float | None]]:
         """`compare.finals`, whose runs are the splits if these are the units, and the value of each run."""
-        if (metric, final) not in self._known_finals:
+        if (metric, final) not in self._known:
             values = finals(self.table, metric, final)
             of_runs = dict(values.select("run", "value").iter_rows())
             by_unit = values.with_columns(col(SPLIT).alias("run")) if self.has_splits else values
-            self._known_finals[metric, final] = by_unit, of_runs
-        return self._known_finals[metric, final]
-
-    @cached_property
-    def _known_finals(self) -> dict[tuple[Metric, Final], tuple[pl.DataFrame, dict[int, float | None]]]:
-        return {}
+            self._known[metric, final] = by_unit, of_runs
+        return self._known[metric, final]
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
         """Higher is worse, under an attack, on the runs on which is chosen: diverged runs, then the mean."""
         number = self.basis(setting, metric)
         return number["num_diverged"], math.inf if number["mean"] is None else -metric.sign * number["mean"]
 
+    def worst(self, settings: Iterable[Setting], metric: Metric) -> Setting | None:
+        return max(settings, key=lambda setting: self.badness(setting, metric), default=None)
+
+    def mean(self, setting: Setting | None, metric: Metric) -> float:
+        """NaN: there are no such runs, or all have diverged."""
+        center = None if setting is None else self.number(setting, metric)["mean"]
+        return math.nan if center is None else center
+
     def _numbers(self, metric: Metric, column: str = "", is_basis: bool = True) -> dict[int, dict[str, Any]]:
         """By position of the setting."""
         key = metric, column, is_basis
-        if key not in self._known_numbers:
+        if key not in self._known:
             table = self.explored if is_basis and self.explored is not None else self.table
             values = finals(table, metric, self.final, column)
             joined = compare(values).join(count_runs(values), on="setting")
-            self._known_numbers[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
-        return self._known_numbers[key]
-
-    @cached_property
-    def _known_numbers(self) -> dict[tuple[Metric, str, bool], dict[int, dict[str, Any]]]:
-        return {}
+            self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
+        return self._known[key]
 
     def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
         """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""
@@ -212,15 +196,12 @@ class Results:
     @property
     def remarks(self) -> list[str]:
         """For figures and pages: what was chosen, and which runs are shown."""
-        chosen = [self.selection.sentence] if self.selection else []
-        shown = f"Runs with {self.confirmed} are shown; choices were made on the others."
-        return chosen + ([shown] if self.confirmed else [])
+        chosen = self.selection.sentence if self.selection else ""
+        shown = f"Runs with {self.confirmed} are shown; choices were made on the others." if self.confirmed else ""
+        return list(filter(None, (chosen, shown)))
 
     @property
     def choice_remark(self) -> str:
         """How what was chosen by its numbers is to be read."""
-        return (
-            f"chosen on the other runs, shown for {self.confirmed}"
-            if self.confirmed
-            else "chosen by these numbers (exploratory)"
-        )
+        confirmed = f"chosen on the other runs, shown for {self.confirmed}"
+        return confirmed if self.confirmed else "chosen by these numbers (exploratory)"

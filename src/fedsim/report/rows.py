@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from fedsim.report.keys import WEIGHTING
-from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values
+from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values, join
 from fedsim.report.settings import DataScenario, Setting
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
@@ -22,22 +22,14 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
     named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
 
     def name(setting: Setting, rule: tuple[str, SweptValues]) -> str:
-        lam = lam_text(setting) if rule in named_by_lam and LAM not in without else ""
         values = dict(rule[1])
         weighting = values.pop(WEIGHTING, None)
-        shown = aggregator_name(setting.aggregator) + (
-            f" with {aggregator_name(weighting)}'s weights" if weighting else ""
-        )
-        return ", ".join(filter(None, (shown, lam, format_values(tuple(values.items())))))
+        weights = f" with {aggregator_name(weighting)}'s weights" if weighting else ""
+        is_shown = rule in named_by_lam and LAM not in without and setting.lam is not None
+        lam = f"λ = {setting.lam:g}{' M' if setting.aggregator == 'arfl' else ''}" if is_shown else ""
+        return join(aggregator_name(setting.aggregator) + weights, lam, format_values(tuple(values.items())))
 
     return {setting: name(setting, rule) for setting, rule in rules.items()}
-
-
-def lam_text(setting: Setting) -> str:
-    """For example "λ = 10 M", of ARFL, or "λ = 10", of another rule; empty if there is none."""
-    if setting.lam is None:
-        return ""
-    return f"λ = {setting.lam:g} M" if setting.aggregator == "arfl" else f"λ = {setting.lam:g}"
 
 
 def lam_label(settings: Iterable[Setting]) -> str:
@@ -48,13 +40,12 @@ def lam_label(settings: Iterable[Setting]) -> str:
 
 def ordered_rows(named: Iterable[tuple[Setting, str]]) -> list[str]:
     """The different names: built-in rules, plug-ins, ARFL; of a rule, by first appearance of values, then lambda."""
-    pairs = list(named)
+    first: dict[str, Setting] = {}
+    positions: dict[SweptValues, int] = {}
+    for setting, name in named:
+        first.setdefault(name, setting)
+        positions.setdefault(setting.row_values, len(positions))
     known = [rule for rule in AGGREGATORS if rule != "arfl"]
     rank = {rule: position for position, rule in enumerate(known)} | {"arfl": len(known) + 1}
-    different = dict.fromkeys(setting.row_values for setting, _ in pairs)
-    positions = {values: position for position, values in enumerate(different)}
-    first: dict[str, tuple[int, int, float]] = {}
-    for setting, name in pairs:
-        order = rank.get(setting.aggregator, len(known)), positions[setting.row_values], setting.lam or 0.0
-        first.setdefault(name, order)
-    return sorted(first, key=lambda name: first[name])
+    order = lambda s: (rank.get(s.aggregator, len(known)), positions[s.row_values], s.lam or 0.0)
+    return sorted(first, key=lambda name: order(first[name]))

@@ -2,45 +2,41 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
+
+import polars as pl
 
 from fedsim.report.keys import Role
 from fedsim.report.names import SweptValues
 
 
 class Threat(NamedTuple):
-    """What corrupted and malicious clients do, whatever the share of the corrupted ones."""
+    """What corrupted and malicious clients do, whatever the share of the corrupted ones; fields as in `Scenario`."""
 
     corruption: str
     attack: str
     attack_fraction: float | None = None
-    """As in `Scenario`."""
     values: SweptValues = ()
 
 
 class Scenario(NamedTuple):
     """Corruption and attack, and what varies of the data: a column of a table."""
 
-    corruption: str
-    """Kind of the corruption; "none" with a fraction above 0: an attack with clean data."""
-    fraction: float
-    """Share of the clients that is corrupted."""
+    corruption: str  # "none" with a fraction above 0: an attack with clean data
+    fraction: float  # share of the clients that is corrupted
     attack: str = "none"
     attack_fraction: float | None = None
     """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
     threat_values: SweptValues = ()
-    """Swept values of the corruption and the attack."""
     data_values: SweptValues = ()
-    """Swept values of the data and their partition."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether no client is corrupted or malicious."""
         return self.corruption == "none" and not self.fraction and self.attack_fraction is None
 
     @property
     def threat(self) -> Threat:
-        """Corruption and attack without the share of corrupted clients."""
         return Threat(self.corruption, self.attack, self.attack_fraction, self.threat_values)
 
     @property
@@ -50,7 +46,7 @@ class Scenario(NamedTuple):
 
     @property
     def threat_kind(self) -> Threat:
-        """Corruption and attack without `share`."""
+        """The threat without `share`."""
         return self.threat if self.fraction else self.threat._replace(attack_fraction=None)
 
 
@@ -72,43 +68,33 @@ class Setting:
     """Runs that differ only in their split and their seed. Two settings are equal if their configurations are."""
 
     data: str
-    """Name of the data set."""
     aggregator: str
     corruption: str
     fraction: float
     attack: str
-    attack_fraction: float | None
-    """None: the corrupted clients attack, if any."""
-    lam: float | None
-    """None: the rule has no parameter of this name."""
-    swept_values: SweptValues
-    """All other keys that vary, with their values."""
+    attack_fraction: float | None  # as in `Scenario`
+    lam: float | None  # None: the rule has no parameter of this name
+    swept_values: SweptValues  # all other keys that vary
     position: int = field(compare=False)
     """In the column "setting" of `Results.table`."""
     draws: tuple[tuple[int, int], ...] = field(compare=False)
     """Split (`data.seed`) and seed of each run: those of other settings with the same ones can be compared with it."""
-    runs: tuple[int, ...] = field(compare=False)
-    """Positions in `Results.runs`."""
-    rounds: tuple[int, ...] = field(compare=False)
-    """After which its runs were evaluated."""
-    roles: dict[str, Role] = field(compare=False)
-    """Of all keys: `keys.setting_keys`."""
+    runs: tuple[int, ...] = field(compare=False)  # positions in `Results.runs`
+    rounds: tuple[int, ...] = field(compare=False)  # after which its runs were evaluated
+    roles: dict[str, Role] = field(compare=False)  # of all keys: `keys.setting_keys`
     chosen: SweptValues = field(default=(), compare=False)
     """The values by which the setting was chosen among others."""
 
-    @property
+    @cached_property
     def scenario(self) -> Scenario:
-        """Corruption, attack, and what varies of the data."""
         values = self.values_of("threat"), self.values_of("data")
         return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction, *values)
 
     @property
     def data_scenario(self) -> DataScenario:
-        """The scenario and its data set."""
         return DataScenario(self.data, self.scenario)
 
     def values_of(self, *roles: Role) -> SweptValues:
-        """The swept values of these roles."""
         return tuple(value for value in self.swept_values if self.roles[value[0]] in roles)
 
     @property
@@ -123,13 +109,17 @@ class Setting:
 
     @property
     def splits(self) -> list[int]:
-        """The different splits."""
         return list(dict.fromkeys(split for split, _ in self.draws))
 
     def select(self, is_kept: Callable[[tuple[int, int]], bool]) -> "Setting":
         """The setting with the runs whose draw is kept."""
-        kept = [(draw, run) for draw, run in zip(self.draws, self.runs, strict=True) if is_kept(draw)]
-        return replace(self, draws=tuple(draw for draw, _ in kept), runs=tuple(run for _, run in kept))
+        draws, runs = zip(*(pair for pair in zip(self.draws, self.runs, strict=True) if is_kept(pair[0])), strict=True)
+        return replace(self, draws=draws, runs=runs)
+
+
+def rows_of(table: pl.DataFrame, settings: Iterable[Setting]) -> pl.DataFrame:
+    """The rows of `Results.table` that belong to the settings."""
+    return table.filter(pl.col("setting").is_in([setting.position for setting in settings]))
 
 
 def data_sets(settings: Iterable[Setting]) -> list[str]:
@@ -139,10 +129,11 @@ def data_sets(settings: Iterable[Setting]) -> list[str]:
 
 def scenarios(settings: Sequence[Setting]) -> list[Scenario]:
     """Clean ones first, then by first appearance of the threat, then by fraction, then by that of the data's values."""
-    threats = list(dict.fromkeys(setting.scenario.threat for setting in settings))
-    data = list(dict.fromkeys(setting.scenario.data_values for setting in settings))
+    different = dict.fromkeys(setting.scenario for setting in settings)
+    threats = list(dict.fromkeys(scenario.threat for scenario in different))
+    data = list(dict.fromkeys(scenario.data_values for scenario in different))
     order = lambda s: (not s.is_clean, threats.index(s.threat), s.fraction, data.index(s.data_values))
-    return sorted({setting.scenario for setting in settings}, key=order)
+    return sorted(different, key=order)
 
 
 def data_scenarios(settings: Sequence[Setting]) -> list[DataScenario]:

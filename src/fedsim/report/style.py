@@ -57,16 +57,13 @@ def looks(rules: Sequence[str]) -> list[dict[str, Any]]:
 
     Rows of one rule have its color and other lines; many of them have shades of it, darker for the first.
     """
-    known = list(AGGREGATORS)
+    known, numbers = list(AGGREGATORS), Counter(rules)
     shown = []
-    seen: Counter[str] = Counter()
-    for rule in rules:
-        number = Counter(rules)[rule]
+    for position, rule in enumerate(rules):
         place = known.index(rule) if rule in known else len(known) + crc32(rule.encode())
-        color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), seen[rule]
-        seen[rule] += 1
-        if number >= len(LINES):
-            color, line = _paler(color, MAX_PALE * repeat / (number - 1)), 0
+        color, line, repeat = COLORS[place % len(COLORS)], place // len(COLORS), rules[:position].count(rule)
+        if numbers[rule] >= len(LINES):
+            color, line = _paler(color, MAX_PALE * repeat / (numbers[rule] - 1)), 0
         else:
             line = (line + repeat) % len(LINES)
         shown.append({"color": color, "linestyle": LINES[line]})
@@ -79,14 +76,14 @@ def _paler(color: str, share: float) -> str:
     return "#" + "".join(f"{round(channel + share * (255 - channel)):02x}" for channel in channels)
 
 
-def panels(number: int, share_y: bool = True) -> tuple["Figure", list["Axes"]]:
-    """A figure with `number` panels in rows of at most four; they share their vertical axis if `share_y`."""
+def panels(number: int) -> tuple["Figure", list["Axes"]]:
+    """A figure with `number` panels in rows of at most four, which share their vertical axis."""
     from matplotlib.figure import Figure
 
     rows = -(-number // 4)
     columns = -(-number // rows)
     figure = Figure(figsize=(0.9 + 3.1 * columns, 0.7 + 2.7 * rows))
-    grid = figure.subplots(rows, columns, sharey=share_y, squeeze=False).ravel().tolist()
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
     for panel in grid[number:]:
         panel.set_axis_off()
     return figure, grid[:number]
@@ -100,8 +97,10 @@ def over_rounds(panel: "Axes") -> None:
     panel.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
 
 
-def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str, Any], note: str = "") -> "Figure":
-    """The vertical axes' label, a legend below, and above a note on what is not shown."""
+def finish(
+    figure: "Figure", panels: list["Axes"], label: str, handles: dict[str, Any], notes: Iterable[str] = ()
+) -> "Figure":
+    """The vertical axes' label, a legend below, and above notes, each once, on what is not shown."""
     for panel in panels:
         if panel.get_subplotspec().is_first_col():  # type: ignore[union-attr]
             panel.set_ylabel(label)
@@ -111,7 +110,7 @@ def finish(figure: "Figure", panels: list["Axes"], label: str, handles: dict[str
     lines = sum(label.count("\n") for label in labels) + -(-len(labels) // columns)
     figure.set_size_inches(width, height + 0.19 * (lines - 1))
     figure.legend(handles.values(), labels, loc="outside lower center", ncols=columns)
-    if note:
+    for note in dict.fromkeys(filter(None, notes)):
         remark(figure, note)
     return figure
 
@@ -126,8 +125,3 @@ def remark(figure: "Figure", text: str) -> None:
 def cut(shown: int, number: int, what: str) -> str:
     """For example "12 of 30 panels"; empty where all are shown."""
     return f"{shown} of {number} {what}" if shown < number else ""
-
-
-def note(cuts: Iterable[str]) -> str:
-    """All that is not shown, each thing once."""
-    return "; ".join(dict.fromkeys(filter(None, cuts)))

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from polars import col
 
-from fedsim.report.auc import weight_auc
-from fedsim.report.compare import byzantine_excess
+from fedsim.report.compare import byzantine_excess, weight_auc
 from fedsim.report.metric import BACKDOOR, PERCENTILES
 from fedsim.report.names import format_values
 from fedsim.report.results import Results
@@ -30,11 +29,10 @@ def summary(results: Results) -> list[dict[str, Any]]:
         counts = results.number(setting)
         numbers: dict[str, float | None] = {}
         for metric in (*metrics, *backdoor):
-            number = results.number(setting, metric)
             is_shown = metric in (BACKDOOR, results.metric(setting.data))
-            scaled = lambda name, n=number, m=metric: None if n[name] is None else n[name] / m.scale
             for name in ("mean", "std"):
-                numbers[f"final_{metric.name}_{name}"] = scaled(name) if is_shown else None
+                value = results.number(setting, metric)[name] if is_shown else None
+                numbers[f"final_{metric.name}_{name}"] = None if value is None else value / metric.scale
         known = [aucs[run] for run in setting.runs if run in aucs]
         clients = of_clients[setting.position]
         rows.append(

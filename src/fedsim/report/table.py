@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from fedsim.report.metric import Metric
@@ -14,16 +14,12 @@ DIVERGED, SKIPPED = "†", "‡"
 class Column:
     """A column after the first; neighbors of one group share a heading in LaTeX."""
 
-    group: str
-    """For example "Shuffling"."""
-    name: str = ""
-    """For example "30 %"; empty if the group has one column."""
-    is_text: bool = False
-    """Whether entries are left-aligned and may be wrapped."""
+    group: str  # for example "Shuffling"
+    name: str = ""  # for example "30 %"; empty if the group has one column
+    is_text: bool = False  # whether entries are left-aligned and may be wrapped
 
     @property
     def label(self) -> str:
-        """Group and name, for a heading of one line."""
         return f"{self.group} {self.name}".strip()
 
 
@@ -31,20 +27,16 @@ class Column:
 class Number:
     """A mean over splits or seeds, in the unit that the table's title names."""
 
-    mean: float
-    """NaN: all runs have diverged."""
-    spread: float | None = None
-    """What stands after ±; None: one split with one seed."""
+    mean: float  # NaN: all runs have diverged
+    spread: float | None = None  # what stands after ±; None: one split with one seed
     bold: bool = False
     num_runs: int = 1
     num_diverged: int = 0
-    """Runs that have diverged; if there are any, the number is marked with a dagger."""
-    num_skipped: int = 0
-    """Runs in which no client had a weight at the end; if there are any, the number is marked with a double dagger."""
+    num_skipped: int = 0  # runs in which no client had a weight at the end
 
     @property
     def marks(self) -> str:
-        """Those of the notes below the table; a number with any is never bold."""
+        """Explained below the table; a number with any is never bold."""
         return (DIVERGED if self.num_diverged else "") + (SKIPPED if self.num_skipped else "")
 
 
@@ -55,35 +47,29 @@ Entry: TypeAlias = Number | str | None  # None: empty
 class Row:
     """A line of a table."""
 
-    name: str
-    """The entry of the first column, such as an aggregation rule with its hyperparameters."""
-    entries: tuple[Entry, ...]
-    """One for each of the table's `columns`."""
-    aggregator: str = ""
-    """The rule's name; LaTeX separates the rows of ARFL by a line."""
+    name: str  # the entry of the first column, such as an aggregation rule with its hyperparameters
+    entries: tuple[Entry, ...]  # one for each of the table's `columns`
+    aggregator: str = ""  # the rule's name; LaTeX separates the rows of ARFL by a line
 
 
 @dataclass(frozen=True)
 class Table:
     """A table of numbers and texts, with a first column of names."""
 
-    title: str
-    """For example "Test accuracy (%) after 100 rounds"; may be empty."""
-    columns: tuple[Column, ...]
-    """All but the first one."""
+    title: str  # for example "Test accuracy (%) after 100 rounds"; may be empty
+    columns: tuple[Column, ...]  # all but the first one
     rows: tuple[Row, ...]
-    header: str = "Aggregator"
-    """Heading of the first column."""
-    data: str = ""
-    """The data set's name, as it is shown."""
-    subtitle: str = ""
-    """What stands after ±, and which numbers are bold."""
-    notes: tuple[str, ...] = ()
-    """Lines below the table."""
-    signed: bool = False
-    """Whether positive means have a sign, as differences do."""
-    digits: int = 2
-    """Decimals of the numbers."""
+    header: str = "Aggregator"  # of the first column
+    data: str = ""  # the data set's name, as it is shown
+    subtitle: str = ""  # what stands after ±, and which numbers are bold
+    notes: tuple[str, ...] = ()  # lines below the table
+    signed: bool = False  # whether positive means have a sign, as differences do
+    digits: int = 2  # decimals of the numbers
+
+    @property
+    def numbers(self) -> list[tuple[Row, Column, Number]]:
+        entries = [(row, *place) for row in self.rows for place in zip(self.columns, row.entries, strict=True)]
+        return [(row, column, entry) for row, column, entry in entries if isinstance(entry, Number)]
 
     def format_number(self, number: Number, plus_minus: str = "±") -> str:
         """For example "95.32 ± 0.57", or "+1.20 ± 0.31" in a table of differences."""
@@ -104,32 +90,26 @@ def records(tables: Sequence[Table]) -> list[dict[str, Any]]:
             "data": table.data,
             "row": row.name,
             "column": column.label,
+            **asdict(number),
             "mean": None if math.isnan(number.mean) else number.mean,
-            "spread": number.spread,
-            "bold": number.bold,
-            "num_runs": number.num_runs,
-            "num_diverged": number.num_diverged,
-            "num_skipped": number.num_skipped,
         }
         for table in tables
-        for row in table.rows
-        for column, number in zip(table.columns, row.entries, strict=True)
-        if isinstance(number, Number)
+        for row, column, number in table.numbers
     ]
 
 
-def mark_notes(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+def mark_notes(table: Table) -> list[str]:
     """What the marks of the numbers mean: which runs diverged, and which had skipped rounds."""
     diverged, skipped = [], []
-    for row in rows:
-        for column, number in zip(columns, row.entries, strict=True):
-            if isinstance(number, Number) and number.num_diverged:
-                diverged.append(f"{row.name}, {column.label}: {number.num_diverged} of {number.num_runs}")
-            if isinstance(number, Number) and number.num_skipped:
-                skipped.append(f"{row.name}, {column.label}: {number.num_skipped} of {number.num_runs}")
-    notes = [f"{DIVERGED} diverged runs: {'; '.join(diverged)}."] if diverged else []
-    notes += [f"{SKIPPED} runs in which no client had a weight at the end: {'; '.join(skipped)}."] if skipped else []
-    return tuple(notes)
+    for row, column, number in table.numbers:
+        place = f"{row.name}, {column.label}"
+        diverged += [f"{place}: {number.num_diverged} of {number.num_runs}"] if number.num_diverged else []
+        skipped += [f"{place}: {number.num_skipped} of {number.num_runs}"] if number.num_skipped else []
+    runs = {
+        f"{DIVERGED} diverged runs": diverged,
+        f"{SKIPPED} runs in which no client had a weight at the end": skipped,
+    }
+    return [f"{what}: {'; '.join(places)}." for what, places in runs.items() if places]
 
 
 def with_best_in_bold(table: Table, metric: Metric) -> Table:
@@ -142,11 +122,11 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
         return metric.best(whole) if len(set(whole)) > 1 or len(whole) < len(numbers) else math.nan
 
     def mark(entry: Entry, value: float) -> Entry:
-        if not isinstance(entry, Number):
-            return entry
-        return replace(entry, bold=not entry.marks and shown(entry) == value)
+        if isinstance(entry, Number) and not entry.marks and shown(entry) == value:
+            return replace(entry, bold=True)
+        return entry
 
-    of_columns = [best(column) for column in zip(*(row.entries for row in table.rows), strict=True)]
+    of_columns = list(map(best, zip(*(row.entries for row in table.rows), strict=True)))
     rows = (replace(row, entries=tuple(map(mark, row.entries, of_columns))) for row in table.rows)
     return replace(table, rows=tuple(rows))
 

@@ -1,18 +1,17 @@
 """What is left of each rule under the worst of several attacks."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from fedsim.report.accuracy import closing_notes, draws_text, final_number, final_text
+from fedsim.report.accuracy import complete, draws_text, final_number, final_text
 from fedsim.report.metric import Metric
-from fedsim.report.names import SweptValues, data_name, format_values, percent, threat_name
+from fedsim.report.names import SweptValues, format_values, percent, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, Threat
-from fedsim.report.table import Column, Row, Table, mark_notes, with_best_in_bold
+from fedsim.report.table import Column, Row, Table, with_best_in_bold
 
 MIN_THREATS = 3  # that make a comparison
 MAX_COLUMNS = 9  # of a table in a terminal
@@ -25,36 +24,28 @@ class ThreatGrid(NamedTuple):
     """
 
     results: Results
-    data: str
     data_values: SweptValues
     metric: Metric
-    rules: dict[str, str]
-    """The rule of each row, in their order."""
+    rules: dict[str, str]  # of each row, in their order
     threats: list[Threat]
     shares: list[float]
+    attacked: list[Setting]
+    # Several if the corrupted clients attack in one, and malicious clients of their own in another.
     settings: dict[tuple[str, Threat, float], list[Setting]]
-    """Several if the corrupted clients attack in one, and malicious clients of their own in another."""
-    clean: dict[str, Setting]
-    """By row."""
-
-    def final(self, setting: Setting | None) -> float:
-        """The mean over splits or seeds; NaN: no such runs, or all have diverged."""
-        center = None if setting is None else self.results.number(setting, self.metric)["mean"]
-        return math.nan if center is None else center
+    clean: dict[str, Setting]  # by row
 
     @property
-    def all_settings(self) -> list[Setting]:
-        """Those with corrupted or malicious clients."""
-        return list(chain.from_iterable(self.settings.values()))
+    def data(self) -> str:
+        return self.attacked[0].data
 
-    def worst(self, row: str, share: float, threat: Threat | None = None) -> Setting | None:
-        """The setting of the worst mean at this share, under the `threat` or any.
+    @property
+    def when(self) -> str:
+        return final_text(self.attacked, self.results.final)
 
-        One with runs that have diverged is worse than any without.
-        """
-        threats = self.threats if threat is None else [threat]
-        settings = chain.from_iterable(self.settings.get((row, threat, share), []) for threat in threats)
-        return max(settings, key=lambda setting: self.results.badness(setting, self.metric), default=None)
+    def worst(self, row: str, share: float, *threats: Threat) -> Setting | None:
+        """The setting of the worst mean at this share, under any of the `threats`, or of all."""
+        settings = (self.settings.get((row, threat, share), []) for threat in threats or self.threats)
+        return self.results.worst(chain.from_iterable(settings), self.metric)
 
     def worst_by_share(self, row: str) -> list[Setting | None]:
         """The clean setting, if any row has one, and the worst at each share."""
@@ -65,23 +56,24 @@ class ThreatGrid(NamedTuple):
 def threat_grids(results: Results) -> list[ThreatGrid]:
     """A grid for each data set, and each combination of swept values of the data, with at least three threats."""
     names = row_names(results.settings)
+    by_data: dict[tuple[str, SweptValues], list[Setting]] = {}
+    for setting in results.settings:
+        by_data.setdefault((setting.data, setting.scenario.data_values), []).append(setting)
     grids = []
-    for data, values in dict.fromkeys((s.data, s.scenario.data_values) for s in results.settings):
-        data_settings = [s for s in results.settings if (s.data, s.scenario.data_values) == (data, values)]
-        corrupted = [setting for setting in data_settings if not setting.scenario.is_clean]
-        threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in corrupted))
-        if len(threats) >= MIN_THREATS:
-            settings: dict[tuple[str, Threat, float], list[Setting]] = {}
-            for s in corrupted:
-                settings.setdefault((names[s], s.scenario.threat_kind, s.scenario.share), []).append(s)
-            clean = {names[setting]: setting for setting in data_settings if setting.scenario.is_clean}
-            shares = sorted({setting.scenario.share for setting in corrupted})
-            rule_of = {names[setting]: setting.aggregator for setting in data_settings}
-            rules = {row: rule_of[row] for row in ordered_rows((s, names[s]) for s in data_settings)}
-            grids.append(
-                ThreatGrid(results, data, values, results.metric(data), rules, threats, shares, settings, clean)
-            )
-    return grids
+    for (data, values), of_data in by_data.items():
+        attacked = [setting for setting in of_data if not setting.scenario.is_clean]
+        threats = list(dict.fromkeys(setting.scenario.threat_kind for setting in attacked))
+        shares = sorted({setting.scenario.share for setting in attacked})
+        settings: dict[tuple[str, Threat, float], list[Setting]] = {}
+        for s in attacked:
+            settings.setdefault((names[s], s.scenario.threat_kind, s.scenario.share), []).append(s)
+        clean = {names[setting]: setting for setting in of_data if setting.scenario.is_clean}
+        rule_of = {names[setting]: setting.aggregator for setting in of_data}
+        rules = {row: rule_of[row] for row in ordered_rows((setting, names[setting]) for setting in of_data)}
+        grids.append(
+            ThreatGrid(results, values, results.metric(data), rules, threats, shares, attacked, settings, clean)
+        )
+    return [grid for grid in grids if len(grid.threats) >= MIN_THREATS]
 
 
 def worst_tables(results: Results) -> list[Table]:
@@ -90,33 +82,21 @@ def worst_tables(results: Results) -> list[Table]:
 
 
 def _table(grid: ThreatGrid) -> Table:
-    columns = [Column("Clean")] if grid.clean else []
-    columns += [Column("Worst", percent(share)) for share in grid.shares]
-    rows = []
-    for row, rule in grid.rules.items():
-        shown = grid.worst_by_share(row)
-        entries = tuple(
-            None if setting is None else final_number(grid.results, setting, grid.metric) for setting in shown
-        )
-        rows.append(Row(row, entries, rule))
-    has_values = any(threat.values for threat in grid.threats)
-    kinds = ("; " if has_values else ", ").join(threat_name(*threat) for threat in grid.threats)
+    results, metric, threats = grid.results, grid.metric, grid.threats
+    columns = [*([Column("Clean")] if grid.clean else []), *(Column("Worst", percent(share)) for share in grid.shares)]
+    number = lambda setting: None if setting is None else final_number(results, setting, metric)
+    rows = [Row(row, tuple(map(number, grid.worst_by_share(row))), rule) for row, rule in grid.rules.items()]
     where = f", {format_values(grid.data_values)}" if grid.data_values else ""
+    kinds = ("; " if any(threat.values for threat in threats) else ", ").join(threat_name(*t) for t in threats)
+    over = draws_text(setting.draws for setting in grid.attacked)
     table = Table(
-        f"{grid.metric.label} {final_text(grid.all_settings, grid.results.final)}, worst of {len(grid.threats)}{where}",
+        f"{metric.label} {grid.when}, worst of {len(threats)}{where}",
         tuple(columns),
         tuple(rows),
-        data=data_name(grid.data),
-        subtitle=f"the worst mean, and its deviation, over {draws_text(s.draws for s in grid.all_settings)}; "
-        f"{grid.results.choice_remark}; best in bold",
-        notes=(
-            f"Worst of: {kinds}.",
-            *mark_notes(columns, rows),
-            *closing_notes(grid.results, grid.data, grid.metric),
-        ),
-        digits=grid.metric.digits,
+        subtitle=f"the worst mean, and its deviation, over {over}; {results.choice_remark}; best in bold",
+        notes=(f"Worst of: {kinds}.",),
     )
-    return with_best_in_bold(table, grid.metric)
+    return with_best_in_bold(complete(table, results, grid.data, metric), metric)
 
 
 def narrow(
@@ -126,14 +106,11 @@ def narrow(
 
     A note says where all columns are: in the files of the report if it `is_written`.
     """
-    worst = worst_tables(results)
-    shown = []
+    where = "table.md and the figures have" if is_written else "--format markdown shows"
+    worst, shown = worst_tables(results), []
     for table in tables:
-        is_narrower = lambda other, table=table: (
-            other.data == table.data and other.title.startswith(f"{table.title}, worst")
-        )
-        narrower = list(filter(is_narrower, worst)) if len(table.columns) > max_columns else []
-        where = "table.md and the figures have" if is_written else "--format markdown shows"
         note = f"{where} all {len(table.columns)} columns."
+        is_same = lambda w, t=table: w.data == t.data and w.title.startswith(f"{t.title}, worst")
+        narrower = list(filter(is_same, worst)) if len(table.columns) > max_columns else []
         shown += [replace(other, notes=(*other.notes, note)) for other in narrower] or [table]
     return shown
