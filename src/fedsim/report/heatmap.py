@@ -81,7 +81,7 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     for key in dict.fromkeys(key for setting in settings for key, _ in setting.values_of("data", "threat")):
         for setting in settings:
             if number_of(setting, key) is not None:
-                others = format_values(setting.data_scenario.without(key).scenario.data_values)
+                others = format_values(setting.scenario.without(key).data_values)
                 data = setting.data if len(data_sets(settings)) > 1 else ""
                 name = "_".join(filter(None, (key.replace(".", "-"), data, others)))
                 groups.setdefault((key, file_part(name)), []).append(setting)
