@@ -100,7 +100,6 @@ def _numbers(setting: Setting) -> list[float]:
 
 
 def _band(results: Results, lines: Sequence[Line]) -> str:
-    """What the bands are."""
     has_splits = any(len(setting.splits) > 1 for setting in results.settings)
     has_bands = any((line.y[:, 2] > line.y[:, 1]).any() for line in lines)
     return f"bands: lowest to highest {'split' if has_splits else 'seed'}" if has_bands else ""
