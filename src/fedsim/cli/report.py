@@ -152,11 +152,10 @@ def _page(results: "Results", options: argparse.Namespace, out: "RunFolder | Non
 
 
 def _destination(path: Path | None, results: "Results", baseline: str) -> "RunFolder | None":
-    """The folder for files, if any; a run folder only gets the files of its default report."""
+    """The folder for files, if any."""
     from fedsim.runs.folder import RunFolder
 
     if path is None:
         return results.folders[0] if results.is_own(results.folders[0], baseline) else None
-    results.check_destination(RunFolder(path), baseline)
     path.mkdir(parents=True, exist_ok=True)
     return RunFolder(path)

@@ -39,7 +39,7 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
 
 def _by_robustness(grid: ThreatGrid) -> list[str]:
     """The rows, the one with the best worst case at the largest share first."""
-    worst = lambda row: [_means(grid, [grid.worst(row, share)])[0] for share in reversed(grid.shares)]
+    worst = lambda row: _means(grid, [grid.worst(row, share) for share in reversed(grid.shares)])
     goodness = lambda row: [grid.metric.sign * mean if np.isfinite(mean) else -np.inf for mean in worst(row)]
     return sorted(grid.rules, key=goodness, reverse=True)
 
