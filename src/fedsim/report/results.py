@@ -99,11 +99,12 @@ class Results:
 
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
-        return self._numbers(metric or self.metric(setting.data), is_basis=False)[setting.position]
+        return self._numbers(self.table, metric or self.metric(setting.data))[setting.position]
 
     def basis(self, setting: Setting, metric: Metric, column: str = "") -> dict[str, Any]:
         """The same of the runs on which is chosen, those that are shown or the others; also of another `column`."""
-        return self._numbers(metric, column, self.explored is not None)[setting.position]
+        table = self.table if self.explored is None else self.explored
+        return self._numbers(table, metric, column)[setting.position]
 
     # For claims
 
@@ -166,11 +167,10 @@ class Results:
         center = None if setting is None else self.number(setting, metric)["mean"]
         return math.nan if center is None else center
 
-    def _numbers(self, metric: Metric, column: str = "", is_basis: bool = True) -> dict[int, dict[str, Any]]:
-        """By position of the setting."""
-        key = metric, column, is_basis
+    def _numbers(self, table: pl.DataFrame, metric: Metric, column: str = "") -> dict[int, dict[str, Any]]:
+        """By position of the setting, of `self.table` or `self.explored`."""
+        key = id(table), metric, column
         if key not in self._known:
-            table = self.explored if is_basis and self.explored is not None else self.table
             values = finals(table, metric, self.final, column)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
