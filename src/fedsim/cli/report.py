@@ -103,9 +103,9 @@ def call(options: argparse.Namespace) -> int:
         results = report.choose(results, options.choose, options.by or "validation", options.choose_per or "worst")
     elif options.by or options.choose_per:
         raise ConfigError("--by, --choose-per: must be used with --choose KEY")
-    if options.format == "html":
-        return _page(results, options)
     baseline = options.baseline or BASELINE
+    if options.format == "html":
+        return _page(results, options, _destination(options.out, results, baseline))
     paired = report.paired_tables(results, baseline) if options.paired or options.baseline else []
     if options.paired and not paired:
         raise ConfigError(f"--paired: must have another rule with a scenario and a seed in common with {baseline}")
@@ -139,12 +139,10 @@ def _text(tables: "Sequence[Table]", options: argparse.Namespace) -> str:
     return formats[options.format](tables).removesuffix("\n")
 
 
-def _page(results: "Results", options: argparse.Namespace) -> int:
+def _page(results: "Results", options: argparse.Namespace, out: "RunFolder | None") -> int:
     """Writes report.html and prints its path."""
     from fedsim.report.html import write_page
-    from fedsim.report.paired import BASELINE
 
-    out = _destination(options.out, results, options.baseline or BASELINE)
     if out is None:
         raise ConfigError("--format html: must be used with --out DIR unless it is the default report of one folder")
     if options.paired or options.baseline:
@@ -154,11 +152,10 @@ def _page(results: "Results", options: argparse.Namespace) -> int:
 
 
 def _destination(path: Path | None, results: "Results", baseline: str) -> "RunFolder | None":
-    """The folder for files, if any; a run folder only gets the files of its default report."""
+    """The folder for files, if any."""
     from fedsim.runs.folder import RunFolder
 
     if path is None:
         return results.folders[0] if results.is_own(results.folders[0], baseline) else None
-    results.check_destination(RunFolder(path), baseline)
     path.mkdir(parents=True, exist_ok=True)
     return RunFolder(path)

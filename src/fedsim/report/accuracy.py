@@ -91,11 +91,11 @@ def final_text(settings: Iterable[Setting], final: Final) -> str:
 
 def final_number(results: Results, setting: Setting, metric: Metric | None = None) -> Number | None:
     """Its mean and deviation over splits or seeds, by its data's metric or another; None if nothing was measured."""
-    number = results.number(setting, metric)
-    if number["mean"] is None and not number["num_diverged"]:
+    metric = metric or results.metric(setting.data)
+    mean, number = results.mean(setting, metric), results.number(setting, metric)
+    if math.isnan(mean) and not number["num_diverged"]:
         return None
-    center = math.nan if number["mean"] is None else number["mean"]
-    return Number(center, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
+    return Number(mean, number["std"], False, number["num_runs"], number["num_failed"], number["num_skipped"])
 
 
 def tabulate(title: str, subtitle: str, entries: Sequence[tuple[str, Setting, Number | None]]) -> Table:

@@ -48,8 +48,8 @@ def choose(results: Results, keys: Sequence[str], by: By = "validation", per: Pe
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         values = tuple((key, run[key]) for key in keys if key in run)
-        is_of_group = lambda key, roles=setting.roles: key not in keys and (per == "scenario" or roles[key] != "threat")
-        of_group = tuple((key, value) for key, value in setting.swept_values if is_of_group(key))
+        kept = tuple((key, value) for key, value in setting.swept_values if key not in keys)
+        of_group = kept if per == "scenario" else tuple(v for v in kept if setting.roles[v[0]] != "threat")
         lam = None if lam_key(run) in keys else setting.lam
         where = setting.scenario if per == "scenario" or setting.scenario.is_clean else setting.scenario.share
         group = ChoiceKey(setting.data, setting.aggregator, of_group, lam, where)

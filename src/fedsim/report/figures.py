@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 
 def figures(results: Results) -> dict[str, "Figure"]:
     """Each figure for which the results have data, and those of claims, by name. Save them inside `style.context()`."""
-    settings = results.settings
-    with_accuracy = results.with_metric(ACCURACY)
+    has_corrupted_weight = results.table.select((col(CORRUPTED_WEIGHT.name) > 0).any()).item()
+    over_rounds = {
+        ACCURACY: results.with_metric(ACCURACY),
+        LOSS: results.settings,
+        CORRUPTED_WEIGHT: [setting for setting in results.settings if setting.fraction > 0 and has_corrupted_weight],
+        BACKDOOR: results.with_backdoor,
+    }
     with style.context():
-        shown = {"accuracy": plot_over_rounds(results, with_accuracy, ACCURACY)} if with_accuracy else {}
-        shown["loss"] = plot_over_rounds(results, settings, LOSS)
-        if results.table.select((col(CORRUPTED_WEIGHT.name) > 0).any()).item():
-            corrupted = [setting for setting in settings if setting.fraction > 0]
-            shown["corrupted_weight"] = plot_over_rounds(results, corrupted, CORRUPTED_WEIGHT)
-        if results.with_backdoor:
-            shown["backdoor_success"] = plot_over_rounds(results, results.with_backdoor, BACKDOOR)
+        shown = {m.name: plot_over_rounds(results, settings, m) for m, settings in over_rounds.items() if settings}
         if (weights := plot_client_weights(results)) is not None:
             shown["client_weights"] = weights
         for metric in (ACCURACY, LOSS):

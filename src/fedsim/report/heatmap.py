@@ -39,7 +39,7 @@ def plot_threat_grids(results: Results) -> dict[str, "Figure"]:
 
 def _by_robustness(grid: ThreatGrid) -> list[str]:
     """The rows, the one with the best worst case at the largest share first."""
-    worst = lambda row: [_means(grid, [grid.worst(row, share)])[0] for share in reversed(grid.shares)]
+    worst = lambda row: _means(grid, [grid.worst(row, share) for share in reversed(grid.shares)])
     goodness = lambda row: [grid.metric.sign * mean if np.isfinite(mean) else -np.inf for mean in worst(row)]
     return sorted(grid.rules, key=goodness, reverse=True)
 
@@ -81,7 +81,7 @@ def plot_planes(results: Results, metric: Metric) -> dict[str, "Figure"]:
     for key in dict.fromkeys(key for setting in settings for key, _ in setting.values_of("data", "threat")):
         for setting in settings:
             if number_of(setting, key) is not None:
-                others = format_values(setting.data_scenario.without(key).scenario.data_values)
+                others = format_values(setting.scenario.without(key).data_values)
                 data = setting.data if len(data_sets(settings)) > 1 else ""
                 name = "_".join(filter(None, (key.replace(".", "-"), data, others)))
                 groups.setdefault((key, file_part(name)), []).append(setting)

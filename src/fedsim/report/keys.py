@@ -41,8 +41,7 @@ DATA_FROM_PATH = ("leaf", "arrays", "table", "huggingface")  # data sets that ar
 
 def configuration(run: Run) -> Run:
     """A run of a manifest with every fixed key, and tuples instead of lists, so that values can be compared."""
-    run = DEFAULTS | run
-    return run | {key: hashable(value) for key, value in run.items() if isinstance(value, list)}
+    return {key: hashable(value) for key, value in (DEFAULTS | run).items()}
 
 
 def hashable(value: Any) -> Any:
@@ -58,9 +57,7 @@ def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
 
 def with_labels(runs: Sequence[Run]) -> list[Run]:
     """The runs with the names of factories as they are shown (`names.labels`)."""
-    components = {tuple(run[key] for key in KINDS) for run in runs}
-    names = [name for values in components for _, name in component_names(dict(zip(KINDS, values, strict=True)))]
-    shown = labels(names)
+    shown = labels(name for run in runs for _, name in component_names(run))
     if all(name == label for name, label in shown.items()):
         return list(runs)
     label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from fedsim.report.table import Entry, Number, Row, Table
+from fedsim.report.table import Entry, Number, Table
 
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 
 def _tabular(table: Table) -> list[str]:
     groups = [(name, len(list(columns))) for name, columns in groupby(table.columns, key=lambda column: column.group)]
-    first = [f"\\textbf{{{escape(table.data)}}}", *(_group(name, width) for name, width in groups)]
+    first = [_group(table.data, 1), *(_group(name, width) for name, width in groups)]
     alignment = "l" + "".join("l" if column.is_text else "c" for column in table.columns)
     lines = [f"  \\begin{{tabular}}{{{alignment}}}", r"    \toprule", _line(first)]
     if any(column.name for column in table.columns):
@@ -57,8 +57,9 @@ def _tabular(table: Table) -> list[str]:
         parts = [escape(column.name).replace(" ", r"\,") or "--" for column in table.columns]
         lines += ["    " + " ".join(rules), _line(["Corrupted", *parts])]
     lines.append(r"    \midrule")
+    is_arfl = [row.aggregator == "arfl" for row in table.rows]
     for position, row in enumerate(table.rows):
-        if position and _is_arfl(row) and not _is_arfl(table.rows[position - 1]):
+        if position and is_arfl[position] and not is_arfl[position - 1]:
             lines.append(r"    \midrule")
         lines.append(_line([escape(row.name), *(_format(entry, table) for entry in row.entries)]))
     lines += [r"    \bottomrule", r"  \end{tabular}"]
@@ -81,7 +82,3 @@ def _format(entry: Entry, table: Table) -> str:
     text = table.format_number(entry, r"\pm")
     text = f"\\mathbf{{{text}}}" if entry.bold else text
     return f"${text}^{{{escape(entry.marks).replace('$', '')}}}$" if entry.marks else f"${text}$"
-
-
-def _is_arfl(row: Row) -> bool:
-    return row.aggregator == "arfl"

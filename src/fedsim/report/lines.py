@@ -12,7 +12,7 @@ from fedsim.report.metric import LOSS, Metric
 from fedsim.report.names import data_name, format_values, join, scenario_name, threat_name
 from fedsim.report.results import Results
 from fedsim.report.rows import LAM, lam_label, ordered_rows, row_names
-from fedsim.report.settings import DataScenario, Setting, Threat, data_scenarios, data_sets
+from fedsim.report.settings import Scenario, Setting, Threat, data_sets, scenarios
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,9 @@ class Line(NamedTuple):
     marker: str = ""
 
 
-def panel_title(data_scenario: DataScenario, settings: Sequence[Setting]) -> str:
+def panel_title(scenario: Scenario, settings: Sequence[Setting]) -> str:
     """The scenario, preceded by the data set if `settings` are of several."""
-    return _title(data_scenario.data, scenario_name(data_scenario.scenario), settings)
+    return _title(scenario.data, scenario_name(scenario), settings)
 
 
 def _title(data: str, name: str, settings: Sequence[Setting]) -> str:
@@ -100,7 +100,6 @@ def _numbers(setting: Setting) -> list[float]:
 
 
 def _band(results: Results, lines: Sequence[Line]) -> str:
-    """What the bands are."""
     has_splits = any(len(setting.splits) > 1 for setting in results.settings)
     has_bands = any((line.y[:, 2] > line.y[:, 1]).any() for line in lines)
     return f"bands: lowest to highest {'split' if has_splits else 'seed'}" if has_bands else ""
@@ -153,9 +152,9 @@ def number_of(setting: Setting, key: str) -> float | None:
 
 def _by_scenario(settings: Sequence[Setting], key: str = "") -> dict[str, list[Setting]]:
     """The settings of each scenario by its title; `key` is no part of a scenario."""
-    panels: dict[DataScenario, list[Setting]] = {panel.without(key): [] for panel in data_scenarios(settings)}
+    panels: dict[Scenario, list[Setting]] = {scenario.without(key): [] for scenario in scenarios(settings)}
     for setting in settings:
-        panels[setting.data_scenario.without(key)].append(setting)
+        panels[setting.scenario.without(key)].append(setting)
     return {panel_title(panel, settings): of_panel for panel, of_panel in panels.items()}
 
 

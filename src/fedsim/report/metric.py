@@ -1,6 +1,5 @@
 """The metrics that are recorded at each evaluation, and how they are shown and compared."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 PERCENTILES = ("accuracy_p10", "accuracy_p50", "accuracy_p90")
@@ -43,10 +42,6 @@ class Metric:
     def sign(self) -> int:
         """1 if higher is better, else -1."""
         return 1 if self.higher_is_better else -1
-
-    def best(self, values: Iterable[float]) -> float:
-        """The best of `values`; 0 of none."""
-        return (max if self.higher_is_better else min)(values, default=0.0)
 
 
 ACCURACY = Metric("accuracy", "Test accuracy")

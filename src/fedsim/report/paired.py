@@ -13,7 +13,7 @@ from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, labels, scenario_name
 from fedsim.report.results import BASELINE, Results
 from fedsim.report.rows import row_names
-from fedsim.report.settings import DataScenario, Setting, data_sets
+from fedsim.report.settings import Scenario, Setting, data_sets
 from fedsim.report.statistics import CONFIDENCE, holm
 from fedsim.report.table import Number, Table
 
@@ -35,8 +35,8 @@ def differences(results: Results, baseline: str = BASELINE) -> list[Difference]:
     if rule is None:
         rules = ", ".join(dict.fromkeys(setting.aggregator for setting in results.settings))
         raise ConfigError(f"--baseline: must be one of {rules}, got {baseline}")
-    condition = lambda setting: (setting.data_scenario, setting.shared_values)
-    baselines: dict[tuple[DataScenario, SweptValues], list[Setting]] = {}
+    condition = lambda setting: (setting.scenario, setting.shared_values)
+    baselines: dict[tuple[Scenario, SweptValues], list[Setting]] = {}
     for setting in results.settings:
         if setting.aggregator == rule:
             baselines.setdefault(condition(setting), []).append(setting)

@@ -37,8 +37,7 @@ class _Entries:
 
     texts: Sequence[str]
     is_text: bool
-    min_width: int
-    """To which texts are wrapped; numbers are never cut."""
+    min_width: int  # to which texts are wrapped; numbers are never cut
     bold: Sequence[bool] = ()
 
     @property
@@ -77,13 +76,12 @@ class TerminalTable:
 
     def _columns(self, around_bold: str, is_narrow: bool) -> list[_Entries]:
         table = self.table
-        names = _Entries([table.header, *(row.name for row in table.rows)], True, 0)
-        columns = [names]
+        columns = [_Entries([table.header, *(row.name for row in table.rows)], True, 0)]
         for position, column in enumerate(table.columns):
             entries = [row.entries[position] for row in table.rows]
-            bold = [_is_bold(entry) for entry in entries]
-            around = [around_bold if is_bold else "" for is_bold in bold]
-            texts = [f"{a}{_text(entry, table)}{a}" for a, entry in zip(around, entries, strict=True)]
+            bold = list(map(_is_bold, entries))
+            around = lambda entry: around_bold if _is_bold(entry) else ""
+            texts = [f"{around(entry)}{_text(entry, table)}{around(entry)}" for entry in entries]
             heading = column.label
             if is_narrow and not column.is_text:
                 heading, texts = _narrow(heading), [text.replace(" ±", "\n±") for text in texts]
@@ -131,13 +129,20 @@ def _fit(block: Sequence[_Entries], max_width: int) -> list[int]:
 def markdown(tables: Sequence[Table], literal: bool = True) -> str:
     """The tables in GitHub's Markdown; unless `literal`, texts are Markdown themselves."""
     parts = []
+    escape: Callable[[str], str] = _literal if literal else str
     for table in tables:
-        header, *rows = _lines(table, _literal if literal else str)
+        header = map(escape, (table.header, *(column.label for column in table.columns)))
         rule = ["---", *("---" if column.is_text else "---:" for column in table.columns)]
+        rows = [[escape(row.name), *(_markdown(entry, table, escape) for entry in row.entries)] for row in table.rows]
         title = "; ".join(filter(None, [table.heading(tables), table.subtitle]))
         parts += [title] if title else []
         parts += ["\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows)), *table.notes]
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown(entry: Entry, table: Table, escape: Callable[[str], str]) -> str:
+    text = escape(_text(entry, table))
+    return f"**{text}**" if _is_bold(entry) else text
 
 
 def _literal(text: str) -> str:
@@ -151,17 +156,6 @@ def _text(entry: Entry, table: Table) -> str:
 
 def _is_bold(entry: Entry) -> bool:
     return isinstance(entry, Number) and entry.bold
-
-
-def _lines(table: Table, literal: Callable[[str], str]) -> list[list[str]]:
-    """The header and the rows as texts in Markdown."""
-
-    def format_entry(entry: Entry) -> str:
-        text = literal(_text(entry, table))
-        return f"**{text}**" if _is_bold(entry) else text
-
-    header = [literal(text) for text in (table.header, *(column.label for column in table.columns))]
-    return [header, *([literal(row.name), *map(format_entry, row.entries)] for row in table.rows)]
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:

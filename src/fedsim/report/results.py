@@ -99,11 +99,12 @@ class Results:
 
     def number(self, setting: Setting, metric: Metric | None = None) -> dict[str, Any]:
         """The row of a setting in `compare.compare` and `compare.count_runs`, by the metric of its data or another."""
-        return self._numbers(metric or self.metric(setting.data), is_basis=False)[setting.position]
+        return self._numbers(self.table, metric or self.metric(setting.data))[setting.position]
 
     def basis(self, setting: Setting, metric: Metric, column: str = "") -> dict[str, Any]:
         """The same of the runs on which is chosen, those that are shown or the others; also of another `column`."""
-        return self._numbers(metric, column, self.explored is not None)[setting.position]
+        table = self.table if self.explored is None else self.explored
+        return self._numbers(table, metric, column)[setting.position]
 
     # For claims
 
@@ -129,15 +130,13 @@ class Results:
         """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None."""
         if setting is None:
             return None
-        of_runs = self._finals(metric, final)[1]
-        return self.per_unit(setting, [of_runs[run] for run in setting.runs])
+        return _units(self._finals(metric, final).filter(col("setting") == setting.position))
 
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
         splits = [split for split, _ in setting.draws]
         columns = {SPLIT: splits, "run": splits if self.has_splits else setting.runs}
-        values = pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)})
-        return units(values).sort("unit")["value"].to_numpy().astype(float)
+        return _units(pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)}))
 
     def difference(
         self, setting: Setting | None, reference: Setting | None, metric: Metric = ACCURACY, final: Final = LAST
@@ -145,16 +144,14 @@ class Results:
         """[P] differences of the final metric, run by run, by split or by seed; None if no pair of runs has both."""
         if setting is None or reference is None:
             return None
-        every = differences(self._finals(metric, final)[0], [(setting, reference)])
+        every = differences(self._finals(metric, final), [(setting, reference)])
         return every[0].values if every else None
 
-    def _finals(self, metric: Metric, final: Final) -> tuple[pl.DataFrame, dict[int, float | None]]:
-        """`compare.finals`, whose runs are the splits if these are the units, and the value of each run."""
+    def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:
+        """`compare.finals`, whose runs are the splits if these are the units."""
         if (metric, final) not in self._known:
             values = finals(self.table, metric, final)
-            of_runs = dict(values.select("run", "value").iter_rows())
-            by_unit = values.with_columns(col(SPLIT).alias("run")) if self.has_splits else values
-            self._known[metric, final] = by_unit, of_runs
+            self._known[metric, final] = values.with_columns(run=SPLIT) if self.has_splits else values
         return self._known[metric, final]
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
@@ -170,11 +167,10 @@ class Results:
         center = None if setting is None else self.number(setting, metric)["mean"]
         return math.nan if center is None else center
 
-    def _numbers(self, metric: Metric, column: str = "", is_basis: bool = True) -> dict[int, dict[str, Any]]:
-        """By position of the setting."""
-        key = metric, column, is_basis
+    def _numbers(self, table: pl.DataFrame, metric: Metric, column: str = "") -> dict[int, dict[str, Any]]:
+        """By position of the setting, of `self.table` or `self.explored`."""
+        key = id(table), metric, column
         if key not in self._known:
-            table = self.explored if is_basis and self.explored is not None else self.table
             values = finals(table, metric, self.final, column)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}
@@ -205,3 +201,8 @@ class Results:
         """How what was chosen by its numbers is to be read."""
         confirmed = f"chosen on the other runs, shown for {self.confirmed}"
         return confirmed if self.confirmed else "chosen by these numbers (exploratory)"
+
+
+def _units(values: pl.DataFrame) -> np.ndarray:
+    """[P] `compare.units` of one setting; NaN without a number."""
+    return units(values).sort("unit")["value"].to_numpy().astype(float)

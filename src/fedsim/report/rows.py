@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from fedsim.report.keys import WEIGHTING
 from fedsim.report.names import AGGREGATORS, SweptValues, aggregator_name, format_values, join
-from fedsim.report.settings import DataScenario, Setting
+from fedsim.report.settings import Scenario, Setting
 
 LAM = "lam"  # in `without`: the rule's lambda, whichever its section
 
@@ -16,9 +16,9 @@ def row_names(settings: Sequence[Setting], without: Collection[str] = ()) -> dic
     """
     kept = lambda setting: tuple((key, value) for key, value in setting.row_values if key not in without)
     rules = {setting: (setting.aggregator, kept(setting)) for setting in settings}
-    lams: dict[tuple[tuple[str, SweptValues], DataScenario], set[float | None]] = {}
+    lams: dict[tuple[tuple[str, SweptValues], Scenario], set[float | None]] = {}
     for setting, rule in rules.items():
-        lams.setdefault((rule, setting.data_scenario), set()).add(setting.lam)
+        lams.setdefault((rule, setting.scenario), set()).add(setting.lam)
     named_by_lam = {rule for (rule, _), different in lams.items() if len(different) > 1}
 
     def name(setting: Setting, rule: tuple[str, SweptValues]) -> str:

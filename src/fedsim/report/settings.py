@@ -21,7 +21,7 @@ class Threat(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """Corruption and attack, and what varies of the data: a column of a table."""
+    """Corruption, attack and data: a column of a table, a panel of a figure."""
 
     corruption: str  # "none" with a fraction above 0: an attack with clean data
     fraction: float  # share of the clients that is corrupted
@@ -30,6 +30,7 @@ class Scenario(NamedTuple):
     """Share of the clients that is malicious; None: the corrupted ones are, if there is an attack."""
     threat_values: SweptValues = ()
     data_values: SweptValues = ()
+    data: str = ""
 
     @property
     def is_clean(self) -> bool:
@@ -49,18 +50,10 @@ class Scenario(NamedTuple):
         """The threat without `share`."""
         return self.threat if self.fraction else self.threat._replace(attack_fraction=None)
 
-
-class DataScenario(NamedTuple):
-    """A scenario of a data set: a panel of a figure."""
-
-    data: str
-    scenario: Scenario
-
-    def without(self, key: str) -> "DataScenario":
+    def without(self, key: str) -> "Scenario":
         """The scenario without the value of a swept key."""
         drop = lambda values: tuple(value for value in values if value[0] != key)
-        threat, data = drop(self.scenario.threat_values), drop(self.scenario.data_values)
-        return self._replace(scenario=self.scenario._replace(threat_values=threat, data_values=data))
+        return self._replace(threat_values=drop(self.threat_values), data_values=drop(self.data_values))
 
 
 @dataclass(frozen=True)
@@ -88,11 +81,7 @@ class Setting:
     @cached_property
     def scenario(self) -> Scenario:
         values = self.values_of("threat"), self.values_of("data")
-        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction, *values)
-
-    @property
-    def data_scenario(self) -> DataScenario:
-        return DataScenario(self.data, self.scenario)
+        return Scenario(self.corruption, self.fraction, self.attack, self.attack_fraction, *values, self.data)
 
     def values_of(self, *roles: Role) -> SweptValues:
         return tuple(value for value in self.swept_values if self.roles[value[0]] in roles)
@@ -128,16 +117,10 @@ def data_sets(settings: Iterable[Setting]) -> list[str]:
 
 
 def scenarios(settings: Sequence[Setting]) -> list[Scenario]:
-    """Clean ones first, then by first appearance of the threat, then by fraction, then by that of the data's values."""
-    different = dict.fromkeys(setting.scenario for setting in settings)
-    threats = list(dict.fromkeys(scenario.threat for scenario in different))
-    data = list(dict.fromkeys(scenario.data_values for scenario in different))
-    order = lambda s: (not s.is_clean, threats.index(s.threat), s.fraction, data.index(s.data_values))
-    return sorted(different, key=order)
-
-
-def data_scenarios(settings: Sequence[Setting]) -> list[DataScenario]:
-    """The scenarios of each data set."""
-    present = {setting.data_scenario for setting in settings}
-    every = [DataScenario(data, scenario) for data in data_sets(settings) for scenario in scenarios(settings)]
-    return [data_scenario for data_scenario in every if data_scenario in present]
+    """By data set, clean ones first, by first appearance of the threat, by fraction, by that of the data's values."""
+    first = lambda values: list(dict.fromkeys(values))
+    different = first(setting.scenario for setting in settings)
+    data, threats = first(s.data for s in different), first(s.threat for s in different)
+    values = first(s.data_values for s in different)
+    place = lambda s: (data.index(s.data), not s.is_clean, threats.index(s.threat), s.fraction)
+    return sorted(different, key=lambda s: (*place(s), values.index(s.data_values)))

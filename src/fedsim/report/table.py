@@ -118,8 +118,9 @@ def with_best_in_bold(table: Table, metric: Metric) -> Table:
 
     def best(entries: Sequence[Entry]) -> float:
         numbers = [entry for entry in entries if isinstance(entry, Number)]
-        whole = [shown(number) for number in numbers if not number.marks and math.isfinite(number.mean)]
-        return metric.best(whole) if len(set(whole)) > 1 or len(whole) < len(numbers) else math.nan
+        whole = [metric.sign * shown(number) for number in numbers if not number.marks and math.isfinite(number.mean)]
+        has_worse = len(set(whole)) > 1 or len(whole) < len(numbers)
+        return metric.sign * max(whole, default=math.nan) if has_worse else math.nan
 
     def mark(entry: Entry, value: float) -> Entry:
         if isinstance(entry, Number) and not entry.marks and shown(entry) == value:

@@ -34,7 +34,7 @@ def plot_client_weights(results: Results) -> "Figure | None":
     clients, panels = _with_alpha(results), []
     for setting, name in row_names(results.settings).items():
         if setting.runs[0] in clients:
-            scenario = panel_title(setting.data_scenario, results.settings)
+            scenario = panel_title(setting.scenario, results.settings)
             title = f"{name}\n{scenario}, seed {setting.draws[0][1]}"
             panels.append(Panel(title, clients[setting.runs[0]].with_columns(x="round"), style.over_rounds))
     return _figure(panels, "Client's weight α (%)")
@@ -46,7 +46,7 @@ def plot_weights_over_lam(results: Results) -> "Figure | None":
     groups: dict[tuple[str, str], list[Setting]] = {}  # by the names of row and scenario
     for setting, row in row_names(results.settings, without=(LAM,)).items():
         if setting.lam is not None and setting.runs[0] in clients:
-            groups.setdefault((row, panel_title(setting.data_scenario, results.settings)), []).append(setting)
+            groups.setdefault((row, panel_title(setting.scenario, results.settings)), []).append(setting)
     has_several_rows = len({row for row, _ in groups}) > 1
     panels = []
     for (row, scenario), settings in groups.items():
