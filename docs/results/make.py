@@ -30,16 +30,16 @@ from fedsim.runs.folder import SECONDS, RunFolder
 
 PAGES = Path(__file__).parent
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
-CONFIGS = ROOT / "configs" / "paper"
+PAPER, ROBUSTNESS = ROOT / "configs" / "paper", ROOT / "configs" / "robustness"
 DIGEST = "Rows"  # in a picture's metadata: the digest of the rows that it shows
 MANIFEST = ("config", "versions", "device", "num_clients", "data", "files", *SECONDS)  # what pages need
 
 
 class Study(NamedTuple):
-    """A result of the paper."""
+    """A result of the paper, or a study of docs/robustness.md."""
 
     place: str
-    """In the paper."""
+    """In the paper; empty: it is a study of robustness."""
     figures: Sequence[str] = ()
     """Of the report, that the page shows."""
     clients: str = ""
@@ -62,6 +62,7 @@ STUDIES = {
     "limits": Study("Sec. 6", ["corrupted_weight"]),
     "fairness": Study("Sec. 6", (), "last"),
     "bound": Study("Theorem 2, Eq. 6", (), "evaluated"),
+    **{f"robustness-{path.stem}": Study("") for path in sorted(ROBUSTNESS.glob("*.toml"))},
 }
 INTRO = """\
 # The paper's claims
@@ -114,25 +115,38 @@ def load(name: str) -> Results:
 
 def claims_of(name: str) -> str:
     """The function of the page's claims."""
-    return str(fedsim.load(CONFIGS / f"{study_of(name)}.toml").claims)
+    return str(fedsim.load(config_of(study_of(name))).claims)
+
+
+def config_of(study: str) -> Path:
+    """The configuration's file."""
+    return (
+        ROBUSTNESS / f"{study.removeprefix('robustness-')}.toml"
+        if not STUDIES[study].place
+        else PAPER / f"{study}.toml"
+    )
 
 
 def page(name: str, results: Results) -> str:
     """The text of a page."""
     study = study_of(name)
     preset = name.removeprefix(study).removeprefix("-")
-    command = f"fedsim run configs/paper/{study}.toml" + (f" --preset {preset}" if preset else "")
-    header = (CONFIGS / f"{study}.toml").read_text(encoding="utf-8").partition("\n#\n")[0]
+    config, place = config_of(study), STUDIES[study].place
+    command = f"fedsim run {config.relative_to(ROOT)}" + (f" --preset {preset}" if preset else "")
+    if not place:
+        seeds = sorted({str(seed) for setting in results.settings for _, seed in setting.draws})
+        command += f" --data.seed seed --sweep.seed {' '.join(seeds)}"
+    header = config.read_text(encoding="utf-8").partition("\n#\n")[0]
     description = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
     rounds = sorted({setting.rounds[-1] for setting in results.settings})
     ends = " to ".join(f"{number:,}" for number in dict.fromkeys((rounds[0], rounds[-1])))
     draws = draws_text(setting.draws for setting in results.settings)
     text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
     rows = f"Rows: `docs/results/rows/{name}`."
-    tables = [claims_table(results, call(claims_of(name), results)), *report.accuracy_tables(results)]
+    tables = [claims_table(results, call(claims_of(name), results)), *(report.accuracy_tables(results) if place else [])]
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"
-    parts = [f"# {name}", f"{STUDIES[study].place}. {description}", f"`{command}`: {text} {rows}"]
+    parts = [f"# {name}", f"{place or '[Robustness](../robustness.md)'}. {description}", f"`{command}`: {text} {rows}"]
     parts += [*(report.markdown([table]).strip() for table in tables), *images]
     parts += [notes.read_text(encoding="utf-8").strip()] if notes.exists() else []
     return "\n\n".join(parts) + "\n"
@@ -168,7 +182,7 @@ def digest(name: str) -> str:
 def overview() -> str:
     """docs/results.md: all claims with their verdicts."""
     rows, every = [], []
-    for name in names():
+    for name in (name for name in names() if STUDIES[study_of(name)].place):
         results = load(name)
         claims, over = [claim for claim in call(claims_of(name), results) if claim.numbers], results.has_splits
         every += claims

@@ -35,14 +35,16 @@ def test_the_overview_has_all_claims_and_there_are_no_other_pages():
 )
 def test_the_configuration_of_a_page(name, study):
     assert MAKE.study_of(name) == study
-    assert set(MAKE.STUDIES) == {path.stem for path in MAKE.CONFIGS.glob("*.toml")}
+    assert {study for study, (place, *_) in MAKE.STUDIES.items() if place} == {
+        p.stem for p in MAKE.PAPER.glob("*.toml")
+    }
 
 
 def test_kept_rows_show_the_same(tmp_path, monkeypatch):
     """A short run of the introductory example: claims and tables of its folder and of what is kept are equal."""
     keys = {"server__num_rounds": 20, "server__eval_every": 10, "server__aggregator": "fedavg"}
     kinds = fedsim.sweep(["none", "flipping"])
-    experiment = fedsim.load(MAKE.CONFIGS / "intro.toml", **keys, corruption__kind=kinds)
+    experiment = fedsim.load(MAKE.PAPER / "intro.toml", **keys, corruption__kind=kinds)
     result = fedsim.run(experiment, out=tmp_path / "intro", progress=False)
     monkeypatch.setattr(MAKE, "ROWS", tmp_path / "rows")
     whole = fedsim.report.load(result.folder)
