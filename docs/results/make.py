@@ -143,7 +143,8 @@ def page(name: str, results: Results) -> str:
     draws = draws_text(setting.draws for setting in results.settings)
     text = f"{count(len(results.runs), 'run')} of {ends} rounds, {draws}; {machine(results)}."
     rows = f"Rows: `docs/results/rows/{name}`."
-    tables = [claims_table(results, call(claims_of(name), results)), *(report.accuracy_tables(results) if place else [])]
+    tables = [claims_table(results, call(claims_of(name), results))]
+    tables += report.accuracy_tables(results) if place else []
     images = [f"![{figure}]({name}-{figure}.png)" for figure in STUDIES[study].figures]
     notes = PAGES / f"{name}.notes.md"
     parts = [f"# {name}", f"{place or '[Robustness](../robustness.md)'}. {description}", f"`{command}`: {text} {rows}"]
