@@ -1,5 +1,6 @@
 """The conclusions about robustness, on runs with random accuracies: each finds its numbers, and they are right."""
 
+import re
 from collections import Counter
 from pathlib import Path
 from zlib import crc32
@@ -12,7 +13,8 @@ import fedsim
 from fedsim import report
 from fedsim.config.components import flatten
 from fedsim.report.claims import call
-from tests.docs.pages import text_of
+from tests.conftest import load_script
+from tests.docs.pages import ROOT, text_of
 from tests.report.synthetic import make_folder
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "robustness"
@@ -94,3 +96,14 @@ def test_the_page_counts_them_by_kind(claims):
     assert "11 need an interval over the splits" in text
     assert "33 are about a mean only" in text
     assert '4 say "no evidence"' in text
+
+
+MAKE = load_script(ROOT / "docs" / "results" / "make.py")
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE.names() if name.startswith("robustness-")])
+def test_numbers_of_the_page_are_those_of_the_committed_rows(name):
+    page = text_of("docs/robustness.md")
+    for claim in call(MAKE.claims_of(name), MAKE.load(name)):
+        missing = [number for number in re.split(", | to ", claim.measured) if number not in page]
+        assert not missing, claim.text
