@@ -79,7 +79,7 @@ def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(
         assert len(np.unique(one)) > 1, key  # the value has an effect
         position = 3
         alone = run_plan(many({key: [values[position]]}), tmp_path / key).read("rounds")
-        assert one[position] == pytest.approx(alone["test_loss"][-1].as_py(), rel=1e-3), key
+        assert one[position] == pytest.approx(alone["test_loss"][-1], rel=1e-3), key
     assert compiled == [10, 1]  # runs one after another share a program, too
 
 
