@@ -127,7 +127,7 @@ def _plot(
     across = 2 if len(panels) > 1 else 1
     down = -(-len(panels) // across)
     is_long = max(map(len, columns)) > MAX_CHARACTERS
-    width = 0.33 * len(columns) + 0.4
+    width = max(0.33 * len(columns) + 0.4, 0.075 * max(map(len, panels)))  # beside each other, titles have room
     height = 0.2 * len(rows) + (0.9 if is_long else 0.45)
     figure = Figure(figsize=(0.075 * max(map(len, rows)) + across * width + 1.1, down * height + 0.4))
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel().tolist()
