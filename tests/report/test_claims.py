@@ -95,6 +95,19 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.per_unit(rfa, [True, False, True, True, False, False]), [0.5, 1, 0])
 
 
+def test_numbers_are_in_the_order_of_seeds_whichever_folder_has_them(tmp_path):
+    folders = [[("arfl", 2), ("rfa", 0)], [("arfl", 0), ("rfa", 2), ("arfl", 1), ("rfa", 1)]]
+    paths = [
+        make_folder(tmp_path / f"{place}", [run(rule, 0.5, seed) for rule, seed in runs])
+        for place, runs in enumerate(folders)
+    ]
+    results = report.load(*paths)
+    for rule in ("arfl", "rfa"):
+        setting = results.find(server__aggregator=rule)
+        np.testing.assert_allclose(results.numbers(setting), final(rule, 0.5, (0, 1, 2)))
+        np.testing.assert_array_equal(results.per_unit(setting, [seed for _, seed in setting.draws]), [0, 1, 2])
+
+
 def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS)

@@ -134,8 +134,8 @@ class Results:
 
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
-        splits = [split for split, _ in setting.draws]
-        columns = {SPLIT: splits, "run": splits if self.has_splits else setting.runs}
+        splits, seeds = zip(*setting.draws, strict=True)
+        columns = {SPLIT: splits, "run": splits if self.has_splits else seeds}
         return _units(pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)}))
 
     def difference(
@@ -148,10 +148,10 @@ class Results:
         return every[0].values if every else None
 
     def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:
-        """`compare.finals`, whose runs are the splits if these are the units."""
+        """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
         if (metric, final) not in self._known:
             values = finals(self.table, metric, final)
-            self._known[metric, final] = values.with_columns(run=SPLIT) if self.has_splits else values
+            self._known[metric, final] = values.with_columns(run=SPLIT if self.has_splits else "seed")
         return self._known[metric, final]
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
