@@ -139,6 +139,22 @@ def test_a_function_that_fails_is_one_line_beside_the_report(tmp_path, monkeypat
         assert not (tmp_path / "run" / "claims.md").exists()
 
 
+def test_texts_may_be_numbers_and_kinds_are_checked():
+    claim = Claim("x", [3, 5, 4], published=22.66, measured=None)
+    assert (claim.published, claim.measured) == ("22.66", "")
+    with pytest.raises(fedsim.errors.ConfigError, match="kind: must be one of direction, mean, "):
+        Claim("x", kind="above")
+
+
+def test_what_is_no_figure_is_a_problem_of_its_function(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "claims.py").write_text(CLAIMS + "\ndef figures(results):\n    return [3]\n")
+    results = report.load(make_folder(tmp_path / "run", GRID, claims="claims.py:above"))
+    assert report.claims.figures(results) == {}
+    text = "report.claims: claims.py:above: figures must return figures of matplotlib by name, got [3]"
+    assert report.claims_tables(results)[1] == [text]
+
+
 def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
     """Name, digest and runs are the same; a folder is resumed whatever it named, and names the new one."""
     monkeypatch.chdir(tmp_path)
@@ -156,6 +172,8 @@ def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
         fedsim.run(broken, out="run", progress=False)
     fedsim.run(named, out="run", progress=False)
     assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
+    with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "3"'):
+        fedsim.load({"report": {"claims": 3}})
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):
         fedsim.load({}, report__claims="above")
     with pytest.raises(fedsim.errors.ConfigError, match="must have one value"):
