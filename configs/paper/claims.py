@@ -246,7 +246,7 @@ def heterogeneity(results: Results) -> list[Claim]:
         """The margin is the smallest step from one alpha to the next."""
         if not steps or any(step is None for step in steps):
             return Claim(text, published="Fig. 4")
-        means = {alpha: numbers(setting).mean() for alpha, setting in settings.items()}
+        means = {alpha: np.nanmean(numbers(setting)) for alpha, setting in settings.items()}
         measured = ", ".join(f"α = {alpha:g}: {value:.2f}{suffix}" for alpha, value in means.items())
         return Claim(text, min(steps, key=np.mean), "Fig. 4", measured, "points")
 

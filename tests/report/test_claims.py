@@ -108,6 +108,15 @@ def test_numbers_are_in_the_order_of_seeds_whichever_folder_has_them(tmp_path):
         np.testing.assert_array_equal(results.per_unit(setting, [seed for _, seed in setting.draws]), [0, 1, 2])
 
 
+def test_numbers_of_settings_with_other_splits_can_be_subtracted(tmp_path):
+    of = {"arfl": (3, 4, 5), "rfa": (4, 5, 6)}
+    runs = [run(rule, 0.5, **{"data.seed": split}) for rule, splits in of.items() for split in splits]
+    results = report.load(make_folder(tmp_path / "run", runs, lambda run, t: run["data.seed"] / 10))
+    arfl, rfa = (results.numbers(results.find(server__aggregator=rule)) for rule in of)
+    np.testing.assert_allclose(arfl, [30, 40, 50, np.nan])
+    np.testing.assert_allclose(arfl - rfa, [np.nan, 0, 0, np.nan])
+
+
 def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS)

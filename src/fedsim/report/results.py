@@ -127,10 +127,16 @@ class Results:
         return matching[0] if matching else None
 
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:
-        """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None."""
+        """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None.
+
+        P are those of all settings, so that numbers of several can be subtracted: NaN where this one has none.
+        """
         if setting is None:
             return None
-        return _units(self._finals(metric, final).filter(col("setting") == setting.position))
+        values = self._finals(metric, final)
+        every = values.select(unit="run").unique().sort("unit")
+        own = units(values.filter(col("setting") == setting.position))
+        return every.join(own, on="unit", how="left", maintain_order="left")["value"].to_numpy().astype(float)
 
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
