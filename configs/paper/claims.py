@@ -170,12 +170,15 @@ def _extreme(
     if len(rules) < 2 or (rule and rule not in rules):
         return Claim(text, published=published)
     others = [name for name in rules if name != rule and np.isfinite(means[name])]
+    measured = ", ".join(f"{aggregator_name(name)} {value:.2f}" for name, value in means.items()) + suffix
+    if not others:  # all of them have diverged
+        return Claim(text, published=published, measured=measured)
     order = lambda name: means[name]
     highest, lowest = max(others, key=order), min(others, key=order)
     above, below = {1: (rule, highest), -1: (lowest, rule), 0: (highest, lowest)}[sign]
     numbers = results.difference(rules[above], rules[below], metric, final)
-    measured = ", ".join(f"{aggregator_name(name)} {value:.2f}" for name, value in means.items()) + suffix
-    return Claim(text, MAX_SPREAD - numbers if not sign else numbers, published, measured, unit)
+    margin = MAX_SPREAD - numbers if not sign and numbers is not None else numbers
+    return Claim(text, margin, published, measured, unit)
 
 
 # The fraction of corrupted clients (Sec. 5.3, Fig. 3; the sentence on FEMNIST in Sec. 5.2)
@@ -246,7 +249,7 @@ def heterogeneity(results: Results) -> list[Claim]:
         """The margin is the smallest step from one alpha to the next."""
         if not steps or any(step is None for step in steps):
             return Claim(text, published="Fig. 4")
-        means = {alpha: numbers(setting).mean() for alpha, setting in settings.items()}
+        means = {alpha: np.nanmean(numbers(setting)) for alpha, setting in settings.items()}
         measured = ", ".join(f"α = {alpha:g}: {value:.2f}{suffix}" for alpha, value in means.items())
         return Claim(text, min(steps, key=np.mean), "Fig. 4", measured, "points")
 

@@ -23,12 +23,18 @@ Values = Mapping[str, Any]  # of keys, with dots as two underscores
 Numbers = Sequence[np.ndarray]  # over splits [P]
 
 
+def mean_of(numbers: np.ndarray) -> float:
+    """Of the splits that were run; NaN if none was."""
+    return np.nan if is_missing(numbers) else float(np.nanmean(numbers))
+
+
 def claim(text: str, numbers: Numbers, level: float = 0.0, sign: int = 1, kind: Kind = "mean") -> Claim:
     """A claim that numbers, in percent or points, are at least `level` (sign 1), or at most (-1)."""
     if any(map(is_missing, numbers)):
         return Claim(text)
-    ordered = sorted(numbers, key=np.mean)
-    shown = [format_mean(values, digits=1) for values in (ordered if len(ordered) > MAX_LISTED else numbers)]
+    ordered = sorted(numbers, key=mean_of)
+    listed = ordered if len(ordered) > MAX_LISTED else numbers
+    shown = [format_mean(values[np.isfinite(values)], digits=1) for values in listed]
     measured = f"{shown[0]} to {shown[-1]}" if len(shown) > MAX_LISTED else ", ".join(shown)
     return Claim(text, [sign * (values - level) for values in numbers], "", measured, "points", kind)
 
@@ -46,7 +52,7 @@ def is_missing(numbers: np.ndarray) -> bool:
 def extreme(choose: Callable[..., np.ndarray], every: Iterable[np.ndarray]) -> np.ndarray:
     """The numbers with the lowest (min) or highest (max) mean."""
     every = list(every)
-    return NOT_RUN if any(map(is_missing, every)) else choose(every, key=np.mean)
+    return NOT_RUN if any(map(is_missing, every)) else choose(every, key=mean_of)
 
 
 def attacks(*kinds: str) -> list[Values]:
@@ -226,7 +232,7 @@ def heterogeneity(results: Results) -> list[Claim]:
 
         def validation(rate: float) -> float:
             settings = (study.find(rule, {**values, **case, "client__learning_rate": rate}) for case in cases)
-            return min(study.numbers(setting, VALIDATION).mean() for setting in settings)
+            return min(mean_of(study.numbers(setting, VALIDATION)) for setting in settings)
 
         rate = max((0.05, 0.2), key=validation)
         return study.worst(rule, {**values, "client__learning_rate": rate}, cases)

@@ -65,6 +65,7 @@ def test_drop_and_raw_numbers(folder):
     [
         (np.repeat([7, 3, 5], 40), ["3", "5", "7"]),
         (np.repeat([0.0, 1.0], 60), ["0.0", "1.0"]),
+        (np.repeat([-0.0, 1.0], 60), ["0.0", "1.0"]),
         (np.repeat([True, False], 60), ["False", "True"]),
         (np.linspace(0, 1, M), None),
     ],
@@ -76,7 +77,7 @@ def test_labels_are_classes_or_numbers(labels, classes):
         np.testing.assert_allclose(raw.y, labels, rtol=1e-6)
     else:
         assert raw.label_names.tolist() == classes
-        assert raw.label_names[raw.y].tolist() == [str(label) for label in labels]
+        assert raw.label_names[raw.y].tolist() == [str(abs(label)) for label in labels]
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,14 @@ def test_convergence(tmp_path, claims):
     assert every[5].measured == "FedAvg 40.67, RFA 41.17, Multi-Krum 40.17, ARFL 41.67 %"  # (2 + 40 + 80) / 3
 
 
+def test_convergence_where_all_other_rules_diverge(tmp_path, claims):
+    ends = {"fedavg": (40, np.nan), "rfa": (50, np.nan), "multi_krum": (45, np.nan), "arfl": (80, 0.5)}
+    runs = [run(rule(name, "shuffling", 0.5), [2, end], loss=[4, loss]) for name, (end, loss) in ends.items()]
+    highest, lowest, *_ = claims.convergence(read(tmp_path, "convergence", runs))
+    assert verdicts([highest, lowest]) == ["holds", "-"]
+    assert lowest.measured == "FedAvg nan, RFA nan, Multi-Krum nan, ARFL 0.50 nats"
+
+
 def test_fraction(tmp_path, claims):
     ends = {"arfl": {0.0: 72, 0.5: 68, 0.6: 66, 0.9: 30}, "fedavg": {0.0: 73, 0.5: 50, 0.6: 40, 0.9: 20}}
     every = claims.fraction(read(tmp_path, "fraction", in_percent(ends)))

@@ -95,6 +95,28 @@ def test_numbers_are_over_splits_or_seeds(tmp_path):
     np.testing.assert_allclose(results.per_unit(rfa, [True, False, True, True, False, False]), [0.5, 1, 0])
 
 
+def test_numbers_are_in_the_order_of_seeds_whichever_folder_has_them(tmp_path):
+    folders = [[("arfl", 2), ("rfa", 0)], [("arfl", 0), ("rfa", 2), ("arfl", 1), ("rfa", 1)]]
+    paths = [
+        make_folder(tmp_path / f"{place}", [run(rule, 0.5, seed) for rule, seed in runs])
+        for place, runs in enumerate(folders)
+    ]
+    results = report.load(*paths)
+    for rule in ("arfl", "rfa"):
+        setting = results.find(server__aggregator=rule)
+        np.testing.assert_allclose(results.numbers(setting), final(rule, 0.5, (0, 1, 2)))
+        np.testing.assert_array_equal(results.per_unit(setting, [seed for _, seed in setting.draws]), [0, 1, 2])
+
+
+def test_numbers_of_settings_with_other_splits_can_be_subtracted(tmp_path):
+    of = {"arfl": (3, 4, 5), "rfa": (4, 5, 6)}
+    runs = [run(rule, 0.5, **{"data.seed": split}) for rule, splits in of.items() for split in splits]
+    results = report.load(make_folder(tmp_path / "run", runs, lambda run, t: run["data.seed"] / 10))
+    arfl, rfa = (results.numbers(results.find(server__aggregator=rule)) for rule in of)
+    np.testing.assert_allclose(arfl, [30, 40, 50, np.nan])
+    np.testing.assert_allclose(arfl - rfa, [np.nan, 0, 0, np.nan])
+
+
 def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS)
@@ -126,6 +148,22 @@ def test_a_function_that_fails_is_one_line_beside_the_report(tmp_path, monkeypat
         assert not (tmp_path / "run" / "claims.md").exists()
 
 
+def test_texts_may_be_numbers_and_kinds_are_checked():
+    claim = Claim("x", [3, 5, 4], published=22.66, measured=None)
+    assert (claim.published, claim.measured) == ("22.66", "")
+    with pytest.raises(fedsim.errors.ConfigError, match="kind: must be one of direction, mean, "):
+        Claim("x", kind="above")
+
+
+def test_what_is_no_figure_is_a_problem_of_its_function(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "claims.py").write_text(CLAIMS + "\ndef figures(results):\n    return [3]\n")
+    results = report.load(make_folder(tmp_path / "run", GRID, claims="claims.py:above"))
+    assert report.claims.figures(results) == {}
+    text = "report.claims: claims.py:above: figures must return figures of matplotlib by name, got [3]"
+    assert report.claims_tables(results)[1] == [text]
+
+
 def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
     """Name, digest and runs are the same; a folder is resumed whatever it named, and names the new one."""
     monkeypatch.chdir(tmp_path)
@@ -143,6 +181,8 @@ def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
         fedsim.run(broken, out="run", progress=False)
     fedsim.run(named, out="run", progress=False)
     assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
+    with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "3"'):
+        fedsim.load({"report": {"claims": 3}})
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):
         fedsim.load({}, report__claims="above")
     with pytest.raises(fedsim.errors.ConfigError, match="must have one value"):

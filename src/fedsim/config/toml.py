@@ -163,7 +163,7 @@ def from_tables(
     claims = values.pop(CLAIMS, None)
     if any(CLAIMS in block for block in blocks):
         raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
-    if claims is not None and ":" not in claims:
+    if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
     sections = frozenset(word.rpartition(":")[2] for _, word in named)
     experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)

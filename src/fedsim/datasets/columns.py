@@ -156,7 +156,7 @@ def _require_names(name: str, column: pl.Series, key: str, which: str) -> None:
 
 def _enumerate(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """The names of the distinct values, sorted, and the position [M] int32 among them of each."""
-    column = column + 0.0 if column.dtype.is_float() else column  # -0.0 is 0.0
     values = column.unique().sort()
-    names = values.to_numpy().astype(str) if column.dtype.is_float() else np.asarray(list(map(str, values)), str)
+    is_float = column.dtype.is_float()  # NumPy makes -0.0 + 0.0 to 0.0, polars does not
+    names = (values.to_numpy() + 0.0).astype(str) if is_float else np.asarray(list(map(str, values)), str)
     return names, column.rank("dense").to_numpy().astype(np.int32) - 1

@@ -57,6 +57,11 @@ class Claim:
     """
 
     def __post_init__(self) -> None:
+        if self.kind not in COUNTED:
+            raise ConfigError(f'kind: must be one of {", ".join(COUNTED)}, got "{self.kind}"')
+        for name in ("text", "published", "measured", "unit"):  # may be numbers
+            value = getattr(self, name)
+            object.__setattr__(self, name, "" if value is None else str(value))
         numbers = [] if self.numbers is None else [self.numbers] if np.isscalar(self.numbers) else list(self.numbers)
         arrays = numbers if any(n is None or np.ndim(n) for n in numbers) else [numbers]
         every = [] if any(a is None for a in arrays) else [np.asarray(a, float) for a in arrays]
@@ -165,7 +170,11 @@ def figures(results: Results) -> dict[str, "Figure"]:
         try:
             factory = find("report.claims", bundled.located_plugin(name))
             function = getattr(sys.modules[factory.make.__module__], "figures", None)
-            shown |= _guarded(name, function, str(factory.file), named) if function is not None else {}
+            drawn = _guarded(name, function, str(factory.file), named) if function is not None else {}
+            if not isinstance(drawn, dict) or not all(hasattr(figure, "savefig") for figure in drawn.values()):
+                problem = f"report.claims: {name}: figures must return figures of matplotlib by name, got {drawn!r}"
+                raise ConfigError(problem[:200])
+            shown |= {str(title).replace("/", "-"): figure for title, figure in drawn.items()}
         except FedsimError as error:
             if str(error) not in (problems := check(results)[1]):
                 problems.append(str(error))

@@ -127,15 +127,21 @@ class Results:
         return matching[0] if matching else None
 
     def numbers(self, setting: Setting | None, metric: Metric = ACCURACY, final: Final = LAST) -> np.ndarray | None:
-        """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None."""
+        """[P] means by split, or the seeds of a single split, of the final metric as it is shown; None of None.
+
+        P are those of all settings, so that numbers of several can be subtracted: NaN where this one has none.
+        """
         if setting is None:
             return None
-        return _units(self._finals(metric, final).filter(col("setting") == setting.position))
+        values = self._finals(metric, final)
+        every = values.select(unit="run").unique().sort("unit")
+        own = units(values.filter(col("setting") == setting.position))
+        return every.join(own, on="unit", how="left", maintain_order="left")["value"].to_numpy().astype(float)
 
     def per_unit(self, setting: Setting, of_runs: Sequence[float | None]) -> np.ndarray:
         """The same of a number, or a bool, of each of `setting.runs`."""
-        splits = [split for split, _ in setting.draws]
-        columns = {SPLIT: splits, "run": splits if self.has_splits else setting.runs}
+        splits, seeds = zip(*setting.draws, strict=True)
+        columns = {SPLIT: splits, "run": splits if self.has_splits else seeds}
         return _units(pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)}))
 
     def difference(
@@ -148,10 +154,10 @@ class Results:
         return every[0].values if every else None
 
     def _finals(self, metric: Metric, final: Final) -> pl.DataFrame:
-        """`compare.finals`, whose runs are the splits if these are the units."""
+        """`compare.finals`, whose runs are the splits or seeds, so that numbers are in their order."""
         if (metric, final) not in self._known:
             values = finals(self.table, metric, final)
-            self._known[metric, final] = values.with_columns(run=SPLIT) if self.has_splits else values
+            self._known[metric, final] = values.with_columns(run=SPLIT if self.has_splits else "seed")
         return self._known[metric, final]
 
     def badness(self, setting: Setting, metric: Metric) -> tuple[int, float]:
