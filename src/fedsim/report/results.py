@@ -142,7 +142,8 @@ class Results:
         """The same of a number, or a bool, of each of `setting.runs`."""
         splits, seeds = zip(*setting.draws, strict=True)
         columns = {SPLIT: splits, "run": splits if self.has_splits else seeds}
-        return _units(pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)}))
+        values = pl.DataFrame({"setting": setting.position, **columns, "value": np.asarray(of_runs, float)})
+        return units(values).sort("unit")["value"].to_numpy().astype(float)
 
     def difference(
         self, setting: Setting | None, reference: Setting | None, metric: Metric = ACCURACY, final: Final = LAST
@@ -207,8 +208,3 @@ class Results:
         """How what was chosen by its numbers is to be read."""
         confirmed = f"chosen on the other runs, shown for {self.confirmed}"
         return confirmed if self.confirmed else "chosen by these numbers (exploratory)"
-
-
-def _units(values: pl.DataFrame) -> np.ndarray:
-    """[P] `compare.units` of one setting; NaN without a number."""
-    return units(values).sort("unit")["value"].to_numpy().astype(float)
