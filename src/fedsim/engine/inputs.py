@@ -1,7 +1,6 @@
 """What a group's runs read: data that they share, and what differs between them."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.clients import num_corrupted, num_malicious
-from fedsim.config.components import settings_under
-from fedsim.config.schema import AttackConfig, Config
+from fedsim.config.roles import corruption_config
+from fedsim.config.schema import Config
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
@@ -75,7 +74,7 @@ class EvaluationData(NamedTuple):
 
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
     """The fields of the clients' data that the corruptions of the runs change, and "malicious" if a run has such."""
-    return frozenset().union(*map(_fields_of, {_corruption_config(config) for config in configs}))
+    return frozenset().union(*map(_fields_of, {corruption_config(config) for config in configs}))
 
 
 def _fields_of(corruption: Config) -> frozenset[str]:
@@ -116,7 +115,7 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
     def corrupt_run(config: Config) -> np.ndarray:
         if "y" not in build.corruption(config).changed_fields:
             return np.asarray(data.y)
-        corruption, number = _corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
+        corruption, number = corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
         if (run := (corruption, config.seed, number)) not in labels:
             keys = _make_keys(np.asarray([config.seed], np.int32))[:, 0]
             factory, changed = factories.factory_of(corruption, "corruption.kind"), frozenset({"y"})
@@ -172,7 +171,7 @@ def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
     slots_of: dict[Config, list[int]] = {}
     for slot, config in enumerate(configs):
-        slots_of.setdefault(_corruption_config(config), []).append(slot)
+        slots_of.setdefault(corruption_config(config), []).append(slot)
     return slots_of
 
 
@@ -182,14 +181,6 @@ def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]])
         return parts[0]
     order = np.argsort(np.concatenate(list(slots_of.values())))
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
-
-
-def _corruption_config(config: Config) -> Config:
-    """The part of a configuration that determines corrupted data and malicious clients, except keys and numbers."""
-    corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start_round=0)
-    attack = AttackConfig(fraction=None if config.attack.fraction is None else 0.0, clients=config.attack.clients)
-    settings = settings_under(config, "corruption.kind")
-    return replace(Config(), corruption=corruption, attack=attack, settings=settings)
 
 
 @jax.jit

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from fedsim.config.components import data_choice, flatten
+from fedsim.config.components import flatten
+from fedsim.config.roles import data_choice
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import portions
 from fedsim.engine import devices, factories
