@@ -82,19 +82,18 @@ def run(
     progress: "bool | Observer" = True,
     force: bool = False,
     allow_mismatch: bool = False,
-    extend: bool = False,
 ) -> "Result":
     """Runs the experiment, or what `load` accepts, into the run folder `out` and returns its results.
 
     `out` is runs/<name>-<hash> by default; it gets the tables that the command writes (summary.csv, table.md, ...), but
-    no figures, which take a second: `Result.figures`. Complete runs in it are not repeated, and an interrupted run is
-    resumed.
-    `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
-    contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
-    have. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an
-    error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache
-    folder. Warns about keys without effect, and about rules that assume more Byzantine clients than their authors'
-    guarantees cover. Raises errors of `fedsim.errors`.
+    no figures, which take a second: `Result.figures`. Only runs and rounds that `out` lacks are computed: the same call
+    resumes an interrupted one, and other seeds, rules or more rounds are added. The results are of all that `out` has
+    then. `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` computes all runs
+    again; `allow_mismatch` computes missing ones with other versions, devices, data or plug-ins. In a script that has
+    called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an error of one process ends
+    all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
+    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
+    errors of `fedsim.errors`.
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
@@ -124,7 +123,7 @@ def run(
         is_shown = progress is True and processes.is_primary()
         with show_progress(path) if is_shown else nullcontext(progress) as observer:
             observers = [observer] if callable(observer) else []
-            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
+            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch)
         if processes.is_primary():
             results = report.load(folder)
             report.write(results, folder, has_figures=False)
@@ -154,8 +153,7 @@ class Result:
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
         """The configuration of each run, by dotted key."""
-        runs: list[dict[str, Any]] = self.folder.read_manifest()["runs"]
-        return runs
+        return [run.keys for run in self.folder.runs()]
 
     @cached_property
     def rounds(self) -> "pl.DataFrame":

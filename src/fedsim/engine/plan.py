@@ -37,6 +37,8 @@ class Group:
     """Positions in the plan's list of runs."""
     layout: Layout
     """How they are laid out on the devices."""
+    folder: str = ""
+    """The name of its folder in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,11 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
 
 
-def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
-    """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
-    remaining = sorted(set(range(len(plan.runs))) - set(completed))
-    runs = [plan.runs[position] for position in (*completed, *remaining)]
-    with factories.plugin_errors(runs):
-        added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
-        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
+def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
+    """The plan with groups of the runs at these positions only."""
+    with factories.plugin_errors(plan.runs):
+        grouped = [[positions[m] for m in members] for members in group_runs([plan.runs[p] for p in positions])]
+        return replace(plan, groups=_make_groups(plan.runs, grouped, plan.datasets, plan.machine))
 
 
 def _make_groups(

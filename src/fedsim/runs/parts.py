@@ -9,7 +9,7 @@ import polars as pl
 from fedsim.runs.files import read_table, write_table
 from fedsim.runs.schemas import SCHEMAS
 
-REMEDY = "delete it and run again, which reruns its group"
+REMEDY = "delete it and run again, which computes its runs again"
 
 
 class Span(NamedTuple):

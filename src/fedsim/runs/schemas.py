@@ -7,7 +7,7 @@ import polars as pl
 
 ROUNDS = pl.Schema(
     [
-        ("run", pl.Int32),  # position in the manifest's list of runs
+        ("run", pl.Int32),  # position in the index of its group
         ("aggregator", pl.String),
         ("corruption", pl.String),  # its kind; "none" for clean data
         ("fraction", pl.Float64),  # share of the clients that is corrupted, as configured
