@@ -32,8 +32,8 @@ examples:
   fedsim run configs/quickstart.toml --sweep.seed 0 1 2 3 4 5 --out runs/quickstart-1234abcd
   fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
-Only what DIR lacks is computed: the same command (without --force) resumes from the last checkpoint, another one adds its
-runs or rounds. Commands that run into the same folder share the work.
+Only what DIR lacks is computed: the same command (without --force) resumes from the last checkpoint, another one adds
+its runs or rounds. Commands that run into the same folder share the work.
 """
 
 
@@ -86,7 +86,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-mismatch",
         action="store_true",
-        help="compute what is missing although code, versions, device, data or plug-ins differ from those of other runs",
+        help="compute what is missing although code, versions, device, data or plug-ins have changed since",
     )
     parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
     parser.add_argument("--force", action="store_true", help="compute all runs of CONFIG again")
