@@ -88,8 +88,8 @@ def run(
     `out` is runs/<name>-<hash> by default; it gets the tables that the command writes (summary.csv, table.md, ...), but
     no figures, which take a second: `Result.figures`. Only runs and rounds that `out` lacks are computed: the same call
     resumes an interrupted one, and other seeds, rules or more rounds are added. The results are of all that `out` has
-    then. `progress` shows a bar, or is a function of all events (`fedsim.runs.events`). `force` computes all runs again;
-    `allow_mismatch` computes missing ones with other versions, devices, data or plug-ins. In a script that has
+    then. `progress` shows a bar, or is a function of all events (`fedsim.runs.events`). `force` computes all runs
+    again; `allow_mismatch` computes missing ones with other versions, devices, data or plug-ins. In a script that has
     called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an error of one process ends
     all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
     without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises

@@ -150,11 +150,11 @@ class GroupFolder:
     # Rows, models and data
 
     def read(self, kind: str) -> pl.DataFrame:
-        """The rows of "rounds", "clients" or "info"; "run" is the position in the index."""
-        schema = SCHEMAS[kind]
-        return pl.concat(
-            [pl.DataFrame(schema=schema), *(table.select(schema.names()) for table in self.parts.read(kind))]
-        )
+        """The rows of "rounds", "clients" or "info", with the positions of runs in the index in place of their ids."""
+        schema, ids = SCHEMAS[kind], pl.Enum([run["id"] for run in self.record.runs])
+        position = pl.col("run").cast(ids).to_physical().cast(pl.Int32)
+        tables = [table.select(schema.names()).with_columns(position) for table in self.parts.read(kind)]
+        return pl.concat([pl.DataFrame(schema=schema), *tables])
 
     def write_model(self, run: str, variables: "Variables") -> None:
         """Writes the model of the run with this id, arrays by path such as "Dense_0/kernel" or "statistics/..."."""

@@ -104,7 +104,7 @@ class _LegacyGroup(GroupFolder):
         return pl.concat([pl.DataFrame(schema=schema), *tables])
 
     def _parts(self) -> list[Parts]:
-        return [Parts(path) for path in sorted((self.path / "parts").glob("[0-9]*"))]
+        return [Parts(path, pl.Int32) for path in sorted((self.path / "parts").glob("[0-9]*"))]
 
     def read_arrays(self, kind: str, run: str) -> dict[str, np.ndarray]:
         return read_arrays(self.path / kind / f"{run}.npz", f"run with record.{kind} = true")

@@ -24,11 +24,12 @@ class Span(NamedTuple):
 class Parts:
     """The rows of one group, in the folder `path` as <first round>-<last round>-<CRC-32>-<table>.parquet.
 
-    Methods raise `RunFolderError` if files are broken or cannot be written.
+    `run` is the type of the column "run": ids, or in older folders positions. Methods raise `RunFolderError` if files
+    are broken or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: type[pl.DataType] = pl.String) -> None:
+        self.path, self._run = path, run
 
     def write(self, span: Span, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
@@ -53,7 +54,8 @@ class Parts:
 
     def read(self, kind: str) -> list[pl.DataFrame]:
         """The rows of "rounds", "clients" or "info", file by file."""
-        return [read_table(path, SCHEMAS[kind], _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
+        schema = pl.Schema(SCHEMAS[kind] | {"run": self._run})
+        return [read_table(path, schema, _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
 
     def _files(self, kind: str = "*") -> Iterator[tuple[Span, Path]]:
         for path in self.path.glob(f"[0-9]*-{kind}.parquet"):
