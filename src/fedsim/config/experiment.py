@@ -71,7 +71,7 @@ class Experiment:
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self) -> list[Config]:
-        """The runs: resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
+        """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
