@@ -116,7 +116,7 @@ class RunFolder:
                 with group.lock() as is_ours:
                     if is_ours:
                         group.remove()
-            elif group.read_completion() is not None:
+            elif group.is_complete():
                 newer |= ids
 
     def runs(self) -> list[StoredRun]:
@@ -127,7 +127,7 @@ class RunFolder:
         runs: dict[str, StoredRun] = {}
         order: dict[str, tuple[float, int]] = {}
         for group in self.groups():
-            is_complete = group.read_completion() is not None
+            is_complete = group.is_complete()
             has_rows = is_complete or group.rounds_completed() >= 0
             for slot, run in enumerate(group.record.runs):
                 known = runs.get(run["id"])

@@ -86,8 +86,8 @@ class _LegacyGroup(GroupFolder):
         manifest = self._manifest
         if manifest["status"] != "complete":
             return None
-        seconds = (manifest.get(key, 0.0) for key in ("seconds_compiling", "seconds_running"))
-        return Completion(self.num_rounds, 0, *seconds, manifest.get("resumed", False))  # type: ignore[arg-type]
+        compiling, running = manifest.get("seconds_compiling", 0.0), manifest.get("seconds_running", 0.0)
+        return Completion(self.num_rounds, 0, compiling, running, manifest.get("resumed", False))
 
     def rounds_completed(self) -> int:
         return max((span.last for parts in self._parts() for span in parts.spans()), default=-1)

@@ -48,9 +48,9 @@ class Parts:
         for path in self.path.glob(".*.parquet.*"):
             path.unlink()
 
-    def count(self) -> int:
-        """The number of files."""
-        return sum(1 for _ in self._files())
+    def count(self, rounds: int) -> int:
+        """The number of files up to this round."""
+        return sum(span.last <= rounds for span, _ in self._files())
 
     def read(self, kind: str) -> list[pl.DataFrame]:
         """The rows of "rounds", "clients" or "info", file by file."""
