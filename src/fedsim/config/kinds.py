@@ -10,12 +10,12 @@ settings: keys of the section that is called like the component. The arguments i
     attack.kind                                       -> Attack
     model.name              spec                      -> a flax module, or a Task
     client.algorithm                                  -> Algorithm
-    client.schedule         num_rounds                -> Schedule
+    client.schedule         num_rounds, if it takes it -> Schedule
     server.aggregator                                 -> Aggregator
     server.weighting                                  -> Aggregator
     server.pre_aggregators                            -> PreAggregator
     server.optimizer        learning_rate             -> optax.GradientTransformation
-    server.schedule         num_rounds                -> Schedule
+    server.schedule         num_rounds, if it takes it -> Schedule
 """
 
 from collections.abc import Mapping
