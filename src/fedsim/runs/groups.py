@@ -165,6 +165,10 @@ class GroupFolder:
         tables = [table.select(schema.names()).with_columns(position) for table in self.parts.read(kind)]
         return pl.concat([pl.DataFrame(schema=schema), *tables])
 
+    def check(self, kind: str) -> None:
+        """Raises `RunFolderError` if rows of this kind have changed since they were written."""
+        self.parts.check(kind)
+
     def write_model(self, run: str, variables: "Variables") -> None:
         """Writes the model of the run with this id, arrays by path such as "Dense_0/kernel" or "statistics/..."."""
         import jax

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from fedsim.runs.files import read_table, write_table
+from fedsim.runs.files import read_bytes, read_table, write_table
 from fedsim.runs.schemas import SCHEMAS
 
 REMEDY = "delete it and run again, which computes its runs again"
@@ -56,6 +56,11 @@ class Parts:
         """The rows of "rounds", "clients" or "info", file by file."""
         schema = pl.Schema(SCHEMAS[kind] | {"run": self._run})
         return [read_table(path, schema, _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
+
+    def check(self, kind: str) -> None:
+        """Raises `RunFolderError` if a table's files have changed since they were written."""
+        for _, path in self._files(kind):
+            read_bytes(path, _checksum(path), REMEDY)
 
     def _files(self, kind: str = "*") -> Iterator[tuple[Span, Path]]:
         for path in self.path.glob(f"[0-9]*-{kind}.parquet"):
