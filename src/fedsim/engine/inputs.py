@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.clients import num_corrupted, num_malicious
-from fedsim.config.components import settings_under
+from fedsim.config.components import positions_by, settings_under
 from fedsim.config.schema import AttackConfig, Config
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
@@ -186,11 +186,8 @@ def _corrupt_buffers(
 
 def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
-    by_part: dict[Hashable, list[int]] = {}  # few of thousands of runs differ in these
-    for slot, config in enumerate(configs):
-        by_part.setdefault((config.corruption, config.attack, config.settings), []).append(slot)
     slots_of: dict[Config, list[int]] = {}
-    for slots in by_part.values():
+    for slots in positions_by(configs, "corruption", "attack", "settings").values():
         slots_of.setdefault(_corruption_config(configs[slots[0]]), []).extend(slots)
     return {config: sorted(slots) for config, slots in slots_of.items()}
 
