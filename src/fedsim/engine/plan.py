@@ -12,6 +12,7 @@ import numpy as np
 
 from fedsim.config.components import data_choice
 from fedsim.config.experiment import Experiment
+from fedsim.config.roles import run_id
 from fedsim.config.schema import Config, DataChoice
 from fedsim.core.method import client_sgd
 from fedsim.core.types import FederatedDataset
@@ -100,7 +101,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     The plan is for the devices of this machine, or for another `machine`. Raises `ConfigError` or `DataError` if a run
     is not possible.
     """
-    runs = experiment.runs()
+    runs = _unique(experiment.runs())
     datasets: dict[DataChoice, FederatedDataset] = {}
     for config in runs:
         if (choice := data_choice(config)) not in datasets:
@@ -118,6 +119,16 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         if group.layout.buffer_examples and config.data.placement == "auto":
             notes.append(placement_note(config, datasets[data_choice(config)], machine))
     return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
+
+
+def _unique(runs: Sequence[Config]) -> list[Config]:
+    """Each run once: of those that differ only in their number of rounds, the longest."""
+    longest: dict[str, Config] = {}
+    for config in runs:
+        known = longest.setdefault(run_id(config), config)
+        if config.server.num_rounds > known.server.num_rounds:
+            longest[run_id(config)] = config
+    return list(longest.values())
 
 
 def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
