@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import fedsim
 from tests.docs.pages import ROOT, blocks
 
