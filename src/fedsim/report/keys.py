@@ -25,7 +25,8 @@ SETTING_KEYS = (
     "seed",
 )
 # Keys that change nothing that a table or figure shows.
-IGNORED = ("name", "data.placement", "record.clients", "record.models", "record.final_states", "record.data")
+IGNORED = ("name", "data.placement", "engine.client_width", "engine.run_width", "engine.client_devices")
+IGNORED += ("record.clients", "record.models", "record.final_states", "record.data", "report.claims")
 # Sections and components whose keys have a role; all other keys are of the training.
 ROLES: dict[Role, tuple[str, ...]] = {
     "rule": ("server.aggregator", "server.weighting"),
