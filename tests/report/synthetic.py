@@ -61,13 +61,18 @@ def write_folder(
     files: dict[str, str] | None = None,
     environment: Run = ENVIRONMENT,
     is_complete: bool = True,
+    change: Callable[[pl.DataFrame], pl.DataFrame] = lambda rounds: rounds,
 ) -> RunFolder:
-    """A folder of `runs` with `rows` of each table, in which "run" is a position; runs of equal rounds are a group."""
+    """A folder of `runs` with `rows` of each table, in which "run" is a position; runs of equal rounds are a group.
+
+    `change` replaces the rows of rounds.
+    """
     folder = RunFolder(path)
     shutil.rmtree(path, ignore_errors=True)
     (path / "groups").mkdir(parents=True)
     ids = ids or [f"{position:08x}{zlib.crc32(repr(run).encode()):08x}" for position, run in enumerate(runs)]
     tables = {kind: pl.DataFrame(rows.get(kind, []), schema, strict=False) for kind, schema in SCHEMAS.items()}
+    tables["rounds"] = change(tables["rounds"])
     tables = {kind: table.with_columns(pl.Series("run", ids).gather(table["run"])) for kind, table in tables.items()}
     for rounds in dict.fromkeys(run["server.num_rounds"] for run in runs):
         index = [
