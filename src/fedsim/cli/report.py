@@ -46,8 +46,9 @@ def add_parser(commands: Any) -> None:
         "Without --out, only the default report of one folder is written, into that folder.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="fedsim report RUN [RUN ...] [--config CONFIG [--preset NAME]] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
-        "[--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] [--confirm KEY=VALUES] [--format FORMAT]",
+        usage="fedsim report RUN [RUN ...] [--config CONFIG [--preset NAME]] [--out DIR] [--paired] "
+        "[--baseline RULE] [--final WHICH] [--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] [--confirm KEY=VALUES] "
+        "[--format FORMAT]",
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
