@@ -47,8 +47,8 @@ def add_parser(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fedsim report RUN [RUN ...] [--config CONFIG [--preset NAME]] [--out DIR] [--paired] "
-        "[--baseline RULE] [--final WHICH] [--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] [--confirm KEY=VALUES] "
-        "[--format FORMAT]",
+        "[--baseline RULE] [--final WHICH] [--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] "
+        "[--confirm KEY=VALUES] [--format FORMAT]",
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
