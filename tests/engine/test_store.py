@@ -14,7 +14,6 @@ import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import environment, make_plan, run_plan
 from fedsim.errors import RunFolderError
-from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 

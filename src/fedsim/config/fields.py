@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, Role
 from fedsim.core.setting_types import NOUNS, to_msgspec
 from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.errors import ConfigError
@@ -28,6 +28,8 @@ class Field:
     """What the key sets, as a phrase."""
     is_traced: bool
     """Whether numbers are inputs of a compiled program, so that runs that differ in them share a program."""
+    role: Role
+    """What the key reaches."""
     limits: tuple[Limit, ...] = ()
     """Limits of a number of clients, given the size of the cohort."""
     only_if: OnlyIf | None = None
@@ -49,11 +51,11 @@ def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
         if is_dataclass(hints[f.name]):
             result |= _fixed_fields(hints[f.name], f"{f.name}.")
         elif name != "settings":
-            result[name] = _make_field(name, annotated[f.name], getattr(default, f.name))
+            result[name] = _make_field(name, annotated[f.name], getattr(default, f.name), getattr(cls, "role", None))
     return result
 
 
-def _make_field(name: str, annotation: Any, default: Any) -> Field:
+def _make_field(name: str, annotation: Any, default: Any, role: Role | None) -> Field:
     notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     meaning = next((note for note in reversed(notes) if isinstance(note, str)), "")
     if name in KINDS:
@@ -62,7 +64,9 @@ def _make_field(name: str, annotation: Any, default: Any) -> Field:
     meaning += "".join(f"; {limit.condition}" for limit in limits if limit.is_required)
     is_traced = any(isinstance(note, Traced) or note is Traced for note in notes)
     only_if = next((note for note in notes if isinstance(note, OnlyIf)), None)
-    return Field(name, to_msgspec(annotation), default, meaning, is_traced, limits, only_if)
+    role = next((note for note in notes if isinstance(note, Role)), Role.TRACED if is_traced else role)
+    assert role is not None, f"{name} has no role"
+    return Field(name, to_msgspec(annotation), default, meaning, is_traced, role, limits, only_if)
 
 
 def _is_plain(annotation: Any) -> bool:
@@ -92,7 +96,9 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
             key = f"{factory.section}.{name}"
             if not key.isascii():
                 raise ConfigError(f"{factory.key}: {key}: must be ASCII, since it is a key of TOML files; rename it")
-            field = _make_field(key, annotations[name], tuple(default) if isinstance(default, list) else default)
+            role = FIXED[factory.key].role  # a traced setting of what is built on the host has it, too
+            default = tuple(default) if isinstance(default, list) else default
+            field = _make_field(key, annotations[name], default, role)
             if not _is_plain(field.type):
                 raise ConfigError(
                     f"{factory.key}: {key}: must be a number, text, bool, Literal, or a tuple of them, "

@@ -1,19 +1,35 @@
-"""What is derived from the roles of keys (a stub that another change replaces)."""
+"""What is equal between runs, from the roles of their keys."""
 
 import hashlib
+import inspect
+from functools import cache
 
 import msgspec
 
 from fedsim.config.components import flatten
-from fedsim.config.schema import Config
+from fedsim.config.fields import FIXED, settings_of
+from fedsim.config.registry import Factory, find
+from fedsim.config.schema import Config, Role
 
-_NOT = ("name", "data.placement", "engine.client_width", "engine.run_width", "engine.client_devices")
+_NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def run_id(config: Config) -> str:
-    """The address of a run: 16 hexadecimal digits that change with every key that determines its numbers."""
-    keys = {key: value for key, value in flatten(config).items() if key not in _NOT and not key.startswith("record.")}
-    schedules = {config.client.schedule, config.server.schedule}
-    if schedules <= {"constant", "step", "exponential"} and config.server.num_rounds % config.server.eval_every == 0:
-        del keys["server.num_rounds"]
-    return hashlib.blake2b(msgspec.json.encode(keys, order="sorted"), digest_size=8).hexdigest()
+    """16 hexadecimal digits, equal for runs with the same numbers; more rounds of a run may have the same."""
+    values = flatten(config)
+    has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
+    is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
+    left_out = _WITHOUT_ROUNDS if is_extendable else _NOT_IN_IDS
+    return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
+
+
+_WITHOUT_ROUNDS = _NOT_IN_IDS | {"server.num_rounds"}
+
+
+@cache
+def takes_rounds(schedule: Factory) -> bool:
+    """Whether the factory of a schedule takes the number of rounds, so that other rounds are another run."""
+    settings = {field.name.rpartition(".")[2] for field in settings_of(schedule)}
+    parameters = inspect.signature(schedule.make).parameters.values()
+    return any(p.name not in settings and p.kind is not p.KEYWORD_ONLY for p in parameters)

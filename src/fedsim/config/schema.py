@@ -1,10 +1,12 @@
-"""The configuration of a run: frozen dataclasses, with type, bounds, default and meaning of every fixed key.
+"""The configuration of a run: frozen dataclasses, with type, bounds, default, role and meaning of every fixed key.
 
-The components named here, such as an aggregator, have settings: those of their factories, in `Config.settings`.
+A key has the role of its section or, if it has one, its own. The components named here, such as an aggregator, have
+settings: those of their factories, in `Config.settings`. They have the role of the key that names the component.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -22,10 +24,28 @@ Width = PositiveInt | Literal["auto"]
 Settings = tuple[tuple[str, Any], ...]  # (dotted key, value), in order of the keys
 
 
+class Role(Enum):
+    """What a key reaches; `config/roles.py` derives from it when two runs are equal."""
+
+    PROGRAM = "program"
+    """It shapes the compiled program."""
+    BRANCH = "branch"
+    """It shapes a branch of a family's program."""
+    DATA = "data"
+    """It determines the data set."""
+    TRACED = "traced"
+    """It is an input of the program, or changes one."""
+    RECORD = "record"
+    """It says what is written; the numbers are the same."""
+    ENGINE = "engine"
+    """It says how and where rounds are computed; the numbers are the same, except for the last bits."""
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The data set, and its partition among clients."""
 
+    role: ClassVar = Role.DATA
     name: Annotated[str, "data set"] = "digits"
     deduplicate: Annotated[
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
@@ -65,6 +85,7 @@ class DataConfig:
     ] = 0.0
     placement: Annotated[
         Literal["auto", "device", "host"],
+        Role.ENGINE,
         "where the training data are while rounds run; host: a device gets the examples of the next cohorts only; "
         "auto: host if all of them would take more than half of a device's memory. The results are the same",
     ] = "auto"
@@ -79,6 +100,7 @@ class DataConfig:
 class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
+    role: ClassVar = Role.TRACED
     kind: Annotated[str, "corruption of the training data of corrupted clients"] = "none"
     fraction: Annotated[Fraction, "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
@@ -94,7 +116,8 @@ class CorruptionConfig:
 class AttackConfig:
     """Forged reports, and which clients make them."""
 
-    kind: Annotated[str, "attack by which malicious clients forge their reports"] = "none"
+    role: ClassVar = Role.TRACED
+    kind: Annotated[str, Role.BRANCH, "attack by which malicious clients forge their reports"] = "none"
     fraction: Annotated[
         Fraction | None,
         "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
@@ -107,6 +130,7 @@ class AttackConfig:
 class ModelConfig:
     """The model."""
 
+    role: ClassVar = Role.PROGRAM
     name: Annotated[str, "model"] = "mlp"
 
 
@@ -114,6 +138,7 @@ class ModelConfig:
 class ClientConfig:
     """Local training."""
 
+    role: ClassVar = Role.PROGRAM
     algorithm: Annotated[str, "local training algorithm; fedavg: plain SGD"] = "fedavg"
     learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' SGD"] = 0.1
     schedule: Annotated[str, "schedule of the clients' learning rate over the rounds"] = "constant"
@@ -149,15 +174,20 @@ class ClientConfig:
 class ServerConfig:
     """Rounds and aggregation."""
 
-    aggregator: Annotated[str, "aggregation rule"] = "arfl"
-    pre_aggregators: Annotated[tuple[str, ...], "pre-aggregators, applied in this order before the rule"] = ()
+    role: ClassVar = Role.PROGRAM
+    aggregator: Annotated[str, Role.BRANCH, "aggregation rule"] = "arfl"
+    pre_aggregators: Annotated[
+        tuple[str, ...], Role.BRANCH, "pre-aggregators, applied in this order before the rule"
+    ] = ()
     weighting: Annotated[
         str | None,
+        Role.BRANCH,
         "rule whose weights take the place of the clients' examples in the pre-aggregators and the rule, such as arfl; "
         "clients to which it gives no weight are left out; default: none",
     ] = None
     num_byzantine: Annotated[
         NonNegativeInt | Literal["corrupted", "malicious"] | None,
+        Role.TRACED,  # it reaches a program as a setting of rules, which has a role of its own
         "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; corrupted: the "
         "fraction of a cohort that is corrupted or malicious, rounded up; malicious: that which is malicious; default: "
         "the default of each rule",
@@ -178,14 +208,17 @@ class ServerConfig:
 class EngineConfig:
     """Execution: affects speed, rounding errors and (micro_batch) the random draws of dropout and augmentation."""
 
+    role: ClassVar = Role.ENGINE
     client_width: Annotated[Width, "clients of a run that train in one vectorized step (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a group that train in one vectorized step, or auto"] = "auto"
-    micro_batch: Annotated[Width, "examples per gradient computation (1 to B), or auto"] = "auto"
+    micro_batch: Annotated[Width, Role.PROGRAM, "examples per gradient computation (1 to B), or auto"] = "auto"
     client_devices: Annotated[
         Width, "devices among which the cohort of a run is divided, or auto; further devices train other runs"
     ] = "auto"
     precision: Annotated[
-        Literal["float32", "bfloat16"], "precision of the model's computations; parameters and sums are float32"
+        Literal["float32", "bfloat16"],
+        Role.PROGRAM,
+        "precision of the model's computations; parameters and sums are float32",
     ] = "float32"
 
 
@@ -193,8 +226,11 @@ class EngineConfig:
 class RecordConfig:
     """What a run writes."""
 
+    role: ClassVar = Role.RECORD
     losses: Annotated[
-        bool, "record the clients' losses and let rules use them; false saves a forward pass for some rules"
+        bool,
+        Role.PROGRAM,  # a client whose loss is not finite is invalid, if losses are recorded
+        "record the clients' losses and let rules use them; false saves a forward pass for some rules",
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
     models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
@@ -206,6 +242,7 @@ class RecordConfig:
 class ReportConfig:
     """What the report shows besides tables and figures. Of the whole experiment, so it is no part of a run."""
 
+    role: ClassVar = Role.RECORD
     claims: Annotated[
         str | None, "function from results to claims, as file.py:function; its verdicts are shown; default: none"
     ] = None
@@ -223,9 +260,12 @@ class Config:
                 description="of up to 100 letters, digits, _, . and -, not starting with . or -",
             ),
         ],
+        Role.RECORD,
         "name, from which the run folder is named",
     ] = "fedsim"
-    seed: Annotated[NonNegativeInt, "seed of the run: corrupted clients, initial model, cohorts, batches"] = 0
+    seed: Annotated[
+        NonNegativeInt, Role.TRACED, "seed of the run: corrupted clients, initial model, cohorts, batches"
+    ] = 0
     data: DataConfig = field(default_factory=DataConfig)
     corruption: CorruptionConfig = field(default_factory=CorruptionConfig)
     attack: AttackConfig = field(default_factory=AttackConfig)

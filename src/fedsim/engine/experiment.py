@@ -83,7 +83,7 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
-                elif group.read_completion():
+                elif group.is_complete():
                     observe(plan.status(number, "kept"))
                     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
                 else:

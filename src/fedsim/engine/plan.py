@@ -10,9 +10,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.components import data_choice
+from fedsim.config.components import data_choice, distinct_runs
 from fedsim.config.experiment import Experiment
-from fedsim.config.roles import run_id
 from fedsim.config.schema import Config, DataChoice
 from fedsim.core.method import client_sgd
 from fedsim.core.types import FederatedDataset
@@ -101,15 +100,16 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     The plan is for the devices of this machine, or for another `machine`. Raises `ConfigError` or `DataError` if a run
     is not possible.
     """
-    runs = _unique(experiment.runs())
+    runs = experiment.runs()
+    with factories.plugin_errors(runs):
+        grouped = group_runs(runs)
     datasets: dict[DataChoice, FederatedDataset] = {}
-    for config in runs:
+    for config in (runs[members[0]] for members in grouped):
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with factories.plugin_errors(runs):
-        grouped = group_runs(runs)
         for members in grouped:
             configs = [runs[position] for position in members]
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
@@ -119,16 +119,6 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         if group.layout.buffer_examples and config.data.placement == "auto":
             notes.append(placement_note(config, datasets[data_choice(config)], machine))
     return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
-
-
-def _unique(runs: Sequence[Config]) -> list[Config]:
-    """Each run once: of those that differ only in their number of rounds, the longest."""
-    longest: dict[str, Config] = {}
-    for config in runs:
-        known = longest.setdefault(run_id(config), config)
-        if config.server.num_rounds > known.server.num_rounds:
-            longest[run_id(config)] = config
-    return list(longest.values())
 
 
 def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
@@ -152,7 +142,7 @@ def _make_groups(
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
-        max_runs = max(1, int(available) // max(run_bytes(configs, dataset, is_on_host)))
+        max_runs = max(1, int(available) // max(run_bytes(distinct_runs(configs), dataset, is_on_host)))
         family = family_key(configs, dataset)
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
             key = (family, len(part))

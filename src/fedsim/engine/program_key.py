@@ -4,10 +4,10 @@ Seeds, corruption and its fraction, learning rates and all traced settings are d
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
-from fedsim.config.components import settings_under, traced_settings
+from fedsim.config.components import positions_by, settings_under, traced_settings
 from fedsim.config.schema import AttackConfig, Config, CorruptionConfig, Settings
 from fedsim.engine import build
 
@@ -47,9 +47,10 @@ def program_key(config: Config) -> ProgramKey:
 def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     """The positions of the runs of each group, in the order of their first run."""
     groups: dict[ProgramKey, list[int]] = {}
-    for position, config in enumerate(configs):
-        groups.setdefault(program_key(config), []).append(position)
-    return [tuple(positions) for positions in groups.values()]
+    parts = [field.name for field in fields(Config) if field.name != "seed"]
+    for positions in positions_by(configs, *parts).values():
+        groups.setdefault(program_key(configs[positions[0]]), []).extend(positions)
+    return [tuple(sorted(positions)) for positions in groups.values()]
 
 
 class Component(NamedTuple):

@@ -1,9 +1,9 @@
 """Run folders as one table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from polars import col
@@ -22,118 +22,170 @@ from fedsim.report.keys import (
     swept_values,
     with_labels,
 )
-from fedsim.report.names import SweptValues
+from fedsim.report.names import SweptValues, count
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from fedsim.runs.folder import RunFolder
-from fedsim.runs.schemas import CLIENTS, ROUNDS
+from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.sweep import key_column, section_name, varying_keys
+
+if TYPE_CHECKING:
+    from fedsim.config.experiment import Experiment
 
 # What distinguishes a setting from others: the first fields of `Setting`.
 SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
 
-def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
+def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experiment | None" = None) -> Results:
     """Run folders as if they were one; of a run that several have, the first folder's is used.
 
-    Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
-    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
-    or folders have different data in memory, or different plug-ins of one name.
+    With `config`, only the runs of that experiment, in its order and with its rounds. Of incomplete runs, those that
+    have rows, those of a setting up to the last evaluation that all of them have. Raises `RunFolderError` if a folder
+    is broken, or has no rows, or no runs of `config`; `ConfigError` if a run lacks the `final` evaluations, or folders
+    have different data in memory, or different plug-ins of one name.
     """
     folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
-    manifests = tuple(folder.read_manifest() for folder in folders)
-    configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
-    _check_data_in_memory(folders, manifests, configurations)
-    _check_plugins(folders, manifests)
-    identity = iter(identities(list(chain.from_iterable(configurations))))
+    runs_of = [[run._replace(keys=configuration(run.keys)) for run in folder.runs()] for folder in folders]
+    notes: list[str] = []
+    if config is not None:
+        runs_of, notes = _select(folders, runs_of, config)
+    notes += _check_data_in_memory(folders, runs_of)
+    notes += _check_plugins(folders, runs_of)
+    identity = iter(identities([run.keys for run in chain.from_iterable(runs_of)]))
     sources: dict[tuple[Any, ...], tuple[int, int]] = {}  # of each run, by its identity: folder and position there
-    rounds, clients, incomplete, num_missing = [], [], [], 0
-    for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
-        is_complete = manifest["status"] == "complete"
-        read_rows = folder.read if is_complete else folder.read_parts
-        table = read_rows("rounds").select(ROUNDS.names())
-        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
-        if not is_complete:
-            incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
-        elif missing:
-            raise RunFolderError(
-                f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
-            )
-        else:
-            folder.check_table("info")  # which no report reads
-        num_missing += len(missing)
+    rounds, clients, num_missing = [], [], 0
+    for position, (folder, stored) in enumerate(zip(folders, runs_of, strict=True)):
+        table = _read("rounds", folder, stored)
+        if config is None and not len(table):
+            raise RunFolderError(f"{folder.path}: has no rows yet; run its configuration again to resume")
+        ends = dict(table.group_by("run").agg(col("round").max()).iter_rows())
+        notes += _describe_incomplete(folder, stored, ends)
         new: dict[int, int] = {}  # position of each run of the folder that is not left out
-        for run, key in enumerate(islice(identity, len(manifest["runs"]))):
-            if run not in missing and sources.setdefault(key, (position, run)) == (position, run):
+        for run, key in enumerate(islice(identity, len(stored))):
+            if run in ends and sources.setdefault(key, (position, run)) == (position, run):
                 new[run] = len(sources) - 1
+        num_missing += len(stored) - len(ends)
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
+        clients.append(_renumber(_read("clients", folder, stored), new))
+        for group in dict.fromkeys(run.group for run in stored):
+            group.check("info")  # which no report reads
+    if not sources:
+        raise RunFolderError(f"{folders[0].path}: has no rows of these runs yet; run their configuration to resume")
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
-    runs = with_labels([configurations[folder][run] for folder, run in sources.values()])
-    sizes = [manifest.get("num_clients") for manifest in manifests]  # older folders have none
-    num_clients = [of[run] if (of := sizes[folder]) else None for folder, run in sources.values()]
-    settings, table = _with_settings(runs, num_clients, table)
+    shown = [(folders[folder], runs_of[folder][run]) for folder, run in sources.values()]
+    runs = with_labels([run.keys for _, run in shown])
+    settings, table = _with_settings(runs, [run.num_clients for _, run in shown], table)
     _check_final(final, table)
     return Results(
         folders,
-        manifests,
         tuple(runs),
-        tuple(sources.values()),
+        tuple(shown),
         settings,
         _with_keys(table, runs),
         pl.concat(clients),
         final,
-        num_repeated=sum(map(len, configurations)) - num_missing - len(runs),
-        incomplete=tuple(incomplete),
+        num_repeated=sum(map(len, runs_of)) - num_missing - len(runs),
+        notes=tuple(notes),
+        config=config,
     )
 
 
-def _check_data_in_memory(
-    folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]], configurations: Sequence[Sequence[Run]]
-) -> None:
+def _select(
+    folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]], config: "Experiment"
+) -> tuple[list[list[StoredRun]], list[str]]:
+    """The runs of the experiment that each folder has, up to its rounds; a sentence if some are in none."""
+    from fedsim.config.roles import run_id
+
+    wanted = [(run_id(run), {"name": run.name, NUM_ROUNDS: run.server.num_rounds}) for run in config.runs()]
+    selected, found = [], set()
+    for runs in runs_of:
+        stored = {run.id: run for run in runs}
+        of_folder = [(stored[key], keys) for key, keys in wanted if key in stored]
+        found |= {run.id for run, _ in of_folder}
+        goes_on = lambda run, keys: run.keys[NUM_ROUNDS] > keys[NUM_ROUNDS]  # after the last of these rounds
+        selected.append(
+            [
+                run._replace(keys=run.keys | keys, is_complete=run.is_complete or goes_on(run, keys))
+                for run, keys in of_folder
+            ]
+        )
+    names, missing = ", ".join(str(folder.path) for folder in folders), sum(key not in found for key, _ in wanted)
+    if missing == len(wanted):
+        raise RunFolderError(
+            f"{names}: must have runs of {config.name}, but none has its keys; leave out --config to show all runs"
+        )
+    lacks = f"Incomplete: {names} lacks {missing} of {count(len(wanted), 'run')} of {config.name}."
+    return selected, [lacks] if missing else []
+
+
+def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
+    """The rows of the runs, up to the last round that is in their keys."""
+    table = folder.read(kind, runs)
+    ends = pl.Series("end", [run.keys[NUM_ROUNDS] for run in runs], pl.Int32)
+    return table.filter(table["round"] <= ends.gather(table["run"]))
+
+
+def _check_data_in_memory(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]]) -> list[str]:
     """Raises `ConfigError` if runs with equal keys of the data have different data in memory, which no key describes.
 
-    A manifest has a digest for each split and partition of the data, then one of their kind.
+    Within one folder, in which `--allow-mismatch` computed them, it is a sentence.
     """
-    first: dict[tuple[Any, ...], int] = {}  # by keys of the data, the position of the first folder
-    for position, runs in enumerate(configurations):
-        for run in filter(is_in_memory, runs):
-            sections = ("data", "arrays", section_name(run["data.partition"]))
-            keys = sorted(key for key in run if section(key) in sections and key not in IGNORED)
-            earlier = first.setdefault(tuple((key, run[key]) for key in keys), position)
-            one, other = (manifests[place].get("data", []) for place in (earlier, position))
-            if one != other and (one[-1:] != other[-1:] or set(one[:-1]).isdisjoint(other[:-1])):
+    first: dict[tuple[Any, ...], tuple[int, str]] = {}  # by keys of the data: position of the folder, and digest
+    notes = []
+    for position, (folder, runs) in enumerate(zip(folders, runs_of, strict=True)):
+        for run in (run for run in runs if is_in_memory(run.keys)):
+            sections = ("data", "arrays", section_name(run.keys["data.partition"]))
+            keys = sorted(key for key in run.keys if section(key) in sections and key not in IGNORED)
+            digest = run.group.record.data
+            earlier, before = first.setdefault(tuple((key, run.keys[key]) for key in keys), (position, digest))
+            if digest == before or set(digest.split()) & set(before.split()):
+                continue
+            if earlier != position:
                 raise ConfigError(
                     f"data: must be the same data set in memory in all folders, but {folders[earlier].path} and "
-                    f"{folders[position].path} have different ones; save each as an .npz file for arrays.path"
+                    f"{folder.path} have different ones; save each as an .npz file for arrays.path"
                 )
+            notes.append(f"Mixed: runs of {folder.path} have different data sets in memory.")
+    return list(dict.fromkeys(notes))
 
 
-def _check_plugins(folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]]) -> None:
-    """Raises `ConfigError` if the file of a plug-in has changed between two folders."""
+def _check_plugins(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]]) -> list[str]:
+    """Raises `ConfigError` if the file of a plug-in has changed between two folders; within one, it is a sentence."""
     first: dict[str, tuple[RunFolder, str]] = {}  # by the plug-in's name
-    for folder, manifest in zip(folders, manifests, strict=True):
-        for name, digest in manifest.get("files", {}).items():
-            earlier, before = first.setdefault(name, (folder, digest))
-            if digest != before:
-                raise ConfigError(
-                    f"{name}: must be the same in all folders, but its file has changed between {earlier.path} and "
-                    f"{folder.path}; report them apart, or give the new version another name"
-                )
+    notes = []
+    for folder, runs in zip(folders, runs_of, strict=True):
+        for group in dict.fromkeys(run.group for run in runs):
+            for name, digest in group.record.files.items():
+                earlier, before = first.setdefault(name, (folder, digest))
+                if digest == before:
+                    continue
+                if earlier is not folder:
+                    raise ConfigError(
+                        f"{name}: must be the same in all folders, but its file has changed between {earlier.path} and "
+                        f"{folder.path}; report them apart, or give the new version another name"
+                    )
+                notes.append(f"Mixed: {name} has changed between runs of {folder.path}.")
+    return list(dict.fromkeys(notes))
 
 
-def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pl.DataFrame, num_missing: int) -> str:
-    """A sentence on a folder that is not complete, whose rows are `table`."""
-    if not len(table):
-        raise RunFolderError(f"{folder.path}: has no rows yet; run its config.toml again to resume")
-    ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
-    num_complete = sum(ends[run] == round_ for run, round_ in table.select("run", "round").rows())
-    num_partial = len(ends) - num_missing - num_complete
+def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Mapping[int, int]) -> list[str]:
+    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those that have rows.
+
+    Raises `RunFolderError` if rows of complete ones are missing.
+    """
+    complete = [run.is_complete and ends.get(position) == run.keys[NUM_ROUNDS] for position, run in enumerate(runs)]
+    if all(complete):
+        return []
+    for position, run in enumerate(runs):
+        if run.is_complete and position not in ends:
+            raise RunFolderError(f"{run.group.path}: no rows of run {run.id}; delete this folder and run again")
+    num_missing = len(runs) - len(ends)
+    num_partial = len(runs) - num_missing - sum(complete)
     are = lambda number: "is" if number == 1 else "are"
-    parts = [f"{num_complete} of {len(ends)} runs are complete"]
+    parts = [f"{sum(complete)} of {count(len(runs), 'run')} {are(len(runs))} complete"]
     parts += [f"{num_partial} {are(num_partial)} shown up to the last evaluation"] if num_partial else []
     parts += [f"{num_missing} without rows {are(num_missing)} left out"] if num_missing else []
-    return f"Incomplete: of {folder.path}, {', '.join(parts)}."
+    return [f"Incomplete: of {folder.path}, {', '.join(parts)}."]
 
 
 def _check_final(final: Final, table: pl.DataFrame) -> None:

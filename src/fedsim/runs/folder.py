@@ -50,6 +50,14 @@ class StoredRun(NamedTuple):
     is_complete: bool
     """Whether all its rounds are there."""
 
+    def read_model(self) -> dict[str, np.ndarray]:
+        """Its final model, arrays by path; needs `record.models`."""
+        return self.group.read_arrays("models", self.id)
+
+    def read_data(self) -> dict[str, np.ndarray]:
+        """Its training data, the fields of `ClientData`; needs `record.data`."""
+        return self.group.read_arrays("data", self.id)
+
 
 class RunFolder:
     """A folder of runs. Methods raise `RunFolderError` if a file is missing, broken or not writable."""
@@ -64,11 +72,15 @@ class RunFolder:
             not self.path.is_dir() or any(not is_ours(path.name) for path in self.path.iterdir())
         )
 
+    def has_runs(self) -> bool:
+        """Whether this is a run folder."""
+        return (self.path / "groups").is_dir() or legacy.is_run_folder(self.path)
+
     def check(self) -> None:
         """Raises `RunFolderError` if this is no run folder."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path}: must be a run folder, got a file")
-        if not (self.path / "groups").is_dir() and not legacy.is_run_folder(self.path):
+        if not self.has_runs():
             raise RunFolderError(f"{self.path}: must be a run folder, but has no runs")
 
     def make_directory(self) -> None:
@@ -116,7 +128,7 @@ class RunFolder:
                 with group.lock() as is_ours:
                     if is_ours:
                         group.remove()
-            elif group.read_completion() is not None:
+            elif group.is_complete():
                 newer |= ids
 
     def runs(self) -> list[StoredRun]:
@@ -127,7 +139,7 @@ class RunFolder:
         runs: dict[str, StoredRun] = {}
         order: dict[str, tuple[float, int]] = {}
         for group in self.groups():
-            is_complete = group.read_completion() is not None
+            is_complete = group.is_complete()
             has_rows = is_complete or group.rounds_completed() >= 0
             for slot, run in enumerate(group.record.runs):
                 known = runs.get(run["id"])
@@ -139,16 +151,14 @@ class RunFolder:
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
         """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these."""
-        positions: dict[GroupFolder, dict[int, int]] = {}
+        positions: dict[GroupFolder, list[tuple[int, int]]] = {}
         for position, run in enumerate(self.runs() if runs is None else runs):
-            positions.setdefault(run.group, {})[run.slot] = position
+            positions.setdefault(run.group, []).append((run.slot, position))
         tables = [pl.DataFrame(schema=SCHEMAS[kind])]
-        for group, of_slots in positions.items():
-            new = np.full(len(group.record.runs), -1, np.int32)
-            new[list(of_slots)] = list(of_slots.values())
-            table = group.read(kind)
-            table = table.with_columns(pl.Series("run", new[table["run"].to_numpy()]))
-            tables.append(table if len(of_slots) == len(new) else table.filter(pl.col("run") >= 0))
+        for group, slots in positions.items():
+            new = pl.DataFrame(slots, {"run": pl.Int32, "position": pl.Int32}, orient="row")
+            table = group.read(kind).join(new, on="run")  # a run may be at several positions
+            tables.append(table.with_columns(run="position").drop("position"))
         keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
         return pl.concat(tables).sort(keys)
 
@@ -158,11 +168,11 @@ class RunFolder:
         """Keeps a configuration of the folder's runs, as TOML."""
         self.write_text(f"configs/{name}.toml", text)
 
-    def read_configs(self) -> list[dict[str, Any]]:
-        """The configurations that were run into the folder, as tables, the latest first."""
+    def read_configs(self) -> dict[Path, dict[str, Any]]:
+        """The configurations that were run into the folder: file and tables, the latest first."""
         paths = sorted((self.path / "configs").glob("*.toml"), key=lambda path: path.stat().st_mtime, reverse=True)
         try:
-            return [*(tomllib.loads(path.read_text(encoding="utf-8")) for path in paths), *legacy.configs(self.path)]
+            return {path: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths} | legacy.configs(self.path)
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / 'configs'}: broken: {error}; delete it") from None
 

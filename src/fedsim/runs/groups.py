@@ -119,19 +119,28 @@ class GroupFolder:
 
     def mark_complete(self, rounds: int, seconds: Mapping[str, float], resumed: bool, keep_states: bool) -> None:
         """Marks the group as complete after `rounds`; deletes its checkpoints unless `keep_states`."""
-        completion = Completion(rounds, self.parts.count(), **seconds, resumed=resumed)
+        completion = Completion(rounds, self.parts.count(rounds), **seconds, resumed=resumed)
         self._write_text("done.json", msgspec.json.encode(completion).decode() + "\n")
         if not keep_states:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def read_completion(self) -> Completion | None:
-        """What is known of a complete group; None if rounds, rows or models are missing."""
+        """What is known of a complete group, also if it is to get more rounds; None if rows or models are missing."""
         try:
             completion = msgspec.json.decode((self.path / "done.json").read_bytes(), type=Completion)
         except (OSError, msgspec.DecodeError):
             return None
-        is_whole = completion.num_parts == self.parts.count() and completion.rounds >= self.num_rounds
+        is_whole = completion.num_parts == self.parts.count(completion.rounds)
         return completion if is_whole and not any(map(self._lacks_arrays, self.record.runs)) else None
+
+    def rounds_complete(self) -> int:
+        """The rounds after which the group was last complete; -1: it never was."""
+        completion = self.read_completion()
+        return -1 if completion is None else completion.rounds
+
+    def is_complete(self) -> bool:
+        """Whether the group has all its rounds."""
+        return self.rounds_complete() >= self.num_rounds
 
     def _lacks_arrays(self, run: dict[str, Any]) -> bool:
         return any(
@@ -150,11 +159,15 @@ class GroupFolder:
     # Rows, models and data
 
     def read(self, kind: str) -> pl.DataFrame:
-        """The rows of "rounds", "clients" or "info"; "run" is the position in the index."""
-        schema = SCHEMAS[kind]
-        return pl.concat(
-            [pl.DataFrame(schema=schema), *(table.select(schema.names()) for table in self.parts.read(kind))]
-        )
+        """The rows of "rounds", "clients" or "info", with the positions of runs in the index in place of their ids."""
+        schema, ids = SCHEMAS[kind], pl.Enum([run["id"] for run in self.record.runs])
+        position = pl.col("run").cast(ids).to_physical().cast(pl.Int32)
+        tables = [table.select(schema.names()).with_columns(position) for table in self.parts.read(kind)]
+        return pl.concat([pl.DataFrame(schema=schema), *tables])
+
+    def check(self, kind: str) -> None:
+        """Raises `RunFolderError` if rows of this kind have changed since they were written."""
+        self.parts.check(kind)
 
     def write_model(self, run: str, variables: "Variables") -> None:
         """Writes the model of the run with this id, arrays by path such as "Dense_0/kernel" or "statistics/..."."""

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.errors import RunFolderError, describe_os_error
-from fedsim.runs.files import read_arrays, read_table
+from fedsim.runs.files import read_arrays, read_bytes, read_table
 from fedsim.runs.groups import Completion, GroupFolder, Record
 from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
@@ -29,6 +29,8 @@ class _Manifest(TypedDict):
     device: dict[str, Any] | None
     common: NotRequired[dict[str, Any]]
     num_clients: NotRequired[list[int]]
+    claims: NotRequired[str | None]
+    data: NotRequired[list[str]]
     source: NotRequired[dict[str, str] | None]
     files: NotRequired[dict[str, str]]
     checksums: NotRequired[dict[str, int]]
@@ -47,10 +49,12 @@ def groups(path: Path) -> list[GroupFolder]:
     return [_LegacyGroup(path)] if is_run_folder(path) else []
 
 
-def configs(path: Path) -> Iterator[dict[str, Any]]:
-    """The configuration of such a folder as tables."""
-    if is_run_folder(path):
-        yield tomllib.loads(_read(path)["config"])
+def configs(path: Path) -> dict[Path, dict[str, Any]]:
+    """The configuration of such a folder: file and tables."""
+    if not is_run_folder(path):
+        return {}
+    manifest = _read(path)
+    return {path / "config.toml": tomllib.loads(manifest["config"]) | {"report": {"claims": manifest.get("claims")}}}
 
 
 def _read(folder: Path) -> _Manifest:
@@ -80,14 +84,15 @@ class _LegacyGroup(GroupFolder):
             for position, run in enumerate(manifest["runs"])
         ]
         environment = {key: manifest.get(key) for key in ("versions", "device", "source")}
-        return Record(0.0, runs, {}, [environment], files=manifest.get("files", {}))
+        data = " ".join(manifest.get("data", [])[:-1])  # of each split; the last is that of the kind of data in memory
+        return Record(0.0, runs, {}, [environment], data, manifest.get("files", {}))
 
     def read_completion(self) -> Completion | None:
         manifest = self._manifest
         if manifest["status"] != "complete":
             return None
-        seconds = (manifest.get(key, 0.0) for key in ("seconds_compiling", "seconds_running"))
-        return Completion(self.num_rounds, 0, *seconds, manifest.get("resumed", False))  # type: ignore[arg-type]
+        compiling, running = manifest.get("seconds_compiling", 0.0), manifest.get("seconds_running", 0.0)
+        return Completion(self.num_rounds, 0, compiling, running, manifest.get("resumed", False))
 
     def rounds_completed(self) -> int:
         return max((span.last for parts in self._parts() for span in parts.spans()), default=-1)
@@ -103,8 +108,12 @@ class _LegacyGroup(GroupFolder):
         tables = [table.select(schema.names()) for parts in self._parts() for table in parts.read(kind)]
         return pl.concat([pl.DataFrame(schema=schema), *tables])
 
+    def check(self, kind: str) -> None:
+        if self._manifest["status"] == "complete":
+            read_bytes(self.path / f"{kind}.parquet", self._manifest.get("checksums", {}).get(kind), REMEDY)
+
     def _parts(self) -> list[Parts]:
-        return [Parts(path) for path in sorted((self.path / "parts").glob("[0-9]*"))]
+        return [Parts(path, pl.Int32) for path in sorted((self.path / "parts").glob("[0-9]*"))]
 
     def read_arrays(self, kind: str, run: str) -> dict[str, np.ndarray]:
         return read_arrays(self.path / kind / f"{run}.npz", f"run with record.{kind} = true")

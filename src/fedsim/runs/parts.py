@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from fedsim.runs.files import read_table, write_table
+from fedsim.runs.files import read_bytes, read_table, write_table
 from fedsim.runs.schemas import SCHEMAS
 
 REMEDY = "delete it and run again, which computes its runs again"
@@ -24,11 +24,12 @@ class Span(NamedTuple):
 class Parts:
     """The rows of one group, in the folder `path` as <first round>-<last round>-<CRC-32>-<table>.parquet.
 
-    Methods raise `RunFolderError` if files are broken or cannot be written.
+    `run` is the type of the column "run": ids, or in older folders positions. Methods raise `RunFolderError` if files
+    are broken or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: type[pl.DataType] = pl.String) -> None:
+        self.path, self._run = path, run
 
     def write(self, span: Span, tables: Mapping[str, pl.DataFrame]) -> None:
         """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
@@ -47,13 +48,19 @@ class Parts:
         for path in self.path.glob(".*.parquet.*"):
             path.unlink()
 
-    def count(self) -> int:
-        """The number of files."""
-        return sum(1 for _ in self._files())
+    def count(self, rounds: int) -> int:
+        """The number of files up to this round."""
+        return sum(span.last <= rounds for span, _ in self._files())
 
     def read(self, kind: str) -> list[pl.DataFrame]:
         """The rows of "rounds", "clients" or "info", file by file."""
-        return [read_table(path, SCHEMAS[kind], _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
+        schema = pl.Schema(SCHEMAS[kind] | {"run": self._run})
+        return [read_table(path, schema, _checksum(path), REMEDY) for _, path in sorted(self._files(kind))]
+
+    def check(self, kind: str) -> None:
+        """Raises `RunFolderError` if a table's files have changed since they were written."""
+        for _, path in self._files(kind):
+            read_bytes(path, _checksum(path), REMEDY)
 
     def _files(self, kind: str = "*") -> Iterator[tuple[Span, Path]]:
         for path in self.path.glob(f"[0-9]*-{kind}.parquet"):

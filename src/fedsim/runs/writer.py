@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import polars as pl
 
 from fedsim.runs.checkpoints import Checkpoints
@@ -39,8 +38,8 @@ class FolderWriter:
 
     def __init__(self, folder: GroupFolder, positions: Sequence[int], checkpoints: Checkpoints) -> None:
         self._folder, self._write_states = folder, StateWriter(checkpoints, lambda group: self._flush())
-        self._slots = np.zeros(max(positions) + 1, np.int32)  # by position
-        self._slots[list(positions)] = np.arange(len(positions))
+        ids = {position: run["id"] for position, run in zip(positions, folder.record.runs, strict=True)}
+        self._ids = pl.Series("run", [ids.get(position, "") for position in range(max(positions) + 1)])
         self._waiting: list[tuple[int, dict[str, pl.DataFrame]]] = []  # round and new rows of each evaluation
         self._num_bytes: float = 0  # of these
 
@@ -49,24 +48,22 @@ class FolderWriter:
             case GroupStarted(_, after):
                 self._folder.parts.delete(after)
             case Evaluated(_, round_, tables, states=states):
-                new = {
-                    kind: as_table(kind, columns | {"run": self._slots[np.asarray(columns["run"])]})
-                    for kind, columns in tables.items()
-                }
+                new = {kind: self._with_ids(as_table(kind, columns)) for kind, columns in tables.items()}
                 self._waiting.append((round_, new))
                 self._num_bytes += sum(table.estimated_size() for table in new.values())
                 if states is None or self._num_bytes > MAX_BYTES:
                     self._flush()
             case RunModel(run, variables):
-                self._folder.write_model(self._id(run), variables)
+                self._folder.write_model(self._ids[run], variables)
             case RunData(run, arrays):
-                self._folder.write_data(self._id(run), arrays)
+                self._folder.write_data(self._ids[run], arrays)
             case GroupFinished():
                 self._flush()
         self._write_states(event)
 
-    def _id(self, position: int) -> str:
-        return str(self._folder.record.runs[self._slots[position]]["id"])
+    def _with_ids(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows with the ids of runs in place of their positions in the plan."""
+        return table.with_columns(self._ids.gather(table["run"]))
 
     def _flush(self) -> None:
         """Writes the rows that wait."""
