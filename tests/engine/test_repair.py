@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -16,6 +17,9 @@ from fedsim.runs.events import Status
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
+
+
+PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +78,19 @@ def test_damaged_files_are_one_line(pattern, message, folder, kept):
     check_equal(folder, kept)
 
 
-def test_files_of_a_killed_process_are_no_rows(folder, kept):
+def test_files_of_a_killed_process_are_no_rows(kept, tmp_path):
     """A group without index, rows after the checkpoint, and files that were being written."""
+    folder = RunFolder(tmp_path / "out")
+    compute(replan(), folder.path, calls=2)
     (group,) = folder.groups()
     (folder.path / "groups" / "fedavg-0").mkdir()
     (folder.path / "groups" / "fedavg-0" / ".group.json.node.1").write_text("{")
-    (rows,) = group.path.glob("*-rounds.parquet")
-    copy = group.path / rows.name.replace("00000000-00000006", "00000008-00000008")
-    shutil.copy(rows, copy)
-    (group.path / ".00000008-00000008-clients.parquet.node.1").write_bytes(b"half")
-    assert compute(replan(), folder.path).computed == []
+    for kind in ("rounds", "clients"):
+        (rows,) = group.path.glob(f"00000000-00000002-*-{kind}.parquet")
+        shutil.copy(rows, group.path / rows.name.replace("00000000-00000002", "00000004-00000004"))
+    (group.path / ".00000006-00000006-clients.parquet.node.1").write_bytes(b"half")
+    assert compute(replan(), folder.path).num_rounds == 8
     check_equal(folder, kept)
-    assert not copy.exists()
     assert not list(group.path.glob(".0*"))
 
 
@@ -149,7 +154,8 @@ def test_folders_of_fedsim_0_3_are_read_and_not_resumed(kept, tmp_path):
     for kind in ("rounds", "clients", "info"):
         assert_frame_equal(old.read(kind), kept.read(kind), check_exact=True)
     assert [(run.keys, run.is_complete) for run in old.runs()] == [(run.keys, True) for run in kept.runs()]
-    assert old.read_configs() == [{"seed": 1}]
+    ((path, tables),) = old.read_configs().items()
+    assert (path.name, tables["seed"]) == ("config.toml", 1)
     files = sorted(old.path.iterdir())
     with pytest.raises(RunFolderError, match=r"has runs of fedsim 0\.3, which cannot be resumed; choose another --out"):
         run_plan(plan_of(), old.path)
@@ -198,7 +204,7 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
         left = compute(plan_of(rules=rules), path, wait=False)
         assert left.num_rounds == 2 * 6
     assert not first.is_locked()
-    assert [run.is_complete for run in RunFolder(path).runs()] == [False, False, True, True]
+    assert [run.is_complete for run in RunFolder(path).runs()] == [False, True, False, True]
     lock, texts = first.lock(), []
     lock.__enter__()
     monkeypatch.setattr(experiment.time, "sleep", lambda seconds: lock.__exit__(None, None, None))
@@ -211,15 +217,12 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
 def test_other_runs_of_a_resumed_group_come_from_their_configuration(tmp_path):
     """Its plug-ins may be unknown to the plan that resumes it."""
     plugin, path = tmp_path / "plugin.py", tmp_path / "out"
-    plugin.write_text(
-        "import jax.numpy as jnp\nimport fedsim\n\n\n"
-        "def relabel(*, label: int = 0):\n"
-        "    return fedsim.Corruption(change_labels=lambda y, n, key: jnp.full_like(y, label))\n"
-    )
-    kinds = {"corruption__kind": fedsim.sweep(["none", f"{plugin}:relabel"]), "corruption__fraction": 0.5}
-    both = plan_of(seeds=[0], **kinds, relabel__label=3)
+    shutil.copy(PLUGINS, plugin)
+    kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:blank"]), "corruption__fraction": 0.5}
+    one = kinds | {"corruption__kind": "noisy"}
+    both = plan_of(seeds=[0], **kinds, blank__value=0.5)
     compute(both, path, calls=1)
     with pytest.raises(RunFolderError, match="run the configuration of its other runs first"):
-        run_plan(plan_of(seeds=[0]), path)
+        run_plan(plan_of(seeds=[0], **one), path)
     compute(both, path)
-    assert compute(plan_of(seeds=[0]), path).computed == []
+    assert compute(plan_of(seeds=[0], **one), path).computed == []
