@@ -92,9 +92,9 @@ class _Opening:
         for position, config in enumerate(self.runs):
             num_rounds = config.server.num_rounds
             group, run = latest.get(self._ids[position], (None, {}))
+            if group is not None and (force or num_rounds > run[ROUNDS]) and group.is_locked():
+                raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
             if group is None or force:
-                if group is not None and group.is_locked():
-                    raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
                 missing[position] = num_rounds
                 continue
             changed = self._changed_inputs(group.record, config)
@@ -193,12 +193,15 @@ class _Opening:
         return Group(tuple(members), layout, group.path.name)
 
     def _read_config(self, group: GroupFolder, run: Mapping[str, Any]) -> Config:
-        """The configuration of a stored run."""
-        schema = self._plan.experiment.schema
+        """The configuration of a stored run. Settings of a plug-in that the plan does not have are unknown."""
+        schema, remedy = self._plan.experiment.schema, "run the configuration of its other runs first"
         try:
-            return schema.resolve({key: value for key, value in run.items() if key in schema.fields})
+            config = schema.resolve({key: value for key, value in run.items() if key in schema.fields})
         except ConfigError as error:
-            raise RunFolderError(f"{group.path}: run the configuration of its other runs first: {error}") from None
+            raise RunFolderError(f"{group.path}: {remedy}: {error}") from None
+        if run_id(config) != run["id"]:
+            raise RunFolderError(f"{group.path}: {remedy}")
+        return config
 
     def record(self, group: Group) -> Record:
         """What is stored of a new group."""

@@ -3,7 +3,7 @@
 configs/<name>-<digest>.toml    each configuration that was run into the folder, with every key resolved
 groups/<rule>-<random>/         a group of runs that are computed together (`fedsim.runs.groups`):
     group.json                  the index: id and keys of each run; layout, versions, device, digests of data, plug-ins
-    <first>-<last>-<crc>-<table>.parquet    rows of rounds, clients and info between two checkpoints; never changed
+    <first>-<last>-<tables>-<crc>-<table>.parquet    rows between two checkpoints, of rounds, clients and info
     done.json                   rounds and seconds, once it is complete
     checkpoints/                states, until it is complete; with `record.final_states` also later
     models/, data/              <id>.npz: a run's model, with `record.models`; its training data, with `record.data`

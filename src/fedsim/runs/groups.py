@@ -1,6 +1,7 @@
 """The folder of a group: the index of its runs, and all that is theirs."""
 
 import shutil
+import zlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -42,6 +43,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     files: dict[str, str] = {}
     """Digests of the files of plug-ins, by their names."""
     common: dict[str, Any] = {}
+    checksum: int = 0
+    """CRC-32 of all else, in the file."""
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -85,12 +88,17 @@ class GroupFolder:
             raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
         except msgspec.DecodeError as error:
             raise RunFolderError(f"{path}: broken: {error}; {REMEDY}") from None
+        checksum, record = record.checksum, msgspec.structs.replace(record, checksum=0)
+        if checksum != zlib.crc32(msgspec.json.encode(record)):
+            raise RunFolderError(f"{path}: broken: it does not match its checksum; {REMEDY}")
         return msgspec.structs.replace(record, runs=[record.common | run for run in record.runs], common={})
 
     def write_record(self, record: Record) -> None:
         """Writes the index: at first, and for more rounds."""
         common, runs = split_common(record.runs)
-        text = msgspec.json.encode(msgspec.structs.replace(record, common=common, runs=runs))
+        written = msgspec.structs.replace(record, common=common, runs=runs)
+        checksum = zlib.crc32(msgspec.json.encode(written))
+        text = msgspec.json.encode(msgspec.structs.replace(written, checksum=checksum))
         self._write_text(INDEX, msgspec.json.format(text, indent=1).decode())
         self.__dict__["record"] = record
 

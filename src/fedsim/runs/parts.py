@@ -1,5 +1,6 @@
 """The rows of a group while it runs: a file for each table and span of rounds, which never changes."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,8 @@ class Span(NamedTuple):
 
 
 class Parts:
-    """The rows of one group, in the folder `path` as <first round>-<last round>-<CRC-32>-<table>.parquet.
+    """The rows of one group, in the folder `path` as <first round>-<last round>-<tables>-<CRC-32>-<table>.parquet,
+    with the number of tables of the span.
 
     `run` is the type of the column "run": ids, or in older folders positions. Methods raise `RunFolderError` if files
     are broken or cannot be written.
@@ -32,13 +34,16 @@ class Parts:
         self.path, self._run = path, run
 
     def write(self, span: Span, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Writes the rows of a span; "rounds" come last, so that `spans` has only complete ones."""
-        for kind in sorted(tables):
-            write_table(self.path / f"{span.first:08}-{span.last:08}-{{:08x}}-{kind}.parquet", tables[kind])
+        """Writes the rows of a span."""
+        for kind, table in tables.items():
+            name = f"{span.first:08}-{span.last:08}-{len(tables)}-{{:08x}}-{kind}.parquet"
+            write_table(self.path / name, table)
 
     def spans(self) -> list[Span]:
-        """The spans that are written, in order."""
-        return sorted(span for span, _ in self._files("rounds"))
+        """The spans of which all tables are written, in order."""
+        files = list(self._files())
+        number = Counter(span for span, _ in files)
+        return sorted({span for span, path in files if number[span] >= _num_tables(path)})
 
     def delete(self, after: int = -1) -> None:
         """Deletes rows of rounds after `after`, and incomplete files of a killed process."""
@@ -68,7 +73,13 @@ class Parts:
             yield Span(int(first), int(last)), path
 
 
+def _num_tables(path: Path) -> int:
+    """The number of tables in a file's name; earlier versions wrote none."""
+    fields = path.name.split("-")
+    return int(fields[2]) if len(fields) == 5 else 1
+
+
 def _checksum(path: Path) -> int | None:
     """The CRC-32 in a file's name; versions that wrote checksums of pages have none."""
     _, _, *checksum, _ = path.name.split("-")
-    return int(checksum[0], 16) if checksum else None
+    return int(checksum[-1], 16) if checksum else None
