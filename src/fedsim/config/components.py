@@ -1,6 +1,6 @@
 """The components that a run names, and their settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import attrgetter
@@ -88,6 +88,19 @@ def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, f
     values = dict(config.settings)
     limited = [(field, values.get(field.name)) for field in settings_of(find(key, name)) if field.limits]
     return [(field, value) for field, value in limited if value is not None]
+
+
+def positions_by(configs: Iterable[Config], *parts: str) -> dict[Hashable, list[int]]:
+    """The positions of the runs by the values of `parts`, such as "server" and "settings"."""
+    positions: dict[Hashable, list[int]] = {}
+    for position, values in enumerate(map(attrgetter(*parts), configs)):
+        positions.setdefault(values, []).append(position)
+    return positions
+
+
+def distinct_runs(configs: Sequence[Config]) -> list[Config]:
+    """One run with each corruption, attack and settings; thousands of a group differ in seeds and rates only."""
+    return [configs[first] for first, *_ in positions_by(configs, "corruption", "attack", "settings").values()]
 
 
 def is_number(value: Any) -> bool:

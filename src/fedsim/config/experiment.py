@@ -13,6 +13,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.reader import Block
 from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
+from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
 from fedsim.errors import ConfigError
@@ -44,12 +45,19 @@ class Experiment:
         """The name of the run folder."""
         return str(self.values.get("name", "fedsim"))
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """The points of all grids in the order of the blocks; the first key of a block varies slowest."""
+    def points(self, convert: Callable[[str, Any], Any] = lambda key, value: value) -> Iterator[dict[str, Any]]:
+        """The points of all grids in the order of the blocks; the first key of a block varies slowest.
+
+        `convert(key, value)` is called once for each value.
+        """
         for block in self.sweep or ({},):
-            for point in itertools.product(*block.values()):
-                values = self.values | dict(zip(block, point, strict=True))
-                yield {key: value for key, value in values.items() if value != DEFAULT}
+            axes = {key: [value] for key, value in self.values.items() if key not in block} | block
+            converted = [
+                [(key, value if value == DEFAULT else convert(key, value)) for value in values]
+                for key, values in axes.items()
+            ]
+            for point in itertools.product(*converted):
+                yield {key: value for key, value in point if value != DEFAULT}
 
     def with_natural_clients(self) -> "Experiment":
         """The experiment with natural clients if it sets no partition, and its data name their clients.
@@ -70,16 +78,22 @@ class Experiment:
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self) -> list[Config]:
-        """The runs: resolved points, equal ones once. Raises `ConfigError` if one is invalid.
+        """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
         [0, 1]
         """
         try:
-            return list(dict.fromkeys(self.schema.resolve(values) for values in self.points()))
+            points = dict.fromkeys(map(self.schema.resolve_converted, self.points(self.schema.convert)))
         except ConfigError as error:
             raise self.explain(error) from None
+        runs: dict[str, Config] = {}
+        for config in points:
+            known = runs.setdefault(key := run_id(config), config)
+            if config.server.num_rounds > known.server.num_rounds:
+                runs[key] = config
+        return list(runs.values())
 
     def __repr__(self) -> str:
         number = len(self.runs())

@@ -22,7 +22,8 @@ def run_id(config: Config) -> str:
     """16 hexadecimal digits, equal for runs with the same numbers; more rounds of a run may have the same."""
     values = flatten(config)
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
-    left_out = _NOT_IN_IDS if has_rates_of_rounds else _WITHOUT_ROUNDS
+    is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
+    left_out = _WITHOUT_ROUNDS if is_extendable else _NOT_IN_IDS
     return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
 
 

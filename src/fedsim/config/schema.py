@@ -264,9 +264,9 @@ class RecordConfig:
         "record the clients' losses and let rules use them; false saves a forward pass for some rules",
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
-    models: Annotated[bool, "save each run's final model, as models/RUN.npz"] = False
-    final_states: Annotated[bool, "save the final state of all runs, so that --extend can add rounds"] = False
-    data: Annotated[bool, "save each run's training data, with corruption, as data/RUN.npz"] = False
+    models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
+    final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
+    data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False
 
 
 @dataclass(frozen=True)

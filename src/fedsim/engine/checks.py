@@ -24,6 +24,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
 
     `available` are the free bytes of a device. Raises `ConfigError` if a run is not possible.
     """
+    configs = components.distinct_runs(configs)
     for config in configs:
         check_corruption(config, dataset)
     check_settings(configs)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from fedsim.config.components import traced_settings
+from fedsim.config.components import distinct_runs, traced_settings
 from fedsim.config.roles import SHAPE, attack_component, part, server_component
 from fedsim.config.schema import Config, Role, Settings
 from fedsim.core.types import FederatedDataset
@@ -59,7 +59,7 @@ def make_family(members: Sequence[Member]) -> Family:
     for configs, _, _ in members:
         servers.setdefault(server_component(configs[0]), configs[0])
         attacks.setdefault(attack_component(configs[0]), configs[0])
-        for config in configs:
+        for config in distinct_runs(configs):
             for key, value in traced_settings(config).items():
                 if key not in settings or isinstance(value, float):
                     settings[key] = value, np.int32 if isinstance(value, int) else np.float32
@@ -69,7 +69,7 @@ def make_family(members: Sequence[Member]) -> Family:
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
     """Equal for groups whose programs differ in their branches and layouts only."""
     shapes = jax.tree.map(np.shape, (dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation))
-    has_triggers = any(find_trigger(config) is not None for config in configs)
+    has_triggers = any(find_trigger(config) is not None for config in distinct_runs(configs))
     dataset_id = id(dataset) if has_triggers else None  # the number of triggered examples depends on the labels
     return program_form(configs, dataset), str(shapes), dataset_id
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.clients import num_corrupted, num_malicious
+from fedsim.config.components import positions_by
 from fedsim.config.roles import corruption_config
 from fedsim.config.schema import Config
 from fedsim.core.branches import Branch
@@ -74,7 +75,7 @@ class EvaluationData(NamedTuple):
 
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
     """The fields of the clients' data that the corruptions of the runs change, and "malicious" if a run has such."""
-    return frozenset().union(*map(_fields_of, {corruption_config(config) for config in configs}))
+    return frozenset().union(*map(_fields_of, _by_corruption(configs)))
 
 
 def _fields_of(corruption: Config) -> frozenset[str]:
@@ -93,19 +94,35 @@ def make_run_inputs(
 
     Of the fields that corruption changes, only `fields` are computed.
     """
-    keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
+    _, keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
     slots_of = _by_corruption(configs)
     changed, num_clients = frozenset().union(*map(_fields_of, slots_of)) & fields, data.num_examples.shape[0]
     parts = []
     for config, slots in slots_of.items():
         runs = [configs[slot] for slot in slots]
-        numbers = np.asarray([[count(run, num_clients) for count in (num_corrupted, num_malicious)] for run in runs])
+        draws = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
+        first, order = _first_of_each(draws)
         factory = factories.factory_of(config, "corruption.kind")
-        parts.append(_corrupt_runs(factory, config, spec, changed, keys[np.asarray(slots), 0], numbers, data))
+        parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
     changes = _in_order(parts, slots_of)
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
-    return RunInputs(keys[:, 1], hparams, changes, start_round)
+    return RunInputs(keys, hparams, changes, start_round)
+
+
+def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | None]:
+    """The positions of the first of equal `draws`, and which of these each draw equals; None if all differ.
+
+    Two positions at least, if there are two draws: compilers round differently outside of a loop (`corrupt_inputs`).
+    """
+    first: dict[Hashable, int] = {}
+    for position, draw in enumerate(draws):
+        first.setdefault(draw, position)
+    if len(first) == len(draws):
+        return np.arange(len(draws)), None
+    places = {draw: place for place, draw in enumerate(first)}
+    positions = [*first.values()] if len(first) > 1 else [0, 1]
+    return np.asarray(positions), np.asarray([places[draw] for draw in draws])
 
 
 def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> list[np.ndarray]:
@@ -117,9 +134,9 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
             return np.asarray(data.y)
         corruption, number = corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
         if (run := (corruption, config.seed, number)) not in labels:
-            keys = _make_keys(np.asarray([config.seed], np.int32))[:, 0]
             factory, changed = factories.factory_of(corruption, "corruption.kind"), frozenset({"y"})
-            changes = _corrupt_runs(factory, corruption, spec, changed, keys, np.asarray([[number, 0]]), data)
+            draws = np.asarray([[config.seed, number, 0]], np.int32)
+            changes = _corrupt_runs(factory, corruption, spec, changed, draws, data)
             labels[run] = np.asarray(changes["y"])[0]
         return labels[run]
 
@@ -139,7 +156,7 @@ def corrupt_buffers(
     The runs are spread evenly over D buffers `x` [D, C, *feature], which hold the examples at `positions` [D, C] of the
     training data, of the clients `owners` [D, C]; owner N marks padding. `corrupted` is [B, N].
     """
-    keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))[:, 0]
+    keys, _ = _make_keys(np.asarray([config.seed for config in configs], np.int32))
     buffers = np.arange(len(configs)) * len(x) // len(configs)
     slots_of = _by_corruption(configs)
     parts = []
@@ -170,9 +187,9 @@ def _corrupt_buffers(
 def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
     slots_of: dict[Config, list[int]] = {}
-    for slot, config in enumerate(configs):
-        slots_of.setdefault(corruption_config(config), []).append(slot)
-    return slots_of
+    for slots in positions_by(configs, "corruption", "attack", "settings").values():
+        slots_of.setdefault(corruption_config(configs[slots[0]]), []).extend(slots)
+    return {config: sorted(slots) for config, slots in slots_of.items()}
 
 
 def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]]) -> PyTree:
@@ -185,9 +202,10 @@ def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]])
 
 @jax.jit
 @jax.vmap
-def _make_keys(seed: Array) -> Array:
-    """The keys [2] of a run, for corruption and simulation."""
-    return jax.random.split(jax.random.key(seed))
+def _make_keys(seed: Array) -> tuple[Array, Array]:
+    """The keys of a run, for corruption and for simulation."""
+    corruption, simulation = jax.random.split(jax.random.key(seed))
+    return corruption, simulation
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -196,13 +214,14 @@ def _corrupt_runs(
     config: Config,
     spec: DataSpec,
     changed: frozenset[str],
-    keys: Array,
-    numbers: Array,
+    draws: Array,
     data: ClientData,
+    order: Array | None = None,
 ) -> dict[str, Array]:
     """The fields `changed` [S, ...] of `data`, corrupted run by run; the others are not even computed.
 
-    `numbers` [S, 2] are those of corrupted and of malicious clients.
+    `draws` [S, 3] are seeds and the numbers of corrupted and of malicious clients. With `order` the results are those
+    of the runs at these positions.
     """
     del factory  # of the corruption: another factory is another program
     corruption = build.corruption(config)
@@ -215,4 +234,6 @@ def _corrupt_runs(
         given = {name: getattr(result if name in declared else data, name) for name in changed}
         return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 
-    return jax.lax.map(corrupt_run, (keys, numbers))
+    keys, _ = _make_keys(draws[:, 0])
+    changes = jax.lax.map(corrupt_run, (keys, draws[:, 1:]))
+    return changes if order is None else jax.tree.map(lambda a: a[order], changes)

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
@@ -37,6 +38,8 @@ class Group:
     """Positions in the plan's list of runs."""
     layout: Layout
     """How they are laid out on the devices."""
+    folder: str = ""
+    """The name of its folder in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +102,15 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     is not possible.
     """
     runs = experiment.runs()
+    with factories.plugin_errors(runs):
+        grouped = group_runs(runs)
     datasets: dict[Settings, FederatedDataset] = {}
-    for config in runs:
+    for config in (runs[members[0]] for members in grouped):
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with factories.plugin_errors(runs):
-        grouped = group_runs(runs)
         for members in grouped:
             configs = [runs[position] for position in members]
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
@@ -118,13 +122,11 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
 
 
-def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
-    """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
-    remaining = sorted(set(range(len(plan.runs))) - set(completed))
-    runs = [plan.runs[position] for position in (*completed, *remaining)]
-    with factories.plugin_errors(runs):
-        added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
-        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
+def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
+    """The plan with groups of the runs at these positions only."""
+    with factories.plugin_errors(plan.runs):
+        grouped = [[positions[m] for m in members] for members in group_runs([plan.runs[p] for p in positions])]
+        return replace(plan, groups=_make_groups(plan.runs, grouped, plan.datasets, plan.machine))
 
 
 def _make_groups(
@@ -141,7 +143,7 @@ def _make_groups(
         configs = [runs[position] for position in positions]
         dataset = datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
-        max_runs = max(1, int(available) // max(run_bytes(configs, dataset, is_on_host)))
+        max_runs = max(1, int(available) // max(run_bytes(distinct_runs(configs), dataset, is_on_host)))
         family = family_key(configs, dataset)
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
             key = (family, len(part))

@@ -1,7 +1,9 @@
 """Which runs are a group: all that differ in inputs of their program only."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 
+from fedsim.config.components import positions_by
 from fedsim.config.roles import SHAPE, part
 from fedsim.config.schema import Config, Role, Settings
 from fedsim.engine import build
@@ -15,6 +17,7 @@ def program_key(config: Config) -> tuple[Settings, bool]:
 def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     """The positions of the runs of each group, in the order of their first run."""
     groups: dict[tuple[Settings, bool], list[int]] = {}
-    for position, config in enumerate(configs):
-        groups.setdefault(program_key(config), []).append(position)
-    return [tuple(positions) for positions in groups.values()]
+    parts = [field.name for field in fields(Config) if field.name != "seed"]
+    for positions in positions_by(configs, *parts).values():
+        groups.setdefault(program_key(configs[positions[0]]), []).extend(positions)
+    return [tuple(sorted(positions)) for positions in groups.values()]
