@@ -1,5 +1,6 @@
 """What each key reaches: changed in turn, it changes id, group, family and data set as its role promises."""
 
+from contextlib import suppress
 from dataclasses import make_dataclass
 from functools import cache
 from typing import Annotated, get_args
@@ -47,26 +48,12 @@ BASE = {
     "attack.fraction": 0.5,
 }
 NATURAL = {key: value for key, value in BASE.items() if not key.startswith("data.")} | {"data.partition": "natural"}
-VALUES = {  # of keys for which `alternatives` finds none
-    "data.name": "separable_2d",
-    "data.partition": "shards",
-    "data.seed": 1,
+VALUES = {
     "data.num_train": 50,
     "data.max_test_examples": 1,
+    "data.partition": "shards",
     "corruption.kind": "shuffling",
-    "corruption.clients": (1,),
     "attack.kind": "alie",
-    "attack.clients": (1,),
-    "model.name": "logistic",
-    "client.algorithm": "fedprox",
-    "client.schedule": "step",
-    "server.aggregator": "median",
-    "server.pre_aggregators": ("nnm",),
-    "server.weighting": "arfl",
-    "server.optimizer": "adam",
-    "server.schedule": "step",
-    "report.claims": "claims.py:claims",
-    "name": "other",
 }
 
 
@@ -74,25 +61,23 @@ def resolve(values) -> Config:
     return schema().resolve(values)
 
 
-def alternatives(value, kind):
-    """Other values of a key; some of them are refused."""
+def alternatives(key, value, kind):
+    """Other values of a key; some of them are refused, or equal to its own."""
+    yield from (VALUES[key],) if key in VALUES else KINDS[key].built_in if key in KINDS else ()
     yield from (option for member in (kind, *get_args(kind)) for option in get_args(member) if isinstance(option, str))
-    yield (*value, *value) or ("text",) if isinstance(value, tuple) else "text"
+    yield from [value + value, ("nnm",), (1,)] if isinstance(value, tuple) else ["text", not value]
     number = value if is_number(value) else 0
-    yield from (not value, 2, number + 1, number / 2, 0.25, 0)
+    yield from (2, number + 1, number / 2, 0.25, 0)
 
 
 def changed(base, key):
-    """The run with another value of `key` that is allowed and has an effect."""
+    """The run, and with another value of `key` that is allowed and has an effect."""
     before = resolve(base)
-    candidates = [VALUES[key]] if key in VALUES else alternatives(flatten(before)[key], schema().fields[key].type)
-    for value in candidates:
-        try:
+    for value in alternatives(key, flatten(before)[key], schema().fields[key].type):
+        with suppress(ConfigError):
             after = resolve(base | {key: value})
-        except ConfigError:
-            continue
-        if after != before or key == "name":
-            return before, after
+            if after != before or key == "name":
+                return before, after
     raise AssertionError(f"{key}: has no other value")
 
 
