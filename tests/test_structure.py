@@ -26,8 +26,8 @@ INSIDE = {  # the same for the modules of a package
         "simulation"
     ),
     "config": (
-        "bundled kinds synonyms values registry schema clients fields components roles byzantine_count resolve reader "
-        "experiment toml unused"
+        "bundled kinds synonyms values registry sections schema clients fields components roles byzantine_count "
+        "resolve reader experiment toml unused"
     ),
     "runs": (
         "differences files locks sweep manifests schemas parts tables events checkpoints folder streams trackers writer"

@@ -11,7 +11,8 @@ import pytest
 
 import fedsim
 from fedsim.config.resolve import schema
-from fedsim.config.schema import ClientConfig, Config, CorruptionConfig, ServerConfig
+from fedsim.config.schema import Config
+from fedsim.config.sections import ClientConfig, CorruptionConfig, ServerConfig
 from fedsim.core.evaluate import accuracy_percentiles, evaluate, evaluate_clients
 from fedsim.core.local import LocalSGD
 from fedsim.core.method import client_sgd

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.config.schema import DataConfig
+from fedsim.config.sections import DataConfig
 from fedsim.datasets import arrays, sampling, windows
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import unseen_class_notes

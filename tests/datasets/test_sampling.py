@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim.config.schema import DataConfig
+from fedsim.config.sections import DataConfig
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.sampling import _floor_fraction, sample_clients
 from fedsim.errors import ConfigError, DataError

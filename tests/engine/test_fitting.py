@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.config.schema import EngineConfig
+from fedsim.config.sections import EngineConfig
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan
 from fedsim.engine.compiling import GroupCompiler

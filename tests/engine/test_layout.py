@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.config.schema import ClientConfig, Config, EngineConfig, ServerConfig
+from fedsim.config.schema import Config
+from fedsim.config.sections import ClientConfig, EngineConfig, ServerConfig
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.slots import busiest_slots, efficient_width, num_slots
 from fedsim.errors import ConfigError

@@ -19,7 +19,8 @@ from fedsim.config.fields import FIXED, _fixed_fields, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import Config
+from fedsim.config.sections import Role
 from fedsim.config.toml import parse
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.dataset import load_dataset

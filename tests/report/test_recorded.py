@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsim.config.schema import AttackConfig, Config, ServerConfig
+from fedsim.config.schema import Config
+from fedsim.config.sections import AttackConfig, ServerConfig
 from fedsim.core.types import Metrics, RoundRecord
 from fedsim.runs.tables import RunClients, client_rows, round_rows
 

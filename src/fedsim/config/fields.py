@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import ONLY_IF, Config
+from fedsim.config.sections import Role
 from fedsim.config.values import format_toml
 from fedsim.core.setting_types import NOUNS, to_msgspec
 from fedsim.core.settings import Limit, OnlyIf, Traced
@@ -57,7 +58,7 @@ def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
 
 
 def _make_field(name: str, annotation: Any, default: Any, role: Role | None, is_built_in_trace: bool = True) -> Field:
-    notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    notes = (*(annotation.__metadata__ if get_origin(annotation) is Annotated else ()), *ONLY_IF.get(name, ()))
     meaning = next((note for note in reversed(notes) if isinstance(note, str)), "")
     if name in KINDS:
         meaning += f" ({', '.join(KINDS[name].built_in)}, or a plug-in as file.py:function)"
@@ -118,4 +119,5 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
 
 
 FIXED = _fixed_fields()
+assert ONLY_IF.keys() <= FIXED.keys()
 DEFAULTS = {name: field.default for name, field in FIXED.items()}

@@ -11,7 +11,8 @@ import msgspec
 from fedsim.config.components import factories, flatten, is_number, with_values
 from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.registry import Factory, find
-from fedsim.config.schema import Config, Role, Settings
+from fedsim.config.schema import Config, Settings
+from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))

@@ -1,276 +1,15 @@
-"""The configuration of a run: frozen dataclasses, with type, bounds, default, role and meaning of every fixed key.
-
-A key has the role of its section or, if it has one, its own. The components named here, such as an aggregator, have
-settings: those of their factories, in `Config.settings`. They have the role of the key that names the component.
-"""
+"""The configuration of a run, what it implies, and which of its keys have an effect only under a condition."""
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
-from fedsim.core.settings import MAX_INT, OnlyIf, Traced
+from fedsim.config import sections
+from fedsim.config.sections import NonNegativeInt, Role
+from fedsim.core.settings import OnlyIf, Traced
 
-NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
-PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]
-PositiveFloat = Annotated[float, Meta(ge=1e-30, le=1e30)]  # as float32 neither 0 nor infinite
-NonNegativeFloat = Annotated[float, Meta(ge=0, le=1e30)]
-Fraction = Annotated[float, Meta(ge=0, le=1)]
-PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
-FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
-ProperFraction = Annotated[float, Meta(gt=0, lt=1)]
-Width = PositiveInt | Literal["auto"]
 Settings = tuple[tuple[str, Any], ...]  # (dotted key, value), in order of the keys
-
-
-class Role(Enum):
-    """What a key reaches; `config/roles.py` derives from it when two runs are equal."""
-
-    PROGRAM = "program"  # it shapes the compiled program
-    BRANCH = "branch"  # it shapes a branch of a family's program
-    DATA = "data"  # it determines the data set
-    TRACED = "traced"  # it determines inputs of the program, as do numbers of other roles that are marked `Traced`
-    RECORD = "record"  # it says what is written; the numbers are the same
-    ENGINE = "engine"  # it says where and how wide rounds are computed; the numbers are the same up to rounding
-
-
-NOT_NATURAL = OnlyIf("has_natural_clients", False, "the data set has its own clients")
-NO_SUBSAMPLE = OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True)
-NATURAL = OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True)
-NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
-NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
-CORRUPTION = OnlyIf("has_corruption", True, NO_CORRUPTION)
-NOT_LISTED = OnlyIf("corruption.clients", (), "corruption.clients replaces it")
-ATTACK = OnlyIf("has_attack", True, "there is no attack: set attack.kind")
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The data set, and its partition among clients."""
-
-    role: ClassVar = Role.DATA
-    name: Annotated[str, "data set"] = "digits"
-    deduplicate: Annotated[
-        bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
-    ] = False
-    num_clients: Annotated[PositiveInt, NOT_NATURAL, "number of clients N"] = 20
-    partition: Annotated[
-        str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"
-    ] = "iid"
-    sample_fraction: Annotated[
-        PositiveFraction, NATURAL, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
-    ] = 1.0
-    sample_clients: Annotated[PositiveInt | None, NATURAL, "clients to keep, drawn at random; default: all"] = None
-    test_fraction: Annotated[
-        ProperFraction | None,
-        "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
-        "split is replaced with natural clients only; default: the given split, or 0.2",
-    ] = None
-    num_train: Annotated[
-        PositiveInt | None, NO_SUBSAMPLE, "number of training examples to keep, drawn at random; default: all"
-    ] = None
-    num_test: Annotated[
-        PositiveInt | None, NO_SUBSAMPLE, "number of test examples to keep, drawn at random; default: all"
-    ] = None
-    max_examples: Annotated[
-        PositiveInt | None, NATURAL, "maximum of training examples per client, evenly spaced; default: none"
-    ] = None
-    max_test_examples: Annotated[
-        PositiveInt | None, NATURAL, "maximum of test examples per client, evenly spaced; default: none"
-    ] = None
-    root_examples: Annotated[
-        NonNegativeInt,
-        "number of clean training examples that the server holds (root data set), drawn before the partition",
-    ] = 0
-    validation_fraction: Annotated[
-        FractionBelowOne,
-        "fraction of the training examples held out, clean, for choosing settings; drawn before the partition",
-    ] = 0.0
-    placement: Annotated[
-        Literal["auto", "device", "host"],
-        Role.ENGINE,
-        "where the training data are while rounds run; host: a device gets the examples of the next cohorts only; "
-        "auto: host if all of them would take more than half of a device's memory. The results are the same",
-    ] = "auto"
-    seed: Annotated[
-        NonNegativeInt | Literal["seed"],
-        "seed of splits, samples and partition, which do not depend on the seed of a run; seed: that seed, so that "
-        "each seed has a split of its own",
-    ] = 0
-
-
-@dataclass(frozen=True)
-class CorruptionConfig:
-    """Corrupted training data, and which clients have it."""
-
-    role: ClassVar = Role.TRACED
-    kind: Annotated[
-        str, OnlyIf("has_corrupted", True, NOT_CORRUPTED), "corruption of the training data of corrupted clients"
-    ] = "none"
-    fraction: Annotated[Fraction, Traced(), NOT_LISTED, CORRUPTION, "fraction of the clients that are corrupted"] = 0.0
-    rounding: Annotated[
-        Literal["nearest", "down"],
-        NOT_LISTED,
-        CORRUPTION,
-        "rounding of that fraction to whole clients; nearest: halves to the even number",
-    ] = "nearest"
-    clients: Annotated[
-        tuple[NonNegativeInt, ...], CORRUPTION, "ids of the corrupted clients (from 0), instead of a fraction"
-    ] = ()
-    start_round: Annotated[
-        NonNegativeInt,
-        Traced(),
-        OnlyIf("has_corruption_or_attack", True, NO_CORRUPTION),
-        "first round with corruption and attack; 0: also the losses before the first round",
-    ] = 0
-
-
-@dataclass(frozen=True)
-class AttackConfig:
-    """Forged reports, and which clients make them."""
-
-    role: ClassVar = Role.TRACED
-    kind: Annotated[
-        str,
-        Role.BRANCH,
-        OnlyIf("has_malicious", True, f"{NOT_CORRUPTED} or attack.fraction"),
-        "attack by which malicious clients forge their reports",
-    ] = "none"
-    fraction: Annotated[
-        Fraction | None,
-        Traced(),
-        OnlyIf("attack.clients", (), "attack.clients replaces it"),
-        ATTACK,
-        "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
-        "enough clients; default: the corrupted clients",
-    ] = None
-    clients: Annotated[
-        tuple[NonNegativeInt, ...], ATTACK, "ids of the malicious clients (from 0), instead of a fraction"
-    ] = ()
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model."""
-
-    role: ClassVar = Role.PROGRAM
-    name: Annotated[str, "model"] = "mlp"
-
-
-@dataclass(frozen=True)
-class ClientConfig:
-    """Local training."""
-
-    role: ClassVar = Role.PROGRAM
-    algorithm: Annotated[str, "local training algorithm; fedavg: plain SGD"] = "fedavg"
-    learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' SGD"] = 0.1
-    schedule: Annotated[str, "schedule of the clients' learning rate over the rounds"] = "constant"
-    momentum: Annotated[
-        FractionBelowOne | None, Traced(), "momentum of the clients' SGD within a round; default: none"
-    ] = None
-    weight_decay: Annotated[
-        NonNegativeFloat | None,
-        Traced(),
-        "weight decay: multiple of the parameters added to each gradient of the clients' SGD; default: none",
-    ] = None
-    epochs: Annotated[
-        PositiveInt, OnlyIf("client.steps", None, "client.steps replaces it"), "E, local epochs per round"
-    ] = 1
-    steps: Annotated[PositiveInt | None, "local steps per round, in place of epochs; default: epochs"] = None
-    batch_size: Annotated[PositiveInt, "B, batch size; a last, partial batch is kept"] = 32
-    clip: Annotated[
-        PositiveFloat | None, "maximum absolute value of each gradient element (clipping); default: no clipping"
-    ] = None
-    augmentation: Annotated[
-        Literal["none", "shift_flip"],
-        "augmentation of training images; shift_flip: random shifts by up to a tenth and horizontal flips",
-    ] = "none"
-    dropout_rate: Annotated[FractionBelowOne, "probability that a client of the cohort does not answer"] = 0.0
-    loss_at: Annotated[
-        Literal["broadcast", "aggregated"],
-        "model whose loss a client reports; broadcast: the model it received, "
-        "aggregated: the server's next model (as in the authors' program)",
-    ] = "broadcast"
-
-
-@dataclass(frozen=True)
-class ServerConfig:
-    """Rounds and aggregation."""
-
-    role: ClassVar = Role.PROGRAM
-    aggregator: Annotated[str, Role.BRANCH, "aggregation rule"] = "arfl"
-    pre_aggregators: Annotated[
-        tuple[str, ...], Role.BRANCH, "pre-aggregators, applied in this order before the rule"
-    ] = ()
-    weighting: Annotated[
-        str | None,
-        Role.BRANCH,
-        "rule whose weights take the place of the clients' examples in the pre-aggregators and the rule, such as arfl; "
-        "clients to which it gives no weight are left out; default: none",
-    ] = None
-    num_byzantine: Annotated[
-        NonNegativeInt | Literal["corrupted", "malicious"] | None,
-        Role.TRACED,  # it reaches a program as a setting of rules, which has a role of its own
-        OnlyIf("has_byzantine_count", True, "no rule or pre-aggregator takes it"),
-        "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; corrupted: the "
-        "fraction of a cohort that is corrupted or malicious, rounded up; malicious: that which is malicious; default: "
-        "the default of each rule",
-    ] = None
-    optimizer: Annotated[str, "server optimizer, which applies the aggregate to the model"] = "sgd"
-    learning_rate: Annotated[
-        PositiveFloat, Traced(), "learning rate of the server optimizer; 1 with sgd is plain averaging"
-    ] = 1.0
-    schedule: Annotated[
-        str, "schedule of the server's learning rate over the rounds; shares its section with the clients' schedule"
-    ] = "constant"
-    cohort_size: Annotated[PositiveInt, "K, clients per round"] = 10
-    num_rounds: Annotated[NonNegativeInt, "R, rounds of a run"] = 100
-    eval_every: Annotated[PositiveInt, "rounds between evaluations, which run in one compiled call"] = 5
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """Execution: affects speed, rounding errors and (micro_batch) the random draws of dropout and augmentation."""
-
-    role: ClassVar = Role.ENGINE
-    client_width: Annotated[Width, "clients of a run that train in one vectorized step (1 to K), or auto"] = "auto"
-    run_width: Annotated[Width, "runs of a group that train in one vectorized step, or auto"] = "auto"
-    micro_batch: Annotated[Width, Role.PROGRAM, "examples per gradient computation (1 to B), or auto"] = "auto"
-    client_devices: Annotated[
-        Width, "devices among which the cohort of a run is divided, or auto; further devices train other runs"
-    ] = "auto"
-    precision: Annotated[
-        Literal["float32", "bfloat16"],
-        Role.PROGRAM,
-        "precision of the model's computations; parameters and sums are float32",
-    ] = "float32"
-
-
-@dataclass(frozen=True)
-class RecordConfig:
-    """What a run writes."""
-
-    role: ClassVar = Role.RECORD
-    losses: Annotated[
-        bool,
-        Role.PROGRAM,  # a client whose loss is not finite is invalid, if losses are recorded
-        "record the clients' losses and let rules use them; false saves a forward pass for some rules",
-    ] = True
-    clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
-    models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
-    final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
-    data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False
-
-
-@dataclass(frozen=True)
-class ReportConfig:
-    """What the report shows besides tables and figures. Of the whole experiment, so it is no part of a run."""
-
-    role: ClassVar = Role.RECORD
-    claims: Annotated[
-        str | None, "function from results to claims, as file.py:function; its verdicts are shown; default: none"
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -291,15 +30,15 @@ class Config:
     seed: Annotated[
         NonNegativeInt, Role.TRACED, Traced(), "seed of the run: corrupted clients, initial model, cohorts, batches"
     ] = 0
-    data: DataConfig = field(default_factory=DataConfig)
-    corruption: CorruptionConfig = field(default_factory=CorruptionConfig)
-    attack: AttackConfig = field(default_factory=AttackConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    client: ClientConfig = field(default_factory=ClientConfig)
-    server: ServerConfig = field(default_factory=ServerConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    record: RecordConfig = field(default_factory=RecordConfig)
-    report: ReportConfig = field(default_factory=ReportConfig)
+    data: sections.DataConfig = field(default_factory=sections.DataConfig)
+    corruption: sections.CorruptionConfig = field(default_factory=sections.CorruptionConfig)
+    attack: sections.AttackConfig = field(default_factory=sections.AttackConfig)
+    model: sections.ModelConfig = field(default_factory=sections.ModelConfig)
+    client: sections.ClientConfig = field(default_factory=sections.ClientConfig)
+    server: sections.ServerConfig = field(default_factory=sections.ServerConfig)
+    engine: sections.EngineConfig = field(default_factory=sections.EngineConfig)
+    record: sections.RecordConfig = field(default_factory=sections.RecordConfig)
+    report: sections.ReportConfig = field(default_factory=sections.ReportConfig)
     settings: Settings = ()
     """The settings of all components of the run, defaults included."""
 
@@ -348,3 +87,32 @@ class Config:
     def has_byzantine_count(self) -> bool:
         """Whether a rule or a pre-aggregator has a setting f."""
         return any(key.endswith(".num_byzantine") for key, _ in self.settings)
+
+
+NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
+CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
+NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
+FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
+NATURAL = (OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True),)
+SUBSAMPLE = (OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True),)
+ONLY_IF = {
+    "data.num_clients": (OnlyIf("has_natural_clients", False, "the data set has its own clients"),),
+    "data.sample_fraction": NATURAL,
+    "data.sample_clients": NATURAL,
+    "data.max_examples": NATURAL,
+    "data.max_test_examples": NATURAL,
+    "data.num_train": SUBSAMPLE,
+    "data.num_test": SUBSAMPLE,
+    "corruption.kind": (OnlyIf("has_corrupted", reason=NOT_CORRUPTED),),
+    "corruption.fraction": FRACTION,
+    "corruption.rounding": FRACTION,
+    "corruption.clients": (CORRUPTION,),
+    "corruption.start_round": (OnlyIf("has_corruption_or_attack", reason=NO_CORRUPTION),),
+    "attack.kind": (OnlyIf("has_malicious", reason=f"{NOT_CORRUPTED} or attack.fraction"),),
+    "attack.fraction": (OnlyIf("attack.clients", (), "attack.clients replaces it"), ATTACK),
+    "attack.clients": (ATTACK,),
+    "client.epochs": (OnlyIf("client.steps", None, "client.steps replaces it"),),
+    "server.num_byzantine": (OnlyIf("has_byzantine_count", reason="no rule or pre-aggregator takes it"),),
+}
+"""Keys that have an effect only if all these conditions are met, which name keys or properties of `Config`."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedsim.config.schema import DataConfig
+from fedsim.config.sections import DataConfig
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.portions import empty, index_type, portions
 from fedsim.datasets.raw import RawDataset, select_examples

@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.config.components import distinct_runs
 from fedsim.config.fields import FIXED
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import Config
+from fedsim.config.sections import Role
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, factories, memory, transfer
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedsim.config.components import distinct_runs, traced_settings
 from fedsim.config.roles import SHAPE, attack_component, part, server_component
-from fedsim.config.schema import Config, Role, Settings
+from fedsim.config.schema import Config, Settings
+from fedsim.config.sections import Role
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import memory
 from fedsim.engine.backdoors import find_trigger

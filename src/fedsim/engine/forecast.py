@@ -18,7 +18,8 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from fedsim.config.roles import SHAPE, part
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import Config
+from fedsim.config.sections import Role
 from fedsim.core import flops
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from fedsim.config.schema import Config, EngineConfig
+from fedsim.config.schema import Config
+from fedsim.config.sections import EngineConfig
 from fedsim.engine import devices, memory
 from fedsim.engine.slots import busiest_slots, efficient_width, sample_cohort_sizes
 from fedsim.errors import ConfigError

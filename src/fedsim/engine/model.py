@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.config.roles import part
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import Config
+from fedsim.config.sections import Role
 from fedsim.core.contracts import Task
 from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
 from fedsim.core.types import FederatedDataset, Variables

@@ -5,7 +5,8 @@ from dataclasses import fields
 
 from fedsim.config.components import positions_by
 from fedsim.config.roles import SHAPE, part
-from fedsim.config.schema import Config, Role, Settings
+from fedsim.config.schema import Config, Settings
+from fedsim.config.sections import Role
 from fedsim.engine import build
 
 
