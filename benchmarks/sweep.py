@@ -10,7 +10,7 @@ JSON line for each workload, S and way. `total_ratio` and `steady_ratio` are rel
 
 `--plan CONFIG ...` measures instead what `fedsim run CONFIG` does before its first round, in seconds by part: `runs`
 resolves the runs; `plan` loads the data, checks and groups the runs and chooses layouts; `families` finds the groups
-that share a program; `manifest` makes the folder's manifest; `inputs` makes keys and corrupted data of all groups.
+that share a program; `folder` opens a new run folder; `inputs` makes keys and corrupted data of all groups.
 
 Workloads: `W3` of `workloads.py` with 200 rounds a run, and `cnn`, the CIFAR-10 CNN on 20 clients x 50 images, K 5,
 B 10, with 10 rounds. The layout (lockstep, devices) is what fedsim chooses for S runs and, in the other ways, for one.
@@ -22,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -40,9 +41,10 @@ from fedsim.core.types import PyTree
 from fedsim.engine import devices, make_plan
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
-from fedsim.engine.manifest import make_manifest
 from fedsim.engine.programs import cut_batches
+from fedsim.engine.store import open_folder
 from fedsim.models import Cifar10CNN
+from fedsim.runs.folder import RunFolder
 
 Value = TypeVar("Value")
 
@@ -129,7 +131,8 @@ def time_plan(path: Path) -> dict[str, Any]:
     timed("runs", experiment.runs)
     plan = timed("plan", lambda: make_plan(experiment))
     families = timed("families", lambda: plan.families)
-    timed("manifest", lambda: make_manifest(plan))
+    with tempfile.TemporaryDirectory() as folder:
+        timed("folder", lambda: open_folder(RunFolder(Path(folder)), plan))
     timed("inputs", lambda: [plan.compiler(number).place().batches[-1].key for number in range(len(plan.groups))])
     numbers = {"runs": len(plan.runs), "groups": len(plan.groups), "programs": len(set(families))}
     return {"config": path.name, **numbers, "seconds": seconds}

@@ -26,7 +26,7 @@ INSIDE = {  # the same for the modules of a package
         "simulation"
     ),
     "config": (
-        "bundled kinds synonyms values registry schema clients fields components byzantine_count resolve reader "
+        "bundled kinds synonyms values registry schema clients fields components roles byzantine_count resolve reader "
         "experiment toml unused"
     ),
     "runs": (

@@ -334,9 +334,8 @@ def _lines(results: Results, rule: str, kind: str) -> tuple[Setting | None, np.n
     setting = results.find(server__aggregator=rule, corruption__kind=kind, data__name="separable_2d")
     lines = []
     for run in setting.runs if setting else ():
-        folder, position = results.sources[run]
         try:
-            params = results.folders[folder].read_model(position)
+            params = results.sources[run][1].read_model()
         except RunFolderError:  # models were not saved
             return None, np.zeros((0, 3))
         kernel, bias = (next(v for path, v in params.items() if path.endswith(name)) for name in ("kernel", "bias"))
@@ -396,8 +395,7 @@ def _draw_intro(results: Results) -> Any:
     shown = {}
     for kind in KINDS:
         if setting := results.find(server__aggregator="fedavg", corruption__kind=kind):
-            folder, run = results.sources[setting.runs[0]]
-            shown[kind] = results.folders[folder].read_data(run)
+            shown[kind] = results.sources[setting.runs[0]][1].read_data()
     if not shown:
         return None
     colors, markers, rules = ("0.7", "0.35"), ("o", "s", "^"), ("fedavg", "arfl")

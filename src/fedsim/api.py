@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
     from matplotlib.figure import Figure
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from fedsim.core.types import FederatedDataset
     from fedsim.report import Results
     from fedsim.runs.events import Observer
-    from fedsim.runs.folder import RunFolder
+    from fedsim.runs.folder import RunFolder, StoredRun
 
 
 def load(
@@ -82,19 +83,18 @@ def run(
     progress: "bool | Observer" = True,
     force: bool = False,
     allow_mismatch: bool = False,
-    extend: bool = False,
 ) -> "Result":
     """Runs the experiment, or what `load` accepts, into the run folder `out` and returns its results.
 
     `out` is runs/<name>-<hash> by default; it gets the tables that the command writes (summary.csv, table.md, ...), but
-    no figures, which take a second: `Result.figures`. Complete runs in it are not repeated, and an interrupted run is
-    resumed.
-    `progress` shows a bar, or is a function that gets all events (`fedsim.runs.events`). `force` deletes what `out`
-    contains; `allow_mismatch` resumes with other versions or devices; `extend` adds runs and rounds that `out` does not
-    have. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an
-    error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache
-    folder. Warns about keys without effect, and about rules that assume more Byzantine clients than their authors'
-    guarantees cover. Raises errors of `fedsim.errors`.
+    no figures, which take a second: `Result.figures`. Only runs and rounds that `out` lacks are computed: the same call
+    resumes an interrupted one, and other seeds, rules or more rounds are added. The results are of all that `out` has
+    then. `progress` shows a bar, or is a function of all events (`fedsim.runs.events`). `force` computes all runs
+    again; `allow_mismatch` computes missing ones with other versions, devices, data or plug-ins. In a script that has
+    called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an error of one process ends
+    all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
+    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
+    errors of `fedsim.errors`.
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
@@ -124,7 +124,7 @@ def run(
         is_shown = progress is True and processes.is_primary()
         with show_progress(path) if is_shown else nullcontext(progress) as observer:
             observers = [observer] if callable(observer) else []
-            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch, extend=extend)
+            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch)
         if processes.is_primary():
             results = report.load(folder)
             report.write(results, folder, has_figures=False)
@@ -139,7 +139,7 @@ def default_folder(experiment: "Experiment") -> Path:
 
 
 class Result:
-    """The results in a complete run folder. Tables are polars data frames; `to_pandas()` needs pandas and pyarrow."""
+    """The results in a run folder. Tables are polars data frames; `to_pandas()` needs pandas and pyarrow."""
 
     def __init__(self, folder: "RunFolder | str | Path") -> None:
         from fedsim.runs.folder import RunFolder
@@ -153,14 +153,13 @@ class Result:
 
     @cached_property
     def runs(self) -> list[dict[str, Any]]:
-        """The configuration of each run, by dotted key."""
-        runs: list[dict[str, Any]] = self.folder.read_manifest()["runs"]
-        return runs
+        """The configuration of each run, by dotted key; rows have its position as "run"."""
+        return [run.keys for run in self._stored]
 
     @cached_property
     def rounds(self) -> "pl.DataFrame":
         """One row per run and evaluated round: accuracy, loss, and the total weight of corrupted clients."""
-        return self.folder.read("rounds")
+        return self._read("rounds")
 
     @property
     def table(self) -> "pl.DataFrame":
@@ -170,12 +169,20 @@ class Result:
     @cached_property
     def clients(self) -> "pl.DataFrame":
         """One row per run, round and client of the cohort: its loss, weight and alpha."""
-        return self.folder.read("clients")
+        return self._read("clients")
 
     @cached_property
     def info(self) -> "pl.DataFrame":
         """One row per run, round and quantity that the aggregator reports."""
-        return self.folder.read("info")
+        return self._read("info")
+
+    def model(self, run: int) -> "dict[str, np.ndarray]":
+        """The final model of `runs[run]`, arrays by name such as "Dense_0/kernel"; needs `record.models`."""
+        return self._stored[run].read_model()
+
+    def data(self, run: int) -> "dict[str, np.ndarray]":
+        """The training data of `runs[run]` by name, with corrupted values; needs `record.data`."""
+        return self._stored[run].read_data()
 
     @cached_property
     def summary(self) -> "pl.DataFrame":
@@ -191,6 +198,16 @@ class Result:
         from fedsim import report
 
         return report.figures(self._results)
+
+    @cached_property
+    def _stored(self) -> "list[StoredRun]":
+        return self.folder.runs()
+
+    def _read(self, kind: str) -> "pl.DataFrame":
+        """The rows of all runs, with a column for each swept key."""
+        from fedsim.runs.sweep import append_swept_columns
+
+        return append_swept_columns(self.folder.read(kind, self._stored), self.runs)
 
     @cached_property
     def _results(self) -> "Results":

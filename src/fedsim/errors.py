@@ -32,7 +32,7 @@ def python_options() -> Iterator[None]:
     try:
         yield
     except FedsimError as error:
-        message = re.sub("`.*?`|--(out|force|extend|allow-mismatch)", argument, str(error))
+        message = re.sub("`.*?`|--(out|force|allow-mismatch)", argument, str(error))
         error.args = (message.replace("allow-mismatch=", "allow_mismatch="),)
         raise
 

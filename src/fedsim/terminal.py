@@ -66,8 +66,8 @@ class ProgressBar:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(num_runs, num_rounds):
-                self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds)
+            case Started(num_runs, num_rounds, num_completed):
+                self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds, completed=num_completed)
             case Status():
                 self._bar.update(self._task, description=str(event))
             case GroupSkipped() | GroupStarted() | Evaluated():
@@ -98,8 +98,8 @@ class ProgressLines:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(num_runs, num_rounds):
-                self._num_rounds = num_rounds
+            case Started(num_runs, num_rounds, num_completed):
+                self._num_rounds, self._resumed = num_rounds, num_completed
                 self._print(f"{self._path}: {count(num_runs, 'run')}, {count(num_rounds, 'round')} in total")
             case Status():
                 self._activity = str(event)

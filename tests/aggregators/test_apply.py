@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim import aggregators
+from fedsim.config.kinds import AGGREGATORS
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.types import Aggregate, CohortReport, Variables
 
@@ -22,9 +23,7 @@ ROOT_LOSSES, ROOT_UPDATE = RNG.gamma(2.0, size=K).astype(np.float32), RNG.normal
 VALID = np.arange(K) != 3
 KEY = jax.random.key(5)
 ARGUMENTS = {"num_examples": NUM_EXAMPLES, "losses": LOSSES, "root_losses": ROOT_LOSSES, "root_update": ROOT_UPDATE}
-PRE_AGGREGATORS = {"arc", "bucketing", "clipping", "nnm"}
-NAMES = sorted(set(aggregators.__all__) - PRE_AGGREGATORS - {"apply", "from_weights"})
-RULES = [getattr(aggregators, name)() for name in NAMES]
+RULES = [getattr(aggregators, name)() for name in AGGREGATORS]
 RULES += [aggregators.arfl(source="root"), aggregators.norm_clipping(noise_std=0.1, delta=1e-3, threshold=1.0)]
 
 
@@ -179,7 +178,7 @@ def test_many_calls_compile_once(compiled):
     """Each of 400 calls builds its rule anew, as in one line; the values of `lam` and `tau` differ."""
 
     def call_all(i):
-        for name in NAMES:
+        for name in AGGREGATORS:
             settings = {"arfl": {"lam": 0.5 + i}, "centered_clipping": {"tau": 0.5 + i}}.get(name, {})
             aggregators.apply(getattr(aggregators, name)(**settings), UPDATES, **ARGUMENTS)
         mixed = aggregators.apply(aggregators.fedavg(), UPDATES, pre_aggregators=[aggregators.nnm()])

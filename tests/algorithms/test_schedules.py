@@ -29,9 +29,9 @@ def anneal(rate, t, final=0.1 * 0.4):
 
 
 CASES = {
-    "constant": (schedules.constant(R), iterate(lambda rate, t: rate)),
-    "step": (schedules.step(R, every=5, factor=0.3), iterate(lambda rate, t: rate * (0.3 if t % 5 == 4 else 1))),
-    "exponential": (schedules.exponential(R, decay=0.7), iterate(lambda rate, t: rate * 0.7)),
+    "constant": (schedules.constant(), iterate(lambda rate, t: rate)),
+    "step": (schedules.step(every=5, factor=0.3), iterate(lambda rate, t: rate * (0.3 if t % 5 == 4 else 1))),
+    "exponential": (schedules.exponential(decay=0.7), iterate(lambda rate, t: rate * 0.7)),
     "cosine": (schedules.cosine(R, final_fraction=0.1), iterate(anneal)),
 }
 

@@ -7,9 +7,10 @@ import pytest
 
 import fedsim
 from fedsim.config.schema import DataConfig
-from fedsim.datasets import arrays, natural, sampling, windows
+from fedsim.datasets import arrays, sampling, windows
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.federated import unseen_class_notes
+from fedsim.datasets.natural_clients import concatenate_clients
 from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 
@@ -51,7 +52,7 @@ def test_no_texts_raise():
 
 
 def test_negative_labels_of_natural_clients_are_no_regression():
-    raw = natural.concatenate_clients("mine", [("al", X, -1 - Y)], inputs="vector")
+    raw = concatenate_clients("mine", [("al", X, -1 - Y)], inputs="vector")
     with pytest.raises(DataError, match="training labels must be 0 to 0, got -3 to -1"):
         canonicalize(raw, needs_test=False)
 

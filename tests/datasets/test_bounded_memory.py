@@ -7,6 +7,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from fedsim.engine.manifest import dataset_digest
 
 from fedsim import host_memory
 from fedsim.cli.main import main
@@ -14,7 +15,6 @@ from fedsim.datasets import arrays, portions
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.spool import Spool
 from fedsim.engine import memory
-from fedsim.engine.manifest import dataset_digest
 from fedsim.errors import ConfigError, DataError
 from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset

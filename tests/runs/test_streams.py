@@ -5,13 +5,13 @@ import struct
 import time
 
 import pytest
+from fedsim.runs.streams import JsonLines
 
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan, slurm
 from fedsim.errors import ConfigError
 from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import JsonLines
 from fedsim.runs.trackers import tensorboard
 from tests.conftest import Stop, check_equal, finish_jobs
 

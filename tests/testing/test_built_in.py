@@ -1,12 +1,15 @@
 """Everything built in keeps its contract."""
 
+import importlib
+import inspect
+
 import numpy as np
 import pytest
 
 import fedsim
 from fedsim import DataSpec, testing
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import find
+from fedsim.config.registry import built_in_factories, find
 from fedsim.core.task import classification, regression
 from tests.conftest import make_dataset
 from tests.datasets.build import build_dataset
@@ -31,6 +34,25 @@ SKIPPED = {  # clauses that are violated on purpose
 @pytest.mark.parametrize(("key", "name"), [(key, name) for key in CHECKS for name in KINDS[key].built_in])
 def test_with_defaults(key, name):
     CHECKS[key](find(key, name).make(), skip=SKIPPED.get(name, ()))
+
+
+PACKAGES = {
+    "server.aggregator": "aggregators",
+    "server.pre_aggregators": "aggregators",
+    "attack.kind": "attacks",
+    "client.algorithm": "algorithms",
+    "corruption.kind": "corruption",
+    "model.name": "models",
+    "data.partition": "datasets",
+}
+
+
+@pytest.mark.parametrize("key", PACKAGES)
+def test_packages_offer_their_components(key):
+    """Also after all modules are imported, some of which have the same names."""
+    factories = {factory.name: factory.make for factory in built_in_factories() if factory.key == key}
+    package = importlib.import_module(f"fedsim.{PACKAGES[key]}")
+    assert {name: inspect.unwrap(getattr(package, name)) for name in factories} == factories
 
 
 @pytest.mark.parametrize(

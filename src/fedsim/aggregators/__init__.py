@@ -29,65 +29,10 @@ into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share 
 weights are recorded by client. Rules that identify clients by their ids (ARFL, FoolsGold) need unmixed rows.
 """
 
-from fedsim.aggregators.apply import apply
-from fedsim.aggregators.arc import arc
-from fedsim.aggregators.arfl import arfl
-from fedsim.aggregators.autogm import autogm
-from fedsim.aggregators.bucketing import bucketing
-from fedsim.aggregators.bulyan import bulyan
-from fedsim.aggregators.caf import caf
-from fedsim.aggregators.centered_clipping import centered_clipping
-from fedsim.aggregators.cfl import cfl
-from fedsim.aggregators.clipping import clipping
-from fedsim.aggregators.dnc import dnc
-from fedsim.aggregators.fedavg import fedavg
-from fedsim.aggregators.flame import flame
-from fedsim.aggregators.fltrust import fltrust
-from fedsim.aggregators.foolsgold import foolsgold
-from fedsim.aggregators.krum import krum
-from fedsim.aggregators.mda import mda
-from fedsim.aggregators.meamed import meamed
-from fedsim.aggregators.median import median
-from fedsim.aggregators.multi_krum import multi_krum
-from fedsim.aggregators.nnm import nnm
-from fedsim.aggregators.norm_clipping import norm_clipping
-from fedsim.aggregators.rfa import rfa
-from fedsim.aggregators.signguard import signguard
-from fedsim.aggregators.smea import smea
-from fedsim.aggregators.trimmed_mean import trimmed_mean
-from fedsim.aggregators.weighting import from_weights
-from fedsim.aggregators.zeno import zeno
+from fedsim.aggregators.apply import apply as apply
+from fedsim.aggregators.built_in_pre_aggregators import *  # noqa: F403
+from fedsim.aggregators.built_in_rules import *  # noqa: F403
+from fedsim.aggregators.weighting import from_weights as from_weights
 from fedsim.core.factories import check_factories
-
-__all__ = [
-    "apply",
-    "arc",
-    "arfl",
-    "autogm",
-    "bucketing",
-    "bulyan",
-    "caf",
-    "centered_clipping",
-    "cfl",
-    "clipping",
-    "dnc",
-    "fedavg",
-    "flame",
-    "fltrust",
-    "foolsgold",
-    "from_weights",
-    "krum",
-    "mda",
-    "meamed",
-    "median",
-    "multi_krum",
-    "nnm",
-    "norm_clipping",
-    "rfa",
-    "signguard",
-    "smea",
-    "trimmed_mean",
-    "zeno",
-]
 
 check_factories(globals())

@@ -13,12 +13,11 @@ A client whose report is not valid keeps its previous state, and its message is 
 `fedsim.core.method.plain_sgd`. `fedsim.testing.check_algorithm` checks an algorithm against this contract.
 """
 
-from fedsim.algorithms.fednova import fednova
-from fedsim.algorithms.fedprox import fedprox
-from fedsim.algorithms.scaffold import scaffold
-from fedsim.algorithms.worker_momentum import worker_momentum
+from fedsim.core.method import plain_sgd as fedavg  # noqa: F401
+from fedsim.algorithms.fedprox import fedprox as fedprox
+from fedsim.algorithms.scaffold import scaffold as scaffold
+from fedsim.algorithms.fednova import fednova as fednova
+from fedsim.algorithms.worker_momentum import worker_momentum as worker_momentum
 from fedsim.core.factories import check_factories
-
-__all__ = ["fednova", "fedprox", "scaffold", "worker_momentum"]
 
 check_factories(globals())

@@ -1,4 +1,7 @@
-"""Learning rates over rounds. A factory takes R, the rounds of the run; t is the number of completed rounds."""
+"""Learning rates over rounds; t is the number of completed rounds.
+
+A factory takes R, the rounds of the run, only if the rates depend on it. If not, more rounds continue the same run.
+"""
 
 from typing import Annotated
 
@@ -9,28 +12,22 @@ from fedsim.core.settings import Traced
 from fedsim.core.types import Array, Scalar
 
 
-def constant(num_rounds: int) -> Schedule:
+def constant() -> Schedule:
     """The configured rate in all rounds."""
-    del num_rounds
     return lambda learning_rate, t: learning_rate
 
 
 def step(
-    num_rounds: int,
     *,
     every: Annotated[Array | int, Traced(ge=1), "rounds between two steps"] = 100,
     factor: Annotated[Scalar, Traced(gt=0, le=1), "factor of each step"] = 0.1,
 ) -> Schedule:
     """The rate times factor^(t // every)."""
-    del num_rounds
     return lambda learning_rate, t: learning_rate * factor ** jnp.floor_divide(t, every)
 
 
-def exponential(
-    num_rounds: int, *, decay: Annotated[Scalar, Traced(gt=0, le=1), "factor of each round"] = 0.99
-) -> Schedule:
+def exponential(*, decay: Annotated[Scalar, Traced(gt=0, le=1), "factor of each round"] = 0.99) -> Schedule:
     """The rate times decay^t."""
-    del num_rounds
     return lambda learning_rate, t: learning_rate * decay**t
 
 

@@ -14,39 +14,21 @@ Values for honest clients are ignored. `fedsim.attacks.honest` computes what att
 `fedsim.testing.check_attack` checks an attack against this contract.
 """
 
-from fedsim.attacks.alie import alie
-from fedsim.attacks.fake_counts import fake_counts
-from fedsim.attacks.fake_loss import fake_loss
-from fedsim.attacks.fang import fang
-from fedsim.attacks.gaussian import gaussian
-from fedsim.attacks.inf import inf
-from fedsim.attacks.ipm import ipm
-from fedsim.attacks.mimic import mimic
-from fedsim.attacks.min_max import min_max
-from fedsim.attacks.min_sum import min_sum
-from fedsim.attacks.model_replacement import model_replacement
-from fedsim.attacks.none import none
-from fedsim.attacks.optimal_alie import optimal_alie
-from fedsim.attacks.optimal_ipm import optimal_ipm
-from fedsim.attacks.sign_flip import sign_flip
+from fedsim.attacks.none import none as none
+from fedsim.attacks.fake_loss import fake_loss as fake_loss
+from fedsim.attacks.fake_counts import fake_counts as fake_counts
+from fedsim.attacks.sign_flip import sign_flip as sign_flip
+from fedsim.attacks.gaussian import gaussian as gaussian
+from fedsim.attacks.inf import inf as inf
+from fedsim.attacks.ipm import ipm as ipm
+from fedsim.attacks.alie import alie as alie
+from fedsim.attacks.min_max import min_max as min_max
+from fedsim.attacks.min_sum import min_sum as min_sum
+from fedsim.attacks.mimic import mimic as mimic
+from fedsim.attacks.model_replacement import model_replacement as model_replacement
+from fedsim.attacks.fang import fang as fang
+from fedsim.attacks.optimal_ipm import optimal_ipm as optimal_ipm
+from fedsim.attacks.optimal_alie import optimal_alie as optimal_alie
 from fedsim.core.factories import check_factories
-
-__all__ = [
-    "alie",
-    "fake_counts",
-    "fake_loss",
-    "fang",
-    "gaussian",
-    "inf",
-    "ipm",
-    "mimic",
-    "min_max",
-    "min_sum",
-    "model_replacement",
-    "none",
-    "optimal_alie",
-    "optimal_ipm",
-    "sign_flip",
-]
 
 check_factories(globals())

@@ -10,7 +10,7 @@ from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
-FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "extend", "force", "no-compile-cache")}
+FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "force", "no-compile-cache")}
 FLAGS |= {"--strict"}  # options of `fedsim run` without a value
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist

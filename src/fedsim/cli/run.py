@@ -29,11 +29,11 @@ examples:
   fedsim run configs/quickstart.toml --server.aggregator arfl --sweep.arfl.lam 0.1 1 10
   fedsim run configs/quickstart.toml --corruption.kind flipping --out runs/flipping --dry-run
   fedsim run configs/quickstart.toml --dry-run --target h100
-  fedsim run configs/quickstart.toml --sweep.seed 0 1 2 3 4 5 --out runs/quickstart-1234abcd --extend
+  fedsim run configs/quickstart.toml --sweep.seed 0 1 2 3 4 5 --out runs/quickstart-1234abcd
   fedsim run configs/quickstart.toml --slurm.partition gpu --slurm.time 60 --slurm.gpus-per-node 1
 
-The same command (without --force) resumes an interrupted run from its last checkpoint. Started twice, the processes
-share the work.
+Only what DIR lacks is computed: the same command (without --force) resumes from the last checkpoint, another one adds
+its runs or rounds. Commands that run into the same folder share the work.
 """
 
 
@@ -83,12 +83,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         default=[],
         help="send curves to wandb, or write them for tensorboard into the run folder, while it runs; or both",
     )
-    parser.add_argument("--allow-mismatch", action="store_true", help="resume although code, versions or device differ")
     parser.add_argument(
-        "--extend", action="store_true", help="add runs, such as more seeds, or rounds to the folder of --out"
+        "--allow-mismatch",
+        action="store_true",
+        help="compute what is missing although code, versions, device, data or plug-ins have changed since",
     )
     parser.add_argument("--strict", action="store_true", help="treat a key without effect as an error")
-    parser.add_argument("--force", action="store_true", help="delete the results in the folder and start over")
+    parser.add_argument("--force", action="store_true", help="compute all runs of CONFIG again")
     several = parser.add_argument_group("one run on several hosts")
     several.add_argument(
         "--distributed",
@@ -133,27 +134,21 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
     from fedsim.terminal import show_progress
 
     if jobs and not options.dry_run:
-        if options.extend:
-            raise ConfigError(
-                "--extend: must be used without --slurm; extend first, or run the new seeds in another folder"
-            )
         if options.strict:
             raise ConfigError("--strict: must be used without --slurm; add --dry-run to check the keys first")
         if options.force:
-            raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; delete it first")
+            raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; use another --out")
         keys = ("allow_mismatch", "checkpoint_seconds", "log", "no_compile_cache")
         for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
         return 0
     cache.enable_program_cache(not options.no_compile_cache)
-    if options.extend and options.out is None:
-        raise ConfigError("--extend: must be used with --out, the folder to extend")
     plan = make_plan(experiment)
     warnings = _unused_keys(experiment, plan, options.strict)
     if jobs:
         warnings.append(UNUSED_JOBS)
-    run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "extend", "checkpoint_seconds")}
+    run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "checkpoint_seconds")}
     if not processes.is_primary():
         if not options.dry_run:
             with interrupts.raised():

@@ -13,6 +13,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.reader import Block
 from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
+from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
 from fedsim.errors import ConfigError
@@ -77,16 +78,22 @@ class Experiment:
         return replace(self, values=self.values | {key: natural}, sweep=sweep)
 
     def runs(self) -> list[Config]:
-        """The runs: resolved points, equal ones once. Raises `ConfigError` if one is invalid.
+        """The resolved points, those of one id once, with the most rounds. Raises `ConfigError` if one is invalid.
 
         >>> import fedsim
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
         [0, 1]
         """
         try:
-            return list(dict.fromkeys(map(self.schema.resolve_converted, self.points(self.schema.convert))))
+            points = dict.fromkeys(map(self.schema.resolve_converted, self.points(self.schema.convert)))
         except ConfigError as error:
             raise self.explain(error) from None
+        runs: dict[str, Config] = {}
+        for config in points:
+            known = runs.setdefault(key := run_id(config), config)
+            if config.server.num_rounds > known.server.num_rounds:
+                runs[key] = config
+        return list(runs.values())
 
     def __repr__(self) -> str:
         number = len(self.runs())

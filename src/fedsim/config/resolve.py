@@ -4,14 +4,15 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from fedsim.config.byzantine_count import configured_f, is_byzantine_count
+from fedsim.config.byzantine_count import configured_f
 from fedsim.config.clients import check_clients
-from fedsim.config.components import factories
-from fedsim.config.fields import FIXED, Field, settings_of
+from fedsim.config.components import factories, unmet, with_values
+from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, Settings
@@ -160,28 +161,26 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
 
 
 def canonical(config: Config) -> Config:
-    """The same run with every fixed key that has no effect on it at its default, and the number of its split."""
-    default = Config()
-    if config.data.seed == "seed":
-        config = replace(config, data=replace(config.data, seed=config.seed))
-    if not any(is_byzantine_count(field) for factory in factories(config) for field in settings_of(factory)):
-        config = replace(config, server=replace(config.server, num_byzantine=None))
-    if config.data.partition == "natural":
-        config = replace(config, data=replace(config.data, num_clients=default.data.num_clients))
-    if config.client.steps is not None:
-        config = replace(config, client=replace(config.client, epochs=default.client.epochs))
-    corruption, attack = config.corruption, config.attack
-    if attack.kind == "none" or not config.has_malicious:
-        attack = default.attack
-    elif attack.clients:
-        attack = replace(attack, fraction=None, clients=tuple(sorted(set(attack.clients))))
-    config = replace(config, attack=attack)
-    attacks_with_corrupted = attack.kind != "none" and not config.has_malicious_set
-    start_round = corruption.start_round
-    if not config.has_corrupted or (corruption.kind == "none" and not attacks_with_corrupted):
-        starts = start_round if config.has_malicious_set else 0
-        corruption = replace(default.corruption, start_round=starts)
-    elif corruption.clients:
-        ids = tuple(sorted(set(corruption.clients)))
-        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start_round=start_round)
-    return replace(config, corruption=corruption)
+    """The same run with every fixed key that has no effect on it at its default, and the number of its split.
+
+    The name is that of an experiment, so it is at its default, too.
+    """
+    if config.server.num_byzantine is not None:
+        names = [field.name for factory in factories(config) for field in settings_of(factory)]
+        config = replace(config, settings=tuple((name, None) for name in names))
+    values: dict[str, Any] = {key: tuple(sorted(set(value(config)))) for key, value in CLIENTS}
+    values |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+    values |= {
+        field.name: field.default
+        for field, value in CONDITIONAL
+        if value(config) != field.default and unmet(field, config)
+    }
+    return with_values(config, values | {"name": DEFAULTS["name"]})
+
+
+CONDITIONAL = [
+    (field, attrgetter(field.name))
+    for field in FIXED.values()
+    if field.only_if and not any(condition.is_error for condition in field.only_if)
+]
+CLIENTS = [(key, attrgetter(key)) for key in ("corruption.clients", "attack.clients")]

@@ -1,14 +1,16 @@
-"""The configuration of a run: frozen dataclasses, with type, bounds, default and meaning of every fixed key.
+"""The configuration of a run: frozen dataclasses, with type, bounds, default, role and meaning of every fixed key.
 
-The components named here, such as an aggregator, have settings: those of their factories, in `Config.settings`.
+A key has the role of its section or, if it has one, its own. The components named here, such as an aggregator, have
+settings: those of their factories, in `Config.settings`. They have the role of the key that names the component.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from fedsim.core.settings import MAX_INT, Traced
+from fedsim.core.settings import MAX_INT, OnlyIf, Traced
 
 NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
 PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]
@@ -22,38 +24,66 @@ Width = PositiveInt | Literal["auto"]
 Settings = tuple[tuple[str, Any], ...]  # (dotted key, value), in order of the keys
 
 
+class Role(Enum):
+    """What a key reaches; `config/roles.py` derives from it when two runs are equal."""
+
+    PROGRAM = "program"
+    """It shapes the compiled program."""
+    BRANCH = "branch"
+    """It shapes a branch of a family's program."""
+    DATA = "data"
+    """It determines the data set."""
+    TRACED = "traced"
+    """It is an input of the program, or changes one."""
+    RECORD = "record"
+    """It says what is written; the numbers are the same."""
+    ENGINE = "engine"
+    """It says how and where rounds are computed; the numbers are the same, except for the last bits."""
+
+
+NOT_NATURAL = OnlyIf("has_natural_clients", False, "the data set has its own clients")
+NO_SUBSAMPLE = OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True)
+NATURAL = OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True)
+NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
+NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+CORRUPTION = OnlyIf("has_corruption", True, NO_CORRUPTION)
+NOT_LISTED = OnlyIf("corruption.clients", (), "corruption.clients replaces it")
+ATTACK = OnlyIf("has_attack", True, "there is no attack: set attack.kind")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The data set, and its partition among clients."""
 
+    role: ClassVar = Role.DATA
     name: Annotated[str, "data set"] = "digits"
     deduplicate: Annotated[
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
     ] = False
-    num_clients: Annotated[PositiveInt, "number of clients N"] = 20
+    num_clients: Annotated[PositiveInt, NOT_NATURAL, "number of clients N"] = 20
     partition: Annotated[
         str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"
     ] = "iid"
     sample_fraction: Annotated[
-        PositiveFraction, "natural: fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
+        PositiveFraction, NATURAL, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
     ] = 1.0
-    sample_clients: Annotated[PositiveInt | None, "natural: clients to keep, drawn at random; default: all"] = None
+    sample_clients: Annotated[PositiveInt | None, NATURAL, "clients to keep, drawn at random; default: all"] = None
     test_fraction: Annotated[
         ProperFraction | None,
         "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
         "split is replaced with natural clients only; default: the given split, or 0.2",
     ] = None
     num_train: Annotated[
-        PositiveInt | None, "not natural: number of training examples to keep, drawn at random; default: all"
+        PositiveInt | None, NO_SUBSAMPLE, "number of training examples to keep, drawn at random; default: all"
     ] = None
     num_test: Annotated[
-        PositiveInt | None, "not natural: number of test examples to keep, drawn at random; default: all"
+        PositiveInt | None, NO_SUBSAMPLE, "number of test examples to keep, drawn at random; default: all"
     ] = None
     max_examples: Annotated[
-        PositiveInt | None, "natural: maximum of training examples per client, evenly spaced; default: none"
+        PositiveInt | None, NATURAL, "maximum of training examples per client, evenly spaced; default: none"
     ] = None
     max_test_examples: Annotated[
-        PositiveInt | None, "natural: maximum of test examples per client, evenly spaced; default: none"
+        PositiveInt | None, NATURAL, "maximum of test examples per client, evenly spaced; default: none"
     ] = None
     root_examples: Annotated[
         NonNegativeInt,
@@ -65,6 +95,7 @@ class DataConfig:
     ] = 0.0
     placement: Annotated[
         Literal["auto", "device", "host"],
+        Role.ENGINE,
         "where the training data are while rounds run; host: a device gets the examples of the next cohorts only; "
         "auto: host if all of them would take more than half of a device's memory. The results are the same",
     ] = "auto"
@@ -79,14 +110,25 @@ class DataConfig:
 class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
-    kind: Annotated[str, "corruption of the training data of corrupted clients"] = "none"
-    fraction: Annotated[Fraction, "fraction of the clients that are corrupted"] = 0.0
+    role: ClassVar = Role.TRACED
+    kind: Annotated[
+        str, OnlyIf("has_corrupted", True, NOT_CORRUPTED), "corruption of the training data of corrupted clients"
+    ] = "none"
+    fraction: Annotated[Fraction, Traced(), NOT_LISTED, CORRUPTION, "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
-        Literal["nearest", "down"], "rounding of that fraction to whole clients; nearest: halves to the even number"
+        Literal["nearest", "down"],
+        NOT_LISTED,
+        CORRUPTION,
+        "rounding of that fraction to whole clients; nearest: halves to the even number",
     ] = "nearest"
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt, ...], CORRUPTION, "ids of the corrupted clients (from 0), instead of a fraction"
+    ] = ()
     start_round: Annotated[
-        NonNegativeInt, Traced(), "first round with corruption and attack; 0: also the losses before the first round"
+        NonNegativeInt,
+        Traced(),
+        OnlyIf("has_corruption_or_attack", True, NO_CORRUPTION),
+        "first round with corruption and attack; 0: also the losses before the first round",
     ] = 0
 
 
@@ -94,19 +136,31 @@ class CorruptionConfig:
 class AttackConfig:
     """Forged reports, and which clients make them."""
 
-    kind: Annotated[str, "attack by which malicious clients forge their reports"] = "none"
+    role: ClassVar = Role.TRACED
+    kind: Annotated[
+        str,
+        Role.BRANCH,
+        OnlyIf("has_malicious", True, f"{NOT_CORRUPTED} or attack.fraction"),
+        "attack by which malicious clients forge their reports",
+    ] = "none"
     fraction: Annotated[
         Fraction | None,
+        Traced(),
+        OnlyIf("attack.clients", (), "attack.clients replaces it"),
+        ATTACK,
         "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
         "enough clients; default: the corrupted clients",
     ] = None
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the malicious clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt, ...], ATTACK, "ids of the malicious clients (from 0), instead of a fraction"
+    ] = ()
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """The model."""
 
+    role: ClassVar = Role.PROGRAM
     name: Annotated[str, "model"] = "mlp"
 
 
@@ -114,6 +168,7 @@ class ModelConfig:
 class ClientConfig:
     """Local training."""
 
+    role: ClassVar = Role.PROGRAM
     algorithm: Annotated[str, "local training algorithm; fedavg: plain SGD"] = "fedavg"
     learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' SGD"] = 0.1
     schedule: Annotated[str, "schedule of the clients' learning rate over the rounds"] = "constant"
@@ -125,10 +180,10 @@ class ClientConfig:
         Traced(),
         "weight decay: multiple of the parameters added to each gradient of the clients' SGD; default: none",
     ] = None
-    epochs: Annotated[PositiveInt, "E, local epochs per round"] = 1
-    steps: Annotated[
-        PositiveInt | None, "local steps per round, in place of epochs, which then have no effect; default: epochs"
-    ] = None
+    epochs: Annotated[
+        PositiveInt, OnlyIf("client.steps", None, "client.steps replaces it"), "E, local epochs per round"
+    ] = 1
+    steps: Annotated[PositiveInt | None, "local steps per round, in place of epochs; default: epochs"] = None
     batch_size: Annotated[PositiveInt, "B, batch size; a last, partial batch is kept"] = 32
     clip: Annotated[
         PositiveFloat | None, "maximum absolute value of each gradient element (clipping); default: no clipping"
@@ -149,15 +204,21 @@ class ClientConfig:
 class ServerConfig:
     """Rounds and aggregation."""
 
-    aggregator: Annotated[str, "aggregation rule"] = "arfl"
-    pre_aggregators: Annotated[tuple[str, ...], "pre-aggregators, applied in this order before the rule"] = ()
+    role: ClassVar = Role.PROGRAM
+    aggregator: Annotated[str, Role.BRANCH, "aggregation rule"] = "arfl"
+    pre_aggregators: Annotated[
+        tuple[str, ...], Role.BRANCH, "pre-aggregators, applied in this order before the rule"
+    ] = ()
     weighting: Annotated[
         str | None,
+        Role.BRANCH,
         "rule whose weights take the place of the clients' examples in the pre-aggregators and the rule, such as arfl; "
         "clients to which it gives no weight are left out; default: none",
     ] = None
     num_byzantine: Annotated[
         NonNegativeInt | Literal["corrupted", "malicious"] | None,
+        Role.TRACED,  # it reaches a program as a setting of rules, which has a role of its own
+        OnlyIf("has_byzantine_count", True, "no rule or pre-aggregator takes it"),
         "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; corrupted: the "
         "fraction of a cohort that is corrupted or malicious, rounded up; malicious: that which is malicious; default: "
         "the default of each rule",
@@ -178,14 +239,17 @@ class ServerConfig:
 class EngineConfig:
     """Execution: affects speed, rounding errors and (micro_batch) the random draws of dropout and augmentation."""
 
+    role: ClassVar = Role.ENGINE
     client_width: Annotated[Width, "clients of a run that train in one vectorized step (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a group that train in one vectorized step, or auto"] = "auto"
-    micro_batch: Annotated[Width, "examples per gradient computation (1 to B), or auto"] = "auto"
+    micro_batch: Annotated[Width, Role.PROGRAM, "examples per gradient computation (1 to B), or auto"] = "auto"
     client_devices: Annotated[
         Width, "devices among which the cohort of a run is divided, or auto; further devices train other runs"
     ] = "auto"
     precision: Annotated[
-        Literal["float32", "bfloat16"], "precision of the model's computations; parameters and sums are float32"
+        Literal["float32", "bfloat16"],
+        Role.PROGRAM,
+        "precision of the model's computations; parameters and sums are float32",
     ] = "float32"
 
 
@@ -193,19 +257,23 @@ class EngineConfig:
 class RecordConfig:
     """What a run writes."""
 
+    role: ClassVar = Role.RECORD
     losses: Annotated[
-        bool, "record the clients' losses and let rules use them; false saves a forward pass for some rules"
+        bool,
+        Role.PROGRAM,  # a client whose loss is not finite is invalid, if losses are recorded
+        "record the clients' losses and let rules use them; false saves a forward pass for some rules",
     ] = True
     clients: Annotated[Literal["all", "evaluated", "none"], "rounds whose clients are recorded"] = "all"
-    models: Annotated[bool, "save each run's final model, as models/RUN.npz"] = False
-    final_states: Annotated[bool, "save the final state of all runs, so that --extend can add rounds"] = False
-    data: Annotated[bool, "save each run's training data, with corruption, as data/RUN.npz"] = False
+    models: Annotated[bool, "save each run's final model, as models/<id>.npz"] = False
+    final_states: Annotated[bool, "save the final state of all runs, from which more rounds continue"] = False
+    data: Annotated[bool, "save each run's training data, with corruption, as data/<id>.npz"] = False
 
 
 @dataclass(frozen=True)
 class ReportConfig:
     """What the report shows besides tables and figures. Of the whole experiment, so it is no part of a run."""
 
+    role: ClassVar = Role.RECORD
     claims: Annotated[
         str | None, "function from results to claims, as file.py:function; its verdicts are shown; default: none"
     ] = None
@@ -223,9 +291,12 @@ class Config:
                 description="of up to 100 letters, digits, _, . and -, not starting with . or -",
             ),
         ],
+        Role.RECORD,
         "name, from which the run folder is named",
     ] = "fedsim"
-    seed: Annotated[NonNegativeInt, "seed of the run: corrupted clients, initial model, cohorts, batches"] = 0
+    seed: Annotated[
+        NonNegativeInt, Role.TRACED, Traced(), "seed of the run: corrupted clients, initial model, cohorts, batches"
+    ] = 0
     data: DataConfig = field(default_factory=DataConfig)
     corruption: CorruptionConfig = field(default_factory=CorruptionConfig)
     attack: AttackConfig = field(default_factory=AttackConfig)
@@ -248,6 +319,11 @@ class Config:
         return bool(self.corruption.clients) or self.corruption.fraction > 0
 
     @property
+    def has_natural_clients(self) -> bool:
+        """Whether the data determine the clients."""
+        return self.data.partition == "natural"
+
+    @property
     def has_malicious_set(self) -> bool:
         """Whether the malicious clients are a set of their own."""
         return bool(self.attack.clients) or self.attack.fraction is not None
@@ -258,10 +334,23 @@ class Config:
         fraction = self.attack.fraction
         return bool(self.attack.clients) or (self.has_corrupted if fraction is None else fraction > 0)
 
+    @property
+    def has_attack(self) -> bool:
+        """Whether malicious clients forge their reports."""
+        return self.attack.kind != "none" and self.has_malicious
 
-@dataclass(frozen=True)
-class DataChoice:
-    """Everything that determines the examples of a run's clients: runs with equal choices share a data set."""
+    @property
+    def has_corruption(self) -> bool:
+        """Whether it matters which clients are corrupted."""
+        is_attacked = self.has_attack and not self.has_malicious_set
+        return self.has_corrupted and (self.corruption.kind != "none" or is_attacked)
 
-    data: DataConfig
-    settings: Settings
+    @property
+    def has_corruption_or_attack(self) -> bool:
+        """Whether clients have corrupted data or forge reports."""
+        return self.has_corruption or self.has_attack
+
+    @property
+    def has_byzantine_count(self) -> bool:
+        """Whether a rule or a pre-aggregator has a setting f."""
+        return any(key.endswith(".num_byzantine") for key, _ in self.settings)

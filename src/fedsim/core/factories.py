@@ -41,15 +41,14 @@ def check_factories(namespace: dict[str, Any]) -> None:
 
     A setting that violates its annotation raises `ValueError`. Traced settings pass, and numbers become Python's.
     """
-    for name in namespace["__all__"]:
-        make = namespace[name]
+    for name, make in list(namespace.items()):
         if isinstance(make, types.FunctionType):
             parameters = inspect.signature(make).parameters.values()
             if _annotations(make) or not any(parameter.default is parameter.empty for parameter in parameters):
-                namespace[name] = _checked(make, namespace["__name__"])
+                namespace[name] = _checked(make, namespace["__name__"], name)
 
 
-def _checked(make: Callable[..., Any], module: str) -> Callable[..., Any]:
+def _checked(make: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
     @wraps(make)
     def checked(*arguments: Any, **settings: Any) -> Any:
         kinds = _annotations(make)
@@ -62,7 +61,7 @@ def _checked(make: Callable[..., Any], module: str) -> Callable[..., Any]:
             vars(function)["built"] = Built(make, fixed, traced, _others(component, function))
         return component
 
-    checked.__module__ = module  # where `pickle` looks for it
+    checked.__module__, checked.__qualname__ = module, name  # where `pickle` looks for it
     return checked
 
 

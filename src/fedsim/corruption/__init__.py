@@ -6,33 +6,18 @@ whether it applies to a kind of data. Test sets are never changed; a backdoor ha
 examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
+from fedsim.corruption.none import none as none
+from fedsim.corruption.shuffling import shuffling as shuffling
+from fedsim.corruption.flipping import flipping as flipping
+from fedsim.corruption.noisy import noisy as noisy
+from fedsim.corruption.shift import shift as shift
+from fedsim.corruption.collusion import collusion as collusion
+from fedsim.corruption.exclude import exclude as exclude
+from fedsim.corruption.symmetric import symmetric as symmetric
+from fedsim.corruption.pairflip import pairflip as pairflip
+from fedsim.corruption.targeted import targeted as targeted
+from fedsim.corruption.localized import localized as localized
+from fedsim.corruption.backdoor import backdoor as backdoor
 from fedsim.core.factories import check_factories
-from fedsim.corruption.backdoor import backdoor
-from fedsim.corruption.collusion import collusion
-from fedsim.corruption.exclude import exclude
-from fedsim.corruption.flipping import flipping
-from fedsim.corruption.localized import localized
-from fedsim.corruption.noisy import noisy
-from fedsim.corruption.none import none
-from fedsim.corruption.pairflip import pairflip
-from fedsim.corruption.shift import shift
-from fedsim.corruption.shuffling import shuffling
-from fedsim.corruption.symmetric import symmetric
-from fedsim.corruption.targeted import targeted
-
-__all__ = [
-    "backdoor",
-    "collusion",
-    "exclude",
-    "flipping",
-    "localized",
-    "noisy",
-    "none",
-    "pairflip",
-    "shift",
-    "shuffling",
-    "symmetric",
-    "targeted",
-]
 
 check_factories(globals())

@@ -1,27 +1,12 @@
 """Data sets, one file each, loaded as a `RawDataset` and then partitioned into a `FederatedDataset`."""
 
 from fedsim.core.factories import check_factories
-from fedsim.datasets.arrays import from_arrays
-from fedsim.datasets.feature_noise import feature_noise
-from fedsim.datasets.label_skew import extreme, label_quantity, shards
-from fedsim.datasets.partition import dirichlet, iid, quantity
-from fedsim.datasets.raw import DatasetFactory, Partition, PartitionFunction, RawDataset
-from fedsim.datasets.table import from_pandas
-
-__all__ = [
-    "DatasetFactory",
-    "Partition",
-    "PartitionFunction",
-    "RawDataset",
-    "dirichlet",
-    "extreme",
-    "feature_noise",
-    "from_arrays",
-    "from_pandas",
-    "iid",
-    "label_quantity",
-    "quantity",
-    "shards",
-]
+from fedsim.datasets.arrays import from_arrays as from_arrays
+from fedsim.datasets.built_in_partitions import *  # noqa: F403
+from fedsim.datasets.raw import DatasetFactory as DatasetFactory
+from fedsim.datasets.raw import Partition as Partition
+from fedsim.datasets.raw import PartitionFunction as PartitionFunction
+from fedsim.datasets.raw import RawDataset as RawDataset
+from fedsim.datasets.table import from_pandas as from_pandas
 
 check_factories(globals())

@@ -23,7 +23,7 @@ from fedsim.config.registry import did_you_mean, nearest
 from fedsim.core.types import InputKind
 from fedsim.datasets import image_builders, leaf, shakespeare
 from fedsim.datasets.download import Progress
-from fedsim.datasets.natural import ClientExamples
+from fedsim.datasets.natural_clients import ClientExamples
 from fedsim.datasets.text import ALPHABET
 from fedsim.errors import DataError
 

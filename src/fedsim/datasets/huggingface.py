@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets import windows
-from fedsim.datasets.natural import append
+from fedsim.datasets.natural_clients import append
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.datasets.scales import PIXELS
 from fedsim.datasets.spool import Spool

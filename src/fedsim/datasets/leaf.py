@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedsim.core.types import InputKind
-from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.text import encode
 from fedsim.errors import ConfigError, DataError, reason

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from fedsim.datasets.cache import cached
-from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.portions import take
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.spool import Spool

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsim.datasets import archives
 from fedsim.datasets.download import Download
-from fedsim.datasets.natural import ClientExamples
+from fedsim.datasets.natural_clients import ClientExamples
 from fedsim.datasets.text import encode
 from fedsim.errors import DataError
 

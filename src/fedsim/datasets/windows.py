@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.datasets.natural import ClientExamples, concatenate_clients
+from fedsim.datasets.natural_clients import ClientExamples, concatenate_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import DataError, import_extra, pip_install, reason
 

@@ -6,9 +6,10 @@ from typing import Any
 import jax
 
 from fedsim.config.components import traced_settings
+from fedsim.config.roles import takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, Corruption, PreAggregator
+from fedsim.core.contracts import Aggregator, Attack, Corruption, PreAggregator, Schedule
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.server import Server, make_server
@@ -27,14 +28,18 @@ def corruption(config: Config) -> Corruption:
 
 def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     """A function of (hparams, rounds completed []) that returns `hparams` with the learning rates of the next round."""
-    names = {"client.schedule": config.client.schedule, "server.schedule": config.server.schedule}
-    client, server = (factories.build_traced(config, key, name) for key, name in names.items())
-    num_rounds = config.server.num_rounds
+
+    def make(key: str, name: str) -> Callable[[HParams], Schedule]:
+        rounds = (config.server.num_rounds,) if takes_rounds(factories.factory_of(config, key)) else ()
+        build_schedule = factories.build_traced(config, key, name)
+        return lambda hparams: build_schedule(hparams, *rounds)
+
+    client, server = make("client.schedule", config.client.schedule), make("server.schedule", config.server.schedule)
 
     def scheduled(hparams: HParams, round: Array) -> HParams:
         return hparams._replace(
-            learning_rate=client(hparams, num_rounds)(hparams.learning_rate, round),
-            server_learning_rate=server(hparams, num_rounds)(hparams.server_learning_rate, round),
+            learning_rate=client(hparams)(hparams.learning_rate, round),
+            server_learning_rate=server(hparams)(hparams.server_learning_rate, round),
         )
 
     return scheduled

@@ -13,7 +13,8 @@ from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from fedsim.config.components import distinct_runs
-from fedsim.config.schema import Config
+from fedsim.config.fields import FIXED
+from fedsim.config.schema import Config, Role
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, factories, memory, transfer
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
@@ -31,7 +32,6 @@ from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
-DATA_KEYS = {"data.name", "data.partition", "corruption.kind"}  # of components that are not part of a program
 
 
 class GroupCompiler:
@@ -68,7 +68,8 @@ class GroupCompiler:
         family = self.family
         plugins = factories.plugins([*family.servers.values(), *family.attacks.values()])
         # A plug-in may depend on more than its code, so a later run traces it again.
-        own_family = family if any(plugin.key not in DATA_KEYS for plugin in plugins) else None
+        in_program = [plugin for plugin in plugins if FIXED[plugin.key].role in (Role.PROGRAM, Role.BRANCH)]
+        own_family = family if in_program else None
         leaves, structure = jax.tree.flatten((self._host_data(), self._backdoors))
         key = (
             own_family,

@@ -1,4 +1,4 @@
-"""The devices that JAX runs on: a CPU's cores, and a description of them for the manifest."""
+"""The devices that JAX runs on: a CPU's cores, and a description of them for run folders."""
 
 import logging
 import os

@@ -5,17 +5,17 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from fedsim.config.components import flatten
+from fedsim.config.roles import run_id
 from fedsim.engine import factories, processes
 from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
 from fedsim.engine.plan import Plan
 from fedsim.engine.shared_plan import open_shared
-from fedsim.errors import RunFolderError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
-from fedsim.runs.folder import CHECKSUMS, RESUMED, SECONDS, RunFolder
+from fedsim.runs.folder import RunFolder
 from fedsim.runs.parts import Span
-from fedsim.runs.streams import JsonLines
 from fedsim.runs.sweep import run_names
 from fedsim.runs.writer import FolderWriter, StateWriter
 
@@ -30,43 +30,40 @@ def run_plan(
     *,
     force: bool = False,
     allow_mismatch: bool = False,
-    extend: bool = False,
     wait: bool = True,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> RunFolder:
-    """Runs the plan into the folder `path`; resumes a run that was stopped there, with its layouts.
+    """Computes what the folder `path` lacks of the plan's runs and their rounds; resumes runs that were stopped there.
 
     Processes that run into the same folder share its groups; with `wait` each returns when all groups are complete,
-    otherwise when no group is left to start. `force` starts over. `allow_mismatch` resumes although code, versions or
-    device differ. `extend` adds the runs and rounds that the folder does not have. At least `checkpoint_seconds` pass
-    between two checkpoints of a group. `observers` see all events. The manifest's status is "complete" at the end and
-    "incomplete" before. Raises `RunFolderError` if the folder cannot be used, and `ConfigError` if a group does not fit
-    into memory or a plug-in fails.
+    otherwise when no group is left to start. `force` computes all runs of the plan again. `allow_mismatch` computes
+    missing ones although code, versions, device, data or plug-ins differ from those of others. At least
+    `checkpoint_seconds` pass between two checkpoints of a group. `observers` see all events. Raises `RunFolderError` if
+    the folder cannot be used, and `ConfigError` if a group does not fit into memory or a plug-in fails.
 
     Processes that JAX's distributed runtime connects are one run: all of them call this with the same plan, and only
     process 0 has observers and writes the folder, which all of them must see for checkpoints.
     """
     processes.check_devices()
     folder = RunFolder(path)
-    manifest, plan = open_shared(folder, plan, force, allow_mismatch, extend)
+    plan = open_shared(folder, plan, force, allow_mismatch)
     processes.wait_for_all()  # some may take minutes longer to load the data
-    observers = [] if manifest is None else [JsonLines(folder, manifest["runs"]), *observers]
+    is_primary = processes.is_primary()
+    observers = observers if is_primary else []
     observe = _broadcast(observers)
-    pending: list[int] = []
-    if manifest is not None:
+    pending = list(range(len(plan.groups))) if is_primary else []
+    if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
-        observe(Started(len(plan.runs), num_rounds, run_names(manifest["runs"])))
-        if manifest["status"] == "complete":
-            for number in range(len(plan.groups)):
-                _skip_group(plan, number, observe)
-        else:
-            pending += range(len(plan.groups))
+        num_pending = sum(map(plan.num_rounds, plan.groups))
+        names = run_names(list(map(flatten, plan.runs)), list(map(run_id, plan.runs)))
+        observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, names, plan.runs))
     groups = processes.decide_each(_lock_groups(plan, pending, folder, observe, wait))
     with closing(groups), BackgroundCompiler(plan.compiler) as background:
         for number in groups:
             _run_group(plan, number, folder, observers, checkpoint_seconds, background)
-    if manifest is not None and manifest["status"] != "complete" and not pending:
-        _complete(folder)
+    if is_primary and plan.groups:
+        with folder.lock():
+            folder.remove_superseded()
     processes.wait_for_all()
     return folder
 
@@ -80,17 +77,21 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
     while pending:
         locked = []  # by other processes
         for number in list(pending):
-            with folder.lock_group(number) as is_ours:
+            group = folder.group(plan.groups[number].folder)
+            if not group.exists():  # another process has computed its runs again
+                continue
+            with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
-                elif folder.read_finished(number):
-                    _skip_group(plan, number, observe)
+                elif group.is_complete():
+                    observe(plan.status(number, "kept"))
+                    observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
                 else:
                     yield number
         if locked == pending:  # no group is left to start
             if not wait and waiting_for is not None:  # the first time, `fedsim show` may have looked at a lock
                 return
-            status = plan.status(locked[0], folder.describe_holder(locked[0]))
+            status = plan.status(locked[0], folder.group(plan.groups[locked[0]].folder).describe_holder())
             if status != waiting_for:
                 waiting_for = status
                 observe(status)
@@ -106,12 +107,6 @@ def _broadcast(observers: Sequence[Observer]) -> Observer:
             observer(event)
 
     return observe
-
-
-def _skip_group(plan: Plan, number: int, observe: Observer) -> None:
-    """Reports a group that is complete already."""
-    observe(plan.status(number, "kept"))
-    observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
 
 
 def resume_round(written: Sequence[Span], checkpoint: int | None, eval_every: int) -> int | None:
@@ -135,15 +130,16 @@ def _run_group(
     background: BackgroundCompiler,
 ) -> None:
     """Runs a group that this process has locked, from its last checkpoint if that is valid."""
-    configs = plan.configs(plan.groups[number])
-    with Checkpoints(folder.checkpoints(number), checkpoint_seconds, processes.decide) as checkpoints:
-        eval_every, latest = configs[0].server.eval_every, checkpoints.latest_round()
-        start = processes.decide(lambda: resume_round(folder.parts(number).spans(), latest, eval_every))
+    group, members = folder.group(plan.groups[number].folder), plan.groups[number].runs
+    config = plan.runs[members[0]]
+    with Checkpoints(group.checkpoints, checkpoint_seconds, processes.decide) as checkpoints:
+        latest = checkpoints.latest_round()
+        start = processes.decide(lambda: resume_round(group.parts.spans(), latest, config.server.eval_every))
         if start is None:
             checkpoints.delete()
         following = processes.decide(lambda: _next_family(plan, number, folder))
-        # Logs may be ahead of the folder; both drop what comes after the last checkpoint.
-        write = FolderWriter(folder, checkpoints) if processes.is_primary() else StateWriter(checkpoints)
+        is_primary = processes.is_primary()
+        write = FolderWriter(group, members, checkpoints) if is_primary else StateWriter(checkpoints)
         observe = _broadcast([*observers, write])
         observe(plan.status(number, "compiling"))
         try:
@@ -156,26 +152,14 @@ def _run_group(
             observe(GroupFinished(number))
     processes.wait_for_all()  # until all parts of the checkpoint are written
     if processes.is_primary():
-        folder.mark_finished(number, seconds | {RESUMED: start is not None}, keep_states=configs[0].record.final_states)
+        keep_states = config.record.final_states
+        group.mark_complete(config.server.num_rounds, seconds, start is not None, keep_states)
 
 
 def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:
     """The first incomplete group after group `number` that does not share its program; None if there is none."""
     later = range(number + 1, len(plan.groups))
     later_groups = (group for group in later if plan.families[group] is not plan.families[number])
-    return next((group for group in later_groups if not folder.read_finished(group)), None)
-
-
-def _complete(folder: RunFolder) -> None:
-    """Joins the parts of all groups, once these are complete."""
-    with folder.lock():
-        manifest = folder.read_manifest()
-        if manifest["status"] == "complete":
-            return
-        entries = [entry for number in range(len(manifest["plan"])) if (entry := folder.read_finished(number))]
-        if len(entries) < len(manifest["plan"]):
-            raise RunFolderError(f"{folder.path}: rows have disappeared since they were written; run it again")
-        checksums = folder.join_parts(manifest["runs"])
-        totals = {name: sum(entry.get(name, 0.0) for entry in entries) for name in SECONDS}
-        resumed = {RESUMED: any(entry.get(RESUMED) for entry in entries)}
-        folder.write_manifest(manifest | {"status": "complete", CHECKSUMS: checksums} | totals | resumed)
+    return next(
+        (group for group in later_groups if not folder.group(plan.groups[group].folder).read_completion()), None
+    )

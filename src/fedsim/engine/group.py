@@ -19,7 +19,6 @@ from fedsim.engine.programs import Executables
 from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
-from fedsim.runs.folder import SECONDS
 from fedsim.runs.schemas import Tables
 from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, round_rows
 
@@ -60,7 +59,7 @@ class GroupRun:
             models = self._join([batch.variables for batch in states])
             for slot, run in enumerate(self._group.runs):
                 self._observe(RunModel(run, jax.tree.map(lambda a, slot=slot: a[slot], models)))
-        return dict(zip(SECONDS, (compile_seconds, time.perf_counter() - started), strict=True))
+        return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(
         self, executables: Executables, inputs: DeviceInputs, completed: int, states: list[SimulationState] | None
@@ -71,11 +70,11 @@ class GroupRun:
         """
         total, batches = self._config.server.num_rounds, range(len(inputs.batches))
         if states is None:
-            self._observe(GroupStarted(self._number, -1, 0))
+            self._observe(GroupStarted(self._number, -1, 0, self._group.folder))
             states = inputs.initial_states(executables)
             self._evaluate(executables, inputs, completed, states, None)
         else:
-            self._observe(GroupStarted(self._number, completed, completed * self._num_runs))
+            self._observe(GroupStarted(self._number, completed, completed * self._num_runs, self._group.folder))
         with closing(inputs.segments(completed, total, self._compiler.max_rounds)) as segments:
             while completed < total:
                 num_rounds = min(self._compiler.max_rounds, total - completed)

@@ -10,9 +10,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.components import data_choice, distinct_runs
+from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
-from fedsim.config.schema import Config, DataChoice
+from fedsim.config.roles import data_choice
+from fedsim.config.schema import Config, Settings
 from fedsim.core.method import client_sgd
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
@@ -37,6 +38,8 @@ class Group:
     """Positions in the plan's list of runs."""
     layout: Layout
     """How they are laid out on the devices."""
+    folder: str = ""
+    """The name of its folder in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Plan:
     """Its runs."""
     groups: list[Group]
     """Its groups, in the order in which they run."""
-    datasets: dict[DataChoice, FederatedDataset]
+    datasets: dict[Settings, FederatedDataset]
     """The data sets of the runs."""
     machine: Machine
     """The devices that it is for."""
@@ -101,7 +104,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     runs = experiment.runs()
     with factories.plugin_errors(runs):
         grouped = group_runs(runs)
-    datasets: dict[DataChoice, FederatedDataset] = {}
+    datasets: dict[Settings, FederatedDataset] = {}
     for config in (runs[members[0]] for members in grouped):
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
@@ -119,19 +122,17 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
 
 
-def with_completed_first(plan: Plan, completed: Sequence[int]) -> Plan:
-    """The plan with the runs at the positions `completed` first, in this order, and groups of all other runs only."""
-    remaining = sorted(set(range(len(plan.runs))) - set(completed))
-    runs = [plan.runs[position] for position in (*completed, *remaining)]
-    with factories.plugin_errors(runs):
-        added = [[len(completed) + member for member in members] for members in group_runs(runs[len(completed) :])]
-        return replace(plan, runs=runs, groups=_make_groups(runs, added, plan.datasets, plan.machine))
+def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
+    """The plan with groups of the runs at these positions only."""
+    with factories.plugin_errors(plan.runs):
+        grouped = [[positions[m] for m in members] for members in group_runs([plan.runs[p] for p in positions])]
+        return replace(plan, groups=_make_groups(plan.runs, grouped, plan.datasets, plan.machine))
 
 
 def _make_groups(
     runs: Sequence[Config],
     grouped: Sequence[Sequence[int]],
-    datasets: dict[DataChoice, FederatedDataset],
+    datasets: dict[Settings, FederatedDataset],
     machine: Machine,
 ) -> list[Group]:
     """The groups with these positions in `runs`, in parts whose runs fit into half of the memory."""

@@ -3,11 +3,13 @@
 A factory takes the `DataSpec` of the data and returns a flax module, or a complete `Task`.
 """
 
-from fedsim.models.cnn import Cifar10CNN, FemnistCNN
-from fedsim.models.lenet import LeNet5
-from fedsim.models.logistic import Logistic
-from fedsim.models.lstm import CharLSTM
-from fedsim.models.mlp import MLP
-from fedsim.models.resnet import ResNet18
+from fedsim.models.mlp import MLP as MLP, mlp as mlp
+from fedsim.models.cnn import Cifar10CNN as Cifar10CNN, cifar10_cnn as cifar10_cnn
+from fedsim.models.cnn import FemnistCNN as FemnistCNN, femnist_cnn as femnist_cnn
+from fedsim.models.resnet import ResNet18 as ResNet18, resnet18 as resnet18
+from fedsim.models.lenet import LeNet5 as LeNet5, lenet as lenet
+from fedsim.models.logistic import Logistic as Logistic, logistic as logistic
+from fedsim.models.lstm import CharLSTM as CharLSTM, char_lstm as char_lstm
+from fedsim.core.factories import check_factories
 
-__all__ = ["MLP", "CharLSTM", "Cifar10CNN", "FemnistCNN", "LeNet5", "Logistic", "ResNet18"]
+check_factories(globals())

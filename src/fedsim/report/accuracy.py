@@ -58,7 +58,7 @@ def complete(table: Table, results: Results, data: str, metric: Metric, more: Se
     """The table with its data set, its digits and all notes: on marks, `more`, what was chosen, incomplete runs."""
     chosen = selection_notes(results.selection, data, metric) if results.selection else ()
     confirmed = (f"Values were {results.choice_remark}.",) if results.selection and results.confirmed else ()
-    notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.incomplete)
+    notes = (*table.notes, *mark_notes(table), *more, *chosen, *confirmed, *results.notes)
     return replace(table, data=data_name(data), digits=metric.digits, notes=notes)
 
 

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -156,10 +157,14 @@ def check(results: Results) -> tuple[list[Claim], list[str]]:
 
 
 def _named(results: Results) -> Iterator[tuple[str, Results]]:
-    """The functions of claims, each with the results of the folders that name it."""
-    names = [manifest.get("claims") for manifest in results.manifests]
-    for name in filter(None, dict.fromkeys(names)):
-        folders = [folder for folder, of_folder in zip(results.folders, names, strict=True) if of_folder == name]
+    """The functions of claims, each with the results of the folders whose configurations name it."""
+    if results.config is not None:
+        yield from [(results.config.claims, results)] if results.config.claims else []
+        return
+    claims_of = lambda folder: [config.get("report", {}).get("claims") for config in folder.read_configs().values()]
+    names = list(map(claims_of, results.folders))
+    for name in filter(None, dict.fromkeys(chain.from_iterable(names))):
+        folders = [folder for folder, of_folder in zip(results.folders, names, strict=True) if name in of_folder]
         yield str(name), results if len(folders) == len(names) else load(*folders)
 
 

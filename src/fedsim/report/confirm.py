@@ -47,13 +47,13 @@ def confirm(results: Results, key: str, values: Sequence[int]) -> Results:
         which = "no other runs to choose on" if left_out else "no such runs"
         raise ConfigError(f"--confirm: must be some of the runs, but there are {which}; run these values of {key}, too")
     note = [f"Left out, as there are no other runs to choose on: {'; '.join(left_out)}."] if left_out else []
-    incomplete = (*results.incomplete, *note)
+    notes = (*results.notes, *note)
     present = sorted({draw[position] for setting in shown for draw in setting.draws})
     table = rows_of(results.table, shown)
     explored = table.filter(~col(key).is_in(present))
     table = table.filter(col(key).is_in(present))
     confirmed = f"{key} {_format(present)}"
-    return replace(results, settings=shown, table=table, explored=explored, confirmed=confirmed, incomplete=incomplete)
+    return replace(results, settings=shown, table=table, explored=explored, confirmed=confirmed, notes=notes)
 
 
 def _format(values: Sequence[int]) -> str:

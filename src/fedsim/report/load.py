@@ -1,9 +1,10 @@
 """Run folders as one table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from polars import col
@@ -11,129 +12,139 @@ from polars import col
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import (
-    IGNORED,
     Run,
     configuration,
     data_set,
     identities,
-    is_in_memory,
     section,
     setting_keys,
     swept_values,
     with_labels,
 )
-from fedsim.report.names import SweptValues
+from fedsim.report.mixtures import check_data_in_memory, check_plugins
+from fedsim.report.names import SweptValues, count
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
-from fedsim.runs.folder import RunFolder
-from fedsim.runs.schemas import CLIENTS, ROUNDS
-from fedsim.runs.sweep import key_column, section_name, varying_keys
+from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
+from fedsim.runs.sweep import key_column, lam_key, section_name, split_common
+
+if TYPE_CHECKING:
+    from fedsim.config.experiment import Experiment
 
 # What distinguishes a setting from others: the first fields of `Setting`.
 SettingKey = tuple[str, str, str, float, str, float | None, float | None, SweptValues]
 
 
-def load(*paths: RunFolder | Path | str, final: Final = LAST) -> Results:
+def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experiment | None" = None) -> Results:
     """Run folders as if they were one; of a run that several have, the first folder's is used.
 
-    Of an incomplete folder: the runs that have rows, those of a setting up to the last evaluation that all of them
-    have. Raises `RunFolderError` if one is broken or has no rows, `ConfigError` if a run lacks the `final` evaluations,
-    or folders have different data in memory, or different plug-ins of one name.
+    With `config`, only the runs of that experiment, in its order and with its rounds. Of incomplete runs, those that
+    have rows, those of a setting up to the last evaluation that all of them have. Raises `RunFolderError` if a folder
+    is broken, or has no rows, or no runs of `config`; `ConfigError` if a run lacks the `final` evaluations, or folders
+    have different data in memory, or different plug-ins of one name.
     """
     folders = tuple(path if isinstance(path, RunFolder) else RunFolder(Path(path)) for path in paths)
-    manifests = tuple(folder.read_manifest() for folder in folders)
-    configurations = [list(map(configuration, manifest["runs"])) for manifest in manifests]
-    _check_data_in_memory(folders, manifests, configurations)
-    _check_plugins(folders, manifests)
-    identity = iter(identities(list(chain.from_iterable(configurations))))
-    sources: dict[tuple[Any, ...], tuple[int, int]] = {}  # of each run, by its identity: folder and position there
-    rounds, clients, incomplete, num_missing = [], [], [], 0
-    for position, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
-        is_complete = manifest["status"] == "complete"
-        read_rows = folder.read if is_complete else folder.read_parts
-        table = read_rows("rounds").select(ROUNDS.names())
-        missing = set(range(len(manifest["runs"]))) - set(table["run"].unique())
-        if not is_complete:
-            incomplete.append(_describe_incomplete(folder, manifest, table, len(missing)))
-        elif missing:
-            raise RunFolderError(
-                f"{folder.path}: no rows of run {min(missing)}; run its config.toml again with --force"
-            )
-        else:
-            folder.check_table("info")  # which no report reads
-        num_missing += len(missing)
+    runs_of = [[run._replace(keys=configuration(run.keys)) for run in folder.runs()] for folder in folders]
+    notes: list[str] = []
+    if config is not None:
+        runs_of, notes = _select(folders, runs_of, config)
+    notes += check_data_in_memory(folders, runs_of)
+    notes += check_plugins(folders, runs_of)
+    every = [run.keys for run in chain.from_iterable(runs_of)]
+    identity: Iterator[Any] = iter(identities(every) if len(folders) > 1 else range(len(every)))
+    sources: dict[Any, tuple[int, int]] = {}  # of each run, by its identity: folder and position there
+    rounds, clients, num_missing = [], [], 0
+    for position, (folder, stored) in enumerate(zip(folders, runs_of, strict=True)):
+        table = _read("rounds", folder, stored)
+        if config is None and not len(table):
+            raise RunFolderError(f"{folder.path}: has no rows yet; run its configuration again to resume")
+        ends = dict(table.group_by("run").agg(col("round").max()).iter_rows())
+        notes += _describe_incomplete(folder, stored, ends)
         new: dict[int, int] = {}  # position of each run of the folder that is not left out
-        for run, key in enumerate(islice(identity, len(manifest["runs"]))):
-            if run not in missing and sources.setdefault(key, (position, run)) == (position, run):
+        for run, key in enumerate(islice(identity, len(stored))):
+            if run in ends and sources.setdefault(key, (position, run)) == (position, run):
                 new[run] = len(sources) - 1
+        num_missing += len(stored) - len(ends)
         rounds.append(_renumber(table, new))
-        clients.append(_renumber(read_rows("clients").select(CLIENTS.names()), new))
+        clients.append(_renumber(_read("clients", folder, stored), new))
+        for group in dict.fromkeys(run.group for run in stored):
+            group.check("info")  # which no report reads
+    if not sources:
+        raise RunFolderError(f"{folders[0].path}: has no rows of these runs yet; run their configuration to resume")
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
-    runs = with_labels([configurations[folder][run] for folder, run in sources.values()])
-    sizes = [manifest.get("num_clients") for manifest in manifests]  # older folders have none
-    num_clients = [of[run] if (of := sizes[folder]) else None for folder, run in sources.values()]
-    settings, table = _with_settings(runs, num_clients, table)
+    shown = [(folders[folder], runs_of[folder][run]) for folder, run in sources.values()]
+    runs = with_labels([run.keys for _, run in shown])
+    _, different = split_common(runs)
+    settings, table = _with_settings(runs, different, [run.num_clients for _, run in shown], table)
     _check_final(final, table)
     return Results(
         folders,
-        manifests,
         tuple(runs),
-        tuple(sources.values()),
+        tuple(shown),
         settings,
-        _with_keys(table, runs),
+        _with_keys(table, runs, different),
         pl.concat(clients),
         final,
-        num_repeated=sum(map(len, configurations)) - num_missing - len(runs),
-        incomplete=tuple(incomplete),
+        num_repeated=sum(map(len, runs_of)) - num_missing - len(runs),
+        notes=tuple(notes),
+        config=config,
     )
 
 
-def _check_data_in_memory(
-    folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]], configurations: Sequence[Sequence[Run]]
-) -> None:
-    """Raises `ConfigError` if runs with equal keys of the data have different data in memory, which no key describes.
+def _select(
+    folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]], config: "Experiment"
+) -> tuple[list[list[StoredRun]], list[str]]:
+    """The runs of the experiment that each folder has, up to its rounds; a sentence if some are in none."""
+    from fedsim.config.roles import run_id
 
-    A manifest has a digest for each split and partition of the data, then one of their kind.
+    wanted = [(run_id(run), {"name": run.name, NUM_ROUNDS: run.server.num_rounds}) for run in config.runs()]
+    selected, found = [], set()
+    for runs in runs_of:
+        stored = {run.id: run for run in runs}
+        of_folder = [(stored[key], keys) for key, keys in wanted if key in stored]
+        found |= {run.id for run, _ in of_folder}
+        goes_on = lambda run, keys: run.keys[NUM_ROUNDS] > keys[NUM_ROUNDS]  # after the last of these rounds
+        selected.append(
+            [
+                run._replace(keys=run.keys | keys, is_complete=run.is_complete or goes_on(run, keys))
+                for run, keys in of_folder
+            ]
+        )
+    names, missing = ", ".join(str(folder.path) for folder in folders), sum(key not in found for key, _ in wanted)
+    if missing == len(wanted):
+        raise RunFolderError(
+            f"{names}: must have runs of {config.name}, but none has its keys; leave out --config to show all runs"
+        )
+    lacks = f"Incomplete: {names} lacks {missing} of {count(len(wanted), 'run')} of {config.name}."
+    return selected, [lacks] if missing else []
+
+
+def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
+    """The rows of the runs, up to the last round that is in their keys."""
+    table = folder.read(kind, runs)
+    ends = pl.Series("end", [run.keys[NUM_ROUNDS] for run in runs], pl.Int32)
+    return table.filter(table["round"] <= ends.gather(table["run"]))
+
+
+def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Mapping[int, int]) -> list[str]:
+    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those that have rows.
+
+    Raises `RunFolderError` if rows of complete ones are missing.
     """
-    first: dict[tuple[Any, ...], int] = {}  # by keys of the data, the position of the first folder
-    for position, runs in enumerate(configurations):
-        for run in filter(is_in_memory, runs):
-            sections = ("data", "arrays", section_name(run["data.partition"]))
-            keys = sorted(key for key in run if section(key) in sections and key not in IGNORED)
-            earlier = first.setdefault(tuple((key, run[key]) for key in keys), position)
-            one, other = (manifests[place].get("data", []) for place in (earlier, position))
-            if one != other and (one[-1:] != other[-1:] or set(one[:-1]).isdisjoint(other[:-1])):
-                raise ConfigError(
-                    f"data: must be the same data set in memory in all folders, but {folders[earlier].path} and "
-                    f"{folders[position].path} have different ones; save each as an .npz file for arrays.path"
-                )
-
-
-def _check_plugins(folders: Sequence[RunFolder], manifests: Sequence[dict[str, Any]]) -> None:
-    """Raises `ConfigError` if the file of a plug-in has changed between two folders."""
-    first: dict[str, tuple[RunFolder, str]] = {}  # by the plug-in's name
-    for folder, manifest in zip(folders, manifests, strict=True):
-        for name, digest in manifest.get("files", {}).items():
-            earlier, before = first.setdefault(name, (folder, digest))
-            if digest != before:
-                raise ConfigError(
-                    f"{name}: must be the same in all folders, but its file has changed between {earlier.path} and "
-                    f"{folder.path}; report them apart, or give the new version another name"
-                )
-
-
-def _describe_incomplete(folder: RunFolder, manifest: dict[str, Any], table: pl.DataFrame, num_missing: int) -> str:
-    """A sentence on a folder that is not complete, whose rows are `table`."""
-    if not len(table):
-        raise RunFolderError(f"{folder.path}: has no rows yet; run its config.toml again to resume")
-    ends = {run: config["server.num_rounds"] for run, config in enumerate(manifest["runs"])}
-    num_complete = sum(ends[run] == round_ for run, round_ in table.select("run", "round").rows())
-    num_partial = len(ends) - num_missing - num_complete
+    complete = [run.is_complete and ends.get(position) == run.keys[NUM_ROUNDS] for position, run in enumerate(runs)]
+    if all(complete):
+        return []
+    for position, run in enumerate(runs):
+        if run.is_complete and position not in ends:
+            raise RunFolderError(f"{run.group.path}: no rows of run {run.id}; delete this folder and run again")
+    num_missing = len(runs) - len(ends)
+    num_partial = len(runs) - num_missing - sum(complete)
     are = lambda number: "is" if number == 1 else "are"
-    parts = [f"{num_complete} of {len(ends)} runs are complete"]
+    parts = [f"{sum(complete)} of {count(len(runs), 'run')} {are(len(runs))} complete"]
     parts += [f"{num_partial} {are(num_partial)} shown up to the last evaluation"] if num_partial else []
     parts += [f"{num_missing} without rows {are(num_missing)} left out"] if num_missing else []
-    return f"Incomplete: of {folder.path}, {', '.join(parts)}."
+    return [f"Incomplete: of {folder.path}, {', '.join(parts)}."]
 
 
 def _check_final(final: Final, table: pl.DataFrame) -> None:
@@ -156,44 +167,68 @@ def _renumber(table: pl.DataFrame, new: dict[int, int]) -> pl.DataFrame:
 
 
 def _with_settings(
-    runs: Sequence[Run], num_clients: Sequence[int | None], table: pl.DataFrame
+    runs: Sequence[Run], different: Sequence[Run], num_clients: Sequence[int | None], table: pl.DataFrame
 ) -> tuple[list[Setting], pl.DataFrame]:
     """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
+    settings = settings_of(runs, different, num_clients, first["lam"].to_list(), first["fraction"].to_list())
+    positions = {run: setting.position for setting in settings for run in setting.runs}
+    of_run = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
+    table = table.with_columns(of_run, pl.int_range(pl.len()).over("run").alias("evaluation"))
+    last = col("evaluation").max().over("run").min().over("setting")
+    table = table.filter(col("evaluation") <= last)
+    rounds = dict(table.group_by("setting").agg(col("round").unique(maintain_order=True)).iter_rows())
+    return [replace(setting, rounds=tuple(rounds[setting.position])) for setting in settings], table
+
+
+def settings_of(
+    runs: Sequence[Run],
+    different: Sequence[Run],
+    num_clients: Sequence[int | None],
+    lams: Sequence[float | None],
+    fractions: Sequence[float],
+) -> list[Setting]:
+    """The settings of the runs, without rounds; `different` are the runs' keys that not all of them share."""
     members: dict[SettingKey, list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
-    for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
-        config = runs[run]
+    columns = zip(runs, swept_values(runs, different), num_clients, lams, fractions, strict=True)
+    for run, (config, values, number, lam, fraction) in enumerate(columns):
         data = data_set(config)
         malicious = config["attack.clients"]
         corrupted = config["corruption.clients"], malicious, config["corruption.fraction"]
         data_sections = ("data", section_name(config["data.partition"]))
         swept_data = [value for value in values if section(value[0]) in data_sections]
-        of_run = fraction, num_clients[run] or config["data.num_clients"]
+        of_run = fraction, number or config["data.num_clients"]
         share, total = sizes.setdefault((data, *corrupted, *swept_data), of_run)
         malicious_share = len(malicious) / total if malicious else config["attack.fraction"]
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share
         key = data, config["server.aggregator"], *threat, lam, values
         members.setdefault(key, []).append(run)
-    positions = {run: position for position, of in enumerate(members.values()) for run in of}
-    setting = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
-    table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
-    last = col("evaluation").max().over("run").min().over("setting")
-    table = table.filter(col("evaluation") <= last)
-    rounds = dict(table.group_by("setting").agg(col("round").unique(maintain_order=True)).iter_rows())
     draws = [(config["data.seed"], config["seed"]) for config in runs]
     roles = setting_keys(runs)
-    settings = [
-        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), tuple(rounds[position]), roles)
+    return [
+        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), (), roles)
         for position, (key, of) in enumerate(members.items())
     ]
-    return settings, table
 
 
-def _with_keys(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
+def stored_settings(stored: Sequence[StoredRun]) -> list[Setting]:
+    """The settings of the runs of a folder, whether they have rows or not, without rounds."""
+    runs = with_labels([configuration(run.keys) for run in stored])
+    values = [run.get(lam_key(run)) for run in runs]
+    lams = [float(value) if isinstance(value, int | float) else None for value in values]
+    num_clients = [run.num_clients for run in stored]
+    shares = [
+        len(run["corruption.clients"]) / (number or run["data.num_clients"]) or run["corruption.fraction"]
+        for run, number in zip(runs, num_clients, strict=True)
+    ]
+    return settings_of(runs, split_common(runs)[1], num_clients, lams, shares)
+
+
+def _with_keys(table: pl.DataFrame, runs: Sequence[Run], different: Sequence[Run]) -> pl.DataFrame:
     """The table with a column for each key, and the name of the data set; null where a key does not apply."""
-    varying = set(varying_keys(runs)) | {key for run in runs for key in (run.keys() ^ runs[0].keys())}
+    varying = set(chain.from_iterable(different))
     keys = [key for key in dict.fromkeys(chain.from_iterable(runs)) if key not in table.columns]
     columns = [key_column(key, [run.get(key) for run in runs]) for key in keys if key in varying]
     of_runs = pl.DataFrame([pl.Series("data", list(map(data_set, runs))), *columns])

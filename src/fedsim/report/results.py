@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,11 @@ from fedsim.report.keys import Run, hashable
 from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
-from fedsim.runs.folder import RunFolder
+from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.groups import GroupFolder
+
+if TYPE_CHECKING:
+    from fedsim.config.experiment import Experiment
 
 BASELINE = "arfl"  # the rule that others are compared with by default
 
@@ -58,26 +62,32 @@ class Results:
     """The contents of run folders."""
 
     folders: tuple[RunFolder, ...]
-    manifests: tuple[dict[str, Any], ...]
     runs: tuple[Run, ...]  # the configuration of each by dotted key
-    sources: tuple[tuple[int, int], ...]  # of each run: the position of its folder, and its position there
+    sources: tuple[tuple[RunFolder, StoredRun], ...]  # of each run: its folder, and the run there, with its model
     settings: list[Setting]
     table: pl.DataFrame
-    """A row a run and evaluation: the columns of rounds.parquet, the data set, the position of the setting, all keys.
+    """A row a run and evaluation: the columns of `schemas.ROUNDS`, the data set, the position of the setting, all keys.
 
     `run` is a position in `runs`. Of the settings and runs that are shown.
     """
-    clients: pl.DataFrame  # clients.parquet of all folders
+    clients: pl.DataFrame  # rows of clients of all runs
     final: Final  # which evaluations tables and figures show
     num_repeated: int  # runs that were left out because an earlier folder has them
     selection: Selection | None = None  # None: nothing was chosen, so that `settings` has all
-    incomplete: tuple[str, ...] = ()
-    """Sentences on runs that are missing: of folders that are not complete, and of `--confirm`."""
+    notes: tuple[str, ...] = ()
+    """Sentences on runs that are missing, or were computed with different data or plug-ins."""
+    config: "Experiment | None" = None
+    """None: all runs of the folders are shown."""
     explored: pl.DataFrame | None = None
     """With `--confirm`: `table` of the runs that are not shown, on which is chosen."""
     confirmed: str = ""
     """With `--confirm`: the runs that are shown, for example "data.seed 5 to 9"."""
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # numbers, by what they are of
+
+    @property
+    def groups(self) -> list[GroupFolder]:
+        """The groups in which the runs were computed."""
+        return list(dict.fromkeys(run.group for _, run in self.sources))
 
     def metric(self, data: str) -> Metric:
         """By which a data set is compared: the test accuracy, or the test loss if it has none, as in a regression."""
@@ -185,12 +195,13 @@ class Results:
 
     def is_own(self, out: RunFolder, baseline: str = BASELINE) -> bool:
         """Whether this is the default report of the run folder `out`: of its runs alone, without choices."""
-        is_plain = self.selection is None and not self.confirmed and baseline == BASELINE and self.final == LAST
+        is_whole = self.config is None and self.selection is None and not self.confirmed
+        is_plain = is_whole and baseline == BASELINE and self.final == LAST
         return is_plain and [folder.path.resolve() for folder in self.folders] == [out.path.resolve()]
 
     def check_destination(self, out: RunFolder, baseline: str = BASELINE) -> None:
         """Raises `ConfigError` if `out` is a run folder and this is not its default report, which would be lost."""
-        if (out.path / "manifest.json").exists() and not self.is_own(out, baseline):
+        if out.has_runs() and not self.is_own(out, baseline):
             raise ConfigError(
                 "--out: must not be a run folder, whose default report would be overwritten by another one, "
                 f"got {out.path}; choose a new folder"

@@ -1,4 +1,4 @@
-"""Differences of two manifests, configurations or other nested tables."""
+"""Differences of two configurations or other nested tables."""
 
 from typing import Any
 

@@ -9,6 +9,7 @@ import numpy as np
 from fedsim.runs.schemas import Tables
 
 if TYPE_CHECKING:
+    from fedsim.config.schema import Config
     from fedsim.core.types import SimulationState, Variables
 
 
@@ -19,8 +20,12 @@ class Started:
     num_runs: int
     num_rounds: int
     """Sum over all runs."""
+    num_completed: int = 0
+    """Rounds of the runs that are complete already, which are in no group."""
     names: tuple[str, ...] = field(default=(), compare=False)
     """A unique name for each run."""
+    configs: "Sequence[Config]" = field(default=(), compare=False)
+    """The runs."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Status:
 
 @dataclass(frozen=True)
 class GroupSkipped:
-    """A group was completed before this start."""
+    """Another process has completed a group."""
 
     group: int
     num_rounds: int
@@ -55,6 +60,8 @@ class GroupStarted:
     """The round of the checkpoint; -1: it starts from the initial model."""
     num_rounds: int
     """Completed rounds, sum over its runs."""
+    name: str = field(default="", compare=False)
+    """Of its folder: another one if the runs are computed again."""
 
 
 @dataclass(frozen=True)

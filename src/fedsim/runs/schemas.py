@@ -1,4 +1,4 @@
-"""The columns of a run folder's tables. NaN is written as null."""
+"""The columns of a run folder's tables. NaN is written as null, and a run as its id."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import polars as pl
 
 ROUNDS = pl.Schema(
     [
-        ("run", pl.Int32),  # position in the manifest's list of runs
+        ("run", pl.Int32),  # position; in files: its id
         ("aggregator", pl.String),
         ("corruption", pl.String),  # its kind; "none" for clean data
         ("fraction", pl.Float64),  # share of the clients that is corrupted, as configured

@@ -21,8 +21,8 @@ def varying_keys(runs: Iterable[Run]) -> list[str]:
 
 def _different(runs: Sequence[Run], key: str) -> set[str]:
     """The texts of the different values of a key; ten thousand runs share most of their values as objects."""
-    by_id = {id(value): value for value in [run[key] for run in runs if key in run]}
-    return set(map(repr, by_id.values()))
+    values = [run[key] for run in runs if key in run]
+    return set(map(repr, dict(zip(map(id, values), values, strict=True)).values()))
 
 
 def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -80,17 +80,17 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A name for each run: "00012-arfl-shuffling0.3-ipm-lam10-seed2-client.epochs=5"."""
+def run_names(runs: Sequence[Run], ids: Sequence[str]) -> tuple[str, ...]:
+    """A name for each run: "arfl-shuffling0.3-ipm-lam10-seed2-client.epochs=5-3f2a91c0", with the start of its id."""
     keys = [key for key in swept_keys(runs) if key != "attack.kind"]
-    return tuple(_name(position, run, keys) for position, run in enumerate(runs))
+    return tuple(f"{_name(run, keys)}-{id_[:8]}" for run, id_ in zip(runs, ids, strict=True))
 
 
-def _name(position: int, run: Run, keys: Sequence[str]) -> str:
+def _name(run: Run, keys: Sequence[str]) -> str:
     rule_lam = lam_key(run)
     kind, attack, lam = (str(run.get(key, "none")) for key in ("corruption.kind", "attack.kind", rule_lam))
     fraction = f"{run.get('corruption.fraction') or ''}"
-    parts = [f"{position:05}", section_name(run["server.aggregator"]), section_name(kind) + fraction]
+    parts = [section_name(run["server.aggregator"]), section_name(kind) + fraction]
     parts += [section_name(attack)] if attack != "none" else []
     parts += [f"lam{lam}"] if lam != "none" else []
     parts += [f"seed{run['seed']}"]

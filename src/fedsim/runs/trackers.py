@@ -1,17 +1,27 @@
 """Observers that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fedsim.config.components import flatten
+from fedsim.config.roles import run_id
+from fedsim.config.schema import Config
 from fedsim.errors import ConfigError, import_extra, pip_install
 from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
-from fedsim.runs.folder import RunFolder
-from fedsim.runs.streams import TRACKED, json_rows
 
 PROJECT = "fedsim"
+TRACKED = (
+    "test_accuracy",
+    "test_loss",
+    "validation_accuracy",
+    "validation_loss",
+    "corrupted_weight",
+    "malicious_weight",
+    "backdoor_success",
+)
 
 
 class TrackerRun(NamedTuple):
@@ -25,34 +35,35 @@ class TrackerRun(NamedTuple):
 class Tracker:
     """Opens a run of the tracker for each run of the folder, and adds its values after each evaluation.
 
-    `open_run` takes the run's position, its name and the round from which its values are new.
+    `open_run` takes the run's configuration, its name, that of its group's folder, and the round from which its values
+    are new.
     """
 
-    def __init__(self, open_run: Callable[[int, str, int], TrackerRun]) -> None:
+    def __init__(self, open_run: Callable[[Config, str, str, int], TrackerRun]) -> None:
         self._open_run = open_run
-        self._names: tuple[str, ...] = ()
-        self._starts: dict[int, int] = {}  # of each group: the first round after its checkpoint
         self._runs: dict[int, TrackerRun] = {}
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(names=names):
-                self._names = names
-            case GroupStarted(group, after):
-                self._starts[group] = after + 1
-            case Evaluated(group, tables=tables):
-                for row in json_rows(tables["rounds"]):
-                    self._add(row, self._starts[group])
+            case Started(names=names, configs=configs):
+                self._names, self._configs = names, configs
+            case GroupStarted(after=after, name=name):
+                self._group, self._start = name, after + 1
+            case Evaluated(tables=tables):
+                rounds = tables["rounds"]
+                columns = [rounds["run"], rounds["round"], *(rounds[name] for name in TRACKED)]
+                for run, round_, *values in zip(*columns, strict=True):
+                    numbers = dict(zip(TRACKED, map(float, values), strict=True))
+                    self._add(int(run), int(round_), {name: v for name, v in numbers.items() if math.isfinite(v)})
             case GroupFinished():
                 for tracker_run in self._runs.values():
                     tracker_run.end()
                 self._runs.clear()
 
-    def _add(self, row: dict[str, Any], start: int) -> None:
-        run = row["run"]
+    def _add(self, run: int, round_: int, values: dict[str, float]) -> None:
         if run not in self._runs:
-            self._runs[run] = self._open_run(run, self._names[run], start)
-        self._runs[run].add({name: row[name] for name in TRACKED if row[name] is not None}, row["round"])
+            self._runs[run] = self._open_run(self._configs[run], self._names[run], self._group, self._start)
+        self._runs[run].add(values, round_)
 
 
 def tensorboard(folder: Path) -> Tracker:
@@ -60,7 +71,7 @@ def tensorboard(folder: Path) -> Tracker:
     missing = f"--log tensorboard: needs tensorboardX; {pip_install('tensorboard')}"
     package = import_extra("tensorboardX", ConfigError, missing)
 
-    def open_run(run: int, name: str, start: int) -> TrackerRun:
+    def open_run(config: Config, name: str, group: str, start: int) -> TrackerRun:
         path = folder / "tensorboard" / name
         # The file's name ends in a number, as its time is in whole seconds and a run may resume within one.
         suffix = f".{len(list(path.glob('events.*'))):05}"
@@ -82,27 +93,21 @@ def wandb(folder: Path) -> Tracker:
     Raises `ConfigError` if wandb is not installed.
     """
     client = import_extra("wandb", ConfigError, f"--log wandb: needs wandb; {pip_install('wandb')}")
-    manifest = _manifest(folder)
 
-    def open_run(run: int, name: str, start: int) -> TrackerRun:
+    def open_run(config: Config, name: str, group: str, start: int) -> TrackerRun:
         tracker_run = client.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=name,
             group=folder.name,
-            id=f"{manifest()['id']}-{run:05}",
+            id=f"{group}-{run_id(config)}",
             resume="allow",
-            config=manifest()["runs"][run],
+            config=flatten(config),
             dir=folder,
             reinit="create_new",
         )
         return TrackerRun(lambda values, round_: tracker_run.log(values, step=round_), tracker_run.finish)
 
     return Tracker(open_run)
-
-
-def _manifest(folder: Path) -> Callable[[], dict[str, Any]]:
-    """Reads the folder's manifest once, when it is first needed. Its id is another after `--force`."""
-    return cache(lambda: {"id": folder.name} | RunFolder(folder).read_manifest())
 
 
 TRACKERS = {"tensorboard": tensorboard, "wandb": wandb}

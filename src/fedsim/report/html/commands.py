@@ -1,36 +1,49 @@
 """A command and a configuration for each setting, which run it again."""
 
 import shlex
-import tomllib
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from fedsim.config.fields import DEFAULTS
 from fedsim.config.values import format_toml
-from fedsim.report.keys import Run, applies, configuration, is_shared_f, section
+from fedsim.report.keys import IGNORED, Run, applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.differences import flatten
-from fedsim.runs.sweep import varying_keys
+from fedsim.runs.folder import RunFolder
 
 Table = dict[str, Any]
 
 
 def commands(results: Results) -> list[str]:
-    """For each setting, the command that runs it from its folder's config.toml; empty if no command can."""
-    swept = [_swept_keys(manifest) for manifest in results.manifests]
+    """For each setting, the command that runs it, from the latest configuration of its folder; empty if none can."""
+    configs = {folder: _latest(folder) for folder in results.folders}
     lines = []
     for setting in results.settings:
         folder, config = _source(results, setting)
+        path, values, swept = configs[folder]
         first, *others = draw_blocks(setting)
+        is_changed = lambda key, config=config, values=values: (
+            hashable(values.get(key, DEFAULTS.get(key))) != config[key]
+        )
         is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
-        keys = [k for k in config if k in swept[folder] - {*first} and not is_shared_f(k, config) and is_needed(k)]
-        words = ["fedsim", "run", str(results.folders[folder].path / "config.toml")]
+        own = [key for key in config if key not in (*first, *IGNORED) and not is_shared_f(key, config)]
+        keys = [key for key in own if (key in swept or is_changed(key)) and is_needed(key)]
+        words = ["fedsim", "run", str(path)]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
-        for key, values in first.items():
-            words += [f"--sweep.{key}", *map(str, values)]
+        for key, draws in first.items():
+            words += [f"--sweep.{key}", *map(str, draws)]
         lines.append("" if others or any(config[key] is None for key in keys) else shlex.join(words))
     return lines
+
+
+def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]]:
+    """The folder's latest configuration: its file, its values by dotted key, and the keys that it sweeps."""
+    path, tables = next(iter(folder.read_configs().items()), (folder.path / "config.toml", {}))
+    blocks = tables.pop("sweep", [])
+    return path, flatten(tables), {key for block in blocks for key in flatten(block)}
 
 
 def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
@@ -42,21 +55,15 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
     return [splits | {"seed": list(dict.fromkeys(seed for _, seed in setting.draws))}]
 
 
-def _swept_keys(manifest: Table) -> set[str]:
-    """The keys of the folder's sweep, and those that vary among its runs."""
-    blocks = tomllib.loads(manifest["config"]).get("sweep", [])
-    return {*varying_keys(manifest["runs"]), *(key for block in blocks for key in flatten(block))}
-
-
 def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
     return [_toml(_source(results, setting)[1], setting) for setting in results.settings]
 
 
-def _source(results: Results, setting: Setting) -> tuple[int, Run]:
-    """The position of the folder of a setting's first run, and the run with the names of its config.toml."""
+def _source(results: Results, setting: Setting) -> tuple[RunFolder, Run]:
+    """The folder of a setting's first run, and that run's keys with the names of its configuration."""
     folder, run = results.sources[setting.runs[0]]
-    return folder, configuration(results.manifests[folder]["runs"][run])
+    return folder, run.keys
 
 
 def _toml(config: Run, setting: Setting) -> str:

@@ -59,7 +59,7 @@ def contents(results: Results) -> Json:
     return {
         "title": results.runs[0]["name"],
         "facts": _facts(results),
-        "notes": [*results.remarks, *results.incomplete, *(["†: runs have diverged."] if diverged else [])],
+        "notes": [*results.remarks, *results.notes, *(["†: runs have diverged."] if diverged else [])],
         "how": f"{spread}, {final_text(settings, results.final)}",
         "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
         "metrics": [
@@ -149,7 +149,8 @@ def _facts(results: Results) -> str:
             return f"{values[0]} to {values[-1]} {noun}s"
         return count(values[0], noun) if values else ""
 
-    versions, device = results.manifests[0]["versions"], results.manifests[0]["device"] or {}
+    latest = results.groups[0].record.environments[-1]
+    versions, device = latest["versions"], latest["device"] or {}
     repeated = f" ({results.num_repeated} repeated ones left out)" if results.num_repeated else ""
     facts = [
         " and ".join(dict.fromkeys(data_name(setting.data) for setting in results.settings)),

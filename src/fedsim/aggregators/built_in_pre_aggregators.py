@@ -1,0 +1,6 @@
+"""The built-in pre-aggregators, in the order of lists and pages."""
+
+from fedsim.aggregators.nnm import nnm as nnm
+from fedsim.aggregators.bucketing import bucketing as bucketing
+from fedsim.aggregators.clipping import clipping as clipping
+from fedsim.aggregators.arc import arc as arc

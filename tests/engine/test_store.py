@@ -1,0 +1,228 @@
+"""A run folder is a store of runs: whatever commands come, only missing runs and rounds are computed, and rows stay."""
+
+import dataclasses
+import shutil
+from contextlib import suppress
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedsim
+from fedsim.config.toml import parse
+from fedsim.engine import environment, make_plan, run_plan
+from fedsim.errors import RunFolderError
+from fedsim.runs.folder import RunFolder
+from tests.conftest import Stop, check_equal
+
+SMALL = """
+name = "small"
+[data]
+num_clients = 6
+num_train = 120
+num_test = 60
+partition = "dirichlet"
+[mlp]
+hidden_sizes = [4]
+[client]
+batch_size = 8
+[server]
+aggregator = "fedavg"
+cohort_size = 4
+num_rounds = 6
+eval_every = 2
+[sgd]
+momentum = 0.5
+[engine]
+client_width = 4
+run_width = 1
+"""
+SEEDS, RULES = (0, 1, 2), ("fedavg", "arfl")
+
+
+def plan_of(seeds=(0, 1), rules=("fedavg",), **keys):
+    """A plan; dots of further keys are written as two underscores."""
+    keys = {key.replace("__", "."): value for key, value in keys.items()}
+    return make_plan(parse(SMALL, {"seed": fedsim.sweep(seeds), "server.aggregator": fedsim.sweep(rules)} | keys))
+
+
+def compute(plan, path, calls=0, **options) -> Stop:
+    """Runs the plan into the folder, up to the `calls`th evaluation; returns what was computed."""
+    observer = Stop(calls)
+    with pytest.raises(KeyboardInterrupt) if calls else suppress():
+        run_plan(plan, path, [observer], checkpoint_seconds=0, **options)
+    return observer
+
+
+def times_of_files(path) -> dict[str, int]:
+    """When each file of a group was written, except its lock and its index."""
+    files = (file for file in (path / "groups").glob("*/*.*") if file.name not in ("lock.json", "group.json"))
+    return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
+
+
+def by_id(folder) -> dict:
+    return {run.id: run for run in folder.runs()}
+
+
+def rows_by_round(folder) -> set:
+    return set(folder.read("rounds").select("aggregator", "seed", "round", "test_loss").rows())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All seeds and rules, computed by a single command, with models."""
+    return run_plan(plan_of(SEEDS, RULES, record__models=True), tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of `whole`."""
+    shutil.copytree(whole.path, tmp_path / "copy")
+    return RunFolder(tmp_path / "copy")
+
+
+some = lambda values: st.sets(st.sampled_from(values), min_size=1).map(sorted)
+
+
+@settings(max_examples=8, derandomize=True, database=None)
+@given(commands=st.lists(st.tuples(some(SEEDS), some(RULES), st.integers(0, 8)), min_size=1, max_size=3))
+def test_after_any_commands_that_are_stopped_anywhere_everything_is_computed_once(whole, tmp_path_factory, commands):
+    """Each is stopped during an evaluation, which is then lost; 0, or more than there are: it is not stopped."""
+    path, computed = tmp_path_factory.mktemp("store") / "out", 0
+    for seeds, rules, calls in [*commands, (SEEDS, RULES, 0)]:
+        observer = Stop(calls)
+        with suppress(KeyboardInterrupt):
+            run_plan(plan_of(seeds, rules, record__models=True), path, [observer], checkpoint_seconds=0)
+        is_stopped = calls and len(observer.computed) == calls
+        computed += observer.num_rounds - (observer.computed[-1][1] if is_stopped else 0)
+        assert rows_by_round(RunFolder(path)) <= rows_by_round(whole)
+    assert computed == 6 * 6
+    folder = RunFolder(path)
+    check_equal(folder, whole)
+    for run in folder.runs():
+        expected = by_id(whole)[run.id].group.read_arrays("models", run.id)
+        for name, array in run.group.read_arrays("models", run.id).items():
+            np.testing.assert_array_equal(array, expected[name])
+    assert not list(path.glob("groups/*/checkpoints"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"data__seed": fedsim.sweep([0, 1])},
+        {"client__batch_size": 16, "name": "other"},
+        {"client__schedule": "cosine"},
+        {"server__num_rounds": 5},  # not a multiple of eval_every
+    ],
+    ids=["splits", "configuration", "schedule", "odd"],
+)
+def test_other_runs_are_added(more, folder, whole):
+    before = times_of_files(folder.path)
+    plan = plan_of(**more)
+    num_new = sum(config.server.num_rounds for config in plan.runs) - 12 * ("data__seed" in more)
+    assert compute(plan, folder.path).num_rounds == num_new
+    assert times_of_files(folder.path).items() >= before.items()
+    assert rows_by_round(folder) >= rows_by_round(whole)
+    assert len(list((folder.path / "configs").iterdir())) == 2
+    assert compute(plan, folder.path).computed == []
+    assert [run.id for run in folder.runs()][:6] == [run.id for run in whole.runs()]  # new ones come last
+
+
+def test_halves_of_a_sweep_are_united_by_copying_their_groups(whole, tmp_path):
+    """They have one seed in common. The folders may be renamed."""
+    for name, seeds in (("a", (0, 1)), ("b", (1, 2))):
+        compute(plan_of(seeds, RULES), tmp_path / name)
+    union = (tmp_path / "a").rename(tmp_path / "union")
+    for group in (tmp_path / "b" / "groups").iterdir():
+        shutil.copytree(group, union / "groups" / group.name)
+    check_equal(RunFolder(union), whole)
+    assert compute(plan_of(SEEDS, RULES), union).computed == []
+
+
+@pytest.mark.parametrize("has_states", [True, False])
+def test_more_rounds(has_states, whole, tmp_path):
+    """They continue the saved final states; without these the runs are computed again, and shown until they are."""
+    path = tmp_path / "out"
+    compute(plan_of(SEEDS, RULES, server__num_rounds=2, record__final_states=has_states), path)
+    before, files = rows_by_round(RunFolder(path)), times_of_files(path)
+    longer = plan_of(SEEDS, RULES, record__final_states=has_states)
+    stopped = compute(longer, path, calls=2)
+    assert rows_by_round(RunFolder(path)) >= before
+    resumed = compute(longer, path)
+    assert (stopped.resumed, resumed.resumed) == (([2], [4, 2]) if has_states else ([], [2]))
+    assert stopped.num_rounds - 6 + resumed.num_rounds == 6 * (4 if has_states else 6)
+    check_equal(RunFolder(path), whole)
+    assert (times_of_files(path).keys() >= {name for name in files if "done" not in name}) == has_states
+    assert len(list((path / "groups").iterdir())) == 2
+    assert compute(plan_of(SEEDS, RULES, server__num_rounds=4), path).computed == []  # there are more
+    check_equal(RunFolder(path), whole)
+
+
+def test_models_belong_to_a_number_of_rounds(folder):
+    with pytest.raises(RunFolderError, match="has models after 6 rounds, not 4; choose another --out"):
+        run_plan(plan_of(server__num_rounds=4, record__models=True), folder.path)
+
+
+def test_a_sweep_over_rounds_is_one_run(whole, tmp_path):
+    """Of the largest number; with a schedule they are several runs."""
+    path = tmp_path / "out"
+    assert compute(plan_of(SEEDS, RULES, server__num_rounds=fedsim.sweep([6, 2])), path).num_rounds == 6 * 6
+    check_equal(RunFolder(path), whole)
+    compute(plan_of([0], server__num_rounds=fedsim.sweep([6, 2]), client__schedule="cosine"), path)
+    assert len(RunFolder(path).runs()) == 6 + 2
+
+
+def test_force_computes_the_named_runs_again(folder, whole):
+    """Old rows are shown until new ones are complete; then groups without other runs are deleted."""
+    before, groups = rows_by_round(folder), len(folder.groups())
+    assert compute(plan_of(SEEDS), folder.path, calls=2, force=True).num_rounds == 2 * 6
+    assert rows_by_round(folder) == before
+    assert all(run.is_complete for run in folder.runs())
+    assert len(folder.groups()) == groups + 1
+    old = {run.group.path for run in folder.runs() if run.keys["server.aggregator"] == "fedavg"}
+    resumed = compute(plan_of(SEEDS), folder.path)
+    assert (resumed.resumed, resumed.num_rounds) == ([2], 3 * 4)
+    assert not any(path.exists() for path in old)
+    assert len(folder.groups()) == groups
+    check_equal(folder, whole)
+    assert compute(plan_of([1]), folder.path, force=True).num_rounds == 6
+    assert len(folder.groups()) == groups + 1  # the old group has other runs
+    check_equal(folder, whole)
+
+
+@pytest.mark.parametrize("text", ["data", "source", "versions", "plug-in"])
+def test_changes_need_allow_mismatch(text, folder, whole, monkeypatch):
+    """Complete runs keep their rows; half-done ones start anew if data or plug-ins have changed, else they resume."""
+    incomplete = {"seeds": SEEDS, "client__batch_size": 16}
+    plan = plan_of(**incomplete)
+    compute(plan, folder.path, calls=2)
+    if text == "data":
+        (key, dataset), *_ = plan.datasets.items()
+        labels = dataset.y_test.copy()
+        labels[0] = (labels[0] + 1) % dataset.num_classes
+        plan = dataclasses.replace(plan, datasets={key: dataclasses.replace(dataset, y_test=labels)})
+        message = "the data set has changed since its runs were computed; restore it, add --allow-mismatch"
+    elif text == "source":
+        monkeypatch.setitem(environment.source_digests(), "aggregators", "edited")
+        message = r"code has changed .*\(fedsim/aggregators\); add --allow-mismatch to compute missing ones"
+        with pytest.raises(RunFolderError, match="--allow-mismatch to show its rows"):
+            run_plan(plan_of(SEEDS, RULES), folder.path)
+        assert compute(plan_of(SEEDS, RULES), folder.path, allow_mismatch=True).computed == []
+    elif text == "versions":
+        monkeypatch.setattr(environment, "PACKAGES", ("numpy",))
+        message = r"versions\.jax was .*, is not set; .* add --allow-mismatch to compute missing ones all the same"
+        assert compute(plan_of(SEEDS, RULES), folder.path).computed == []  # nothing is missing
+    else:
+        monkeypatch.setattr("fedsim.engine.factories.plugin_files", lambda runs: {"a.py": "new"})
+        for group in folder.groups():
+            group.write_record(msgspec.structs.replace(group.record, files={"a.py": "old"}))
+        message = r"a\.py has changed since its runs were computed"
+    with pytest.raises(RunFolderError, match=message):
+        run_plan(plan, folder.path)
+    resumed = compute(plan, folder.path, allow_mismatch=True)
+    assert resumed.resumed == ([] if text in ("data", "plug-in") else [2])
+    assert all(run.is_complete for run in folder.runs())
+    assert rows_by_round(folder) >= rows_by_round(whole)
+    assert len(folder.groups()) == 3
