@@ -44,7 +44,7 @@ def load(tmp_path_factory):
             experiment = fedsim.load(CONFIGS / f"{study}.toml", preset=preset, **overrides)
             runs = [flatten(run) | {"server.num_rounds": 0} for run in experiment.runs()]
             path = tmp_path_factory.mktemp(study)
-            folders.append(make_folder(path, runs, accuracy, validation=accuracy, claims=experiment.claims))
+            folders.append(make_folder(path, runs, accuracy, validation=accuracy, config=experiment.dump()))
         return report.load(*folders)
 
     return load

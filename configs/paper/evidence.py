@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     for path, options in groups():
-        is_complete = (arguments.rows / path / "manifest.json").exists()
+        is_complete = (arguments.rows / path).exists()
         if arguments.list:
             print("complete" if is_complete else "missing ", path)
         elif not is_complete:
@@ -104,10 +104,12 @@ def run(options: list[str], folder: Path, pause: Path) -> None:
 
 
 def keep(folder: Path, rows: Path) -> None:
-    """Copies a complete group's tables; the manifest comes last, since it marks the copy as complete."""
-    rows.mkdir(parents=True, exist_ok=True)
-    for source in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
-        shutil.copyfile(source, rows / source.name)
+    """Copies a complete group's folder, without states; an interrupted copy has another name."""
+    copy = rows.with_name(f".{rows.name}")
+    shutil.rmtree(copy, ignore_errors=True)
+    for name in ("configs", "groups"):
+        shutil.copytree(folder / name, copy / name, ignore=shutil.ignore_patterns("checkpoints", "lock*"))
+    copy.rename(rows)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 from polars import col
@@ -26,13 +26,13 @@ from fedsim.report.claims import call, claims_table, summarize
 from fedsim.report.names import count, duration
 from fedsim.report.results import Results
 from fedsim.report.table import text_table
-from fedsim.runs.folder import SECONDS, RunFolder
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.parts import Span
 
 PAGES = Path(__file__).parent
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
 PAPER, ROBUSTNESS = ROOT / "configs" / "paper", ROOT / "configs" / "robustness"
 DIGEST = "Rows"  # in a picture's metadata: the digest of the rows that it shows
-MANIFEST = ("config", "versions", "device", "num_clients", "data", "files", *SECONDS)  # what pages need
 
 
 class Study(NamedTuple):
@@ -110,7 +110,8 @@ def study_of(name: str) -> str:
 
 def load(name: str) -> Results:
     """The rows of a page."""
-    return report.load(*(path.parent for path in sorted((ROWS / name).rglob("manifest.json"))))
+    places = sorted(path for path in (ROWS / name, *(ROWS / name).rglob("*/")) if RunFolder(path).has_runs())
+    return report.load(*places)
 
 
 def claims_of(name: str) -> str:
@@ -155,10 +156,11 @@ def page(name: str, results: Results) -> str:
 
 def machine(results: Results) -> str:
     """Devices, versions and duration, for example "2 x cpu, fedsim 0.3.0, jax 0.10.2, 24 min"."""
-    manifests = results.manifests
-    devices = dict.fromkeys(f"{m['device']['count']} x {m['device']['kind']}" for m in manifests)
-    versions = [dict.fromkeys(f"{name} {m['versions'][name]}" for m in manifests) for name in ("fedsim", "jax")]
-    seconds = sum(manifest.get(name, 0.0) for manifest in manifests for name in SECONDS)
+    environments = [environment for group in results.groups for environment in group.record.environments]
+    devices = dict.fromkeys(f"{e['device']['count']} x {e['device']['kind']}" for e in environments)
+    versions = [dict.fromkeys(f"{name} {e['versions'][name]}" for e in environments) for name in ("fedsim", "jax")]
+    completions = filter(None, (group.read_completion() for group in results.groups))
+    seconds = sum(completion.seconds_compiling + completion.seconds_running for completion in completions)
     return ", ".join([*devices, *(text for names in versions for text in names), duration(seconds)])
 
 
@@ -198,29 +200,36 @@ def overview() -> str:
 
 
 def keep(folder: RunFolder, rows: Path) -> None:
-    """Copies what a page needs of a complete run folder; the manifest comes last, since it marks the copy as complete.
+    """Copies what a page needs of a complete run folder: of clients, only rows with a weight among all clients.
 
-    Columns without any number are not kept, and of clients only rows with a weight among all clients.
+    Columns without any number are not kept.
     """
-    manifest = folder.read_manifest()
-    if manifest["status"] != "complete":
-        raise SystemExit(f"{folder.path}: must be a complete run folder; run its config.toml again")
+    runs = folder.runs()
+    if not all(run.is_complete for run in runs):
+        raise SystemExit(f"{folder.path}: must be a complete run folder; run its configuration again")
     clients = STUDIES[study_of(rows.name)].clients
     last = col("round") == col("round").max().over("run")
     kept = {"evaluated": col("alpha").is_not_null(), "last": last, "": pl.lit(value=False)}[clients]
     shutil.rmtree(rows, ignore_errors=True)
-    rows.mkdir(parents=True)
-    for name, which in {"rounds": pl.lit(value=True), "clients": kept, "info": pl.lit(value=False)}.items():
-        table = pl.read_parquet(folder.path / f"{name}.parquet").filter(which)
-        table.write_parquet(rows / f"{name}.parquet", compression="zstd", compression_level=19, statistics=False)
-    for name in ("models", "data"):
-        if (folder.path / name).is_dir():
-            shutil.copytree(folder.path / name, rows / name)
-    short: dict[str, Any] = {key: manifest[key] for key in MANIFEST if key in manifest}
-    short |= {"claims": claims_of(rows.name), "status": "complete", "plan": [], "runs": manifest["runs"]}
-    RunFolder(rows).write_manifest(short)
-    text = json.dumps(json.loads((rows / "manifest.json").read_text(encoding="utf-8")), separators=(",", ":"))
-    (rows / "manifest.json").write_text(text + "\n", encoding="utf-8")
+    for group in dict.fromkeys(run.group for run in runs):
+        copy, completion = RunFolder(rows).group(group.path.name), group.read_completion()
+        copy.write_record(group.record)
+        index = copy.path / "group.json"
+        index.write_text(json.dumps(json.loads(index.read_text()), separators=(",", ":")) + "\n")
+        ids = pl.Series("run", [run["id"] for run in group.record.runs])
+        for kind, which in {"rounds": pl.lit(value=True), "clients": kept}.items():
+            table = group.read(kind).filter(which)
+            table = table.with_columns(ids.gather(table["run"]))
+            table = table.select(column for column in table if column.null_count() < len(table))
+            if len(table):
+                copy.parts.write(Span(0, completion.rounds), {kind: table})
+        for name in ("models", "data"):
+            if (group.path / name).is_dir():
+                shutil.copytree(group.path / name, copy.path / name)
+        seconds = {name: getattr(completion, name) for name in ("seconds_compiling", "seconds_running")}
+        copy.mark_complete(completion.rounds, seconds, completion.resumed, keep_states=False)
+    for path in folder.read_configs():
+        RunFolder(rows).write_config(path.stem, path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The reference of all keys of a configuration, from the code: `python docs/site/configuration.py` writes its page."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def _quote(names: Iterable[str]) -> str:
 def _row(field: Field) -> str:
     default = "" if field.default is None else f"`{format_toml(field.default)}`"
     traced = " *traced*" if field.is_traced else ""
-    meaning = field.meaning.split(" (")[0] if field.name in KINDS else field.meaning
+    meaning = re.sub(r" \(.*\)", "", field.meaning) if field.name in KINDS else field.meaning
     cells = (f"`{field.name}`", describe_type(field.type).replace(" and <= 1e+30", "") + traced, default, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

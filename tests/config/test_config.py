@@ -313,8 +313,9 @@ def test_overrides_win_over_file_and_sweep():
     assert [(r.seed, r.client.batch_size) for r in runs] == [(0, 8), (0, 16), (1, 8), (1, 16), (7, 8), (7, 16)]
     assert [r.seed for r in parse("", {"seed": fedsim.sweep([3, 4])}).runs()] == [3, 4]
     assert parse("", {"client.learning_rate": 0.5}).runs()[0].client.learning_rate == 0.5
-    (wide,) = parse("", {"name": "7", "engine.client_width": 2, "engine.run_width": "auto"}).runs()
-    assert (wide.name, wide.engine.client_width, wide.engine.run_width) == ("7", 2, "auto")
+    (wide,) = parse("", {"engine.client_width": 2, "engine.run_width": "auto"}).runs()
+    assert (wide.engine.client_width, wide.engine.run_width) == (2, "auto")
+    assert parse("", {"name": "7"}).name == "7"
     lists = "[mlp]\nhidden_sizes = [8]\n[server]\npre_aggregators = ['nnm']"
     (restored,) = parse(lists, {"mlp.hidden_sizes": "default", "server.pre_aggregators": "default"}).runs()
     assert (setting(restored, "mlp.hidden_sizes"), restored.server.pre_aggregators) == ((64,), ())
@@ -554,5 +555,5 @@ def test_configurations_of_the_authors_programs(name, keys):
     )
     pairs = [(flatten(a), flatten(b)) for a, b in zip(text, authors, strict=True)]
     different = {key for a, b in pairs for key in a if a[key] != b[key]}
-    always = {"name", "client.loss_at", "corruption.rounding", "multi_krum.num_byzantine"}
+    always = {"client.loss_at", "corruption.rounding", "multi_krum.num_byzantine"}
     assert different == always | set(keys.split())

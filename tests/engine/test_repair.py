@@ -18,7 +18,6 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
 
-
 PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
 
 

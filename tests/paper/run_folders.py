@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from fedsim import report
 from fedsim.config.components import flatten
@@ -13,7 +12,7 @@ from fedsim.config.resolve import schema
 from fedsim.report.claims import Claim
 from fedsim.report.results import Results
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.schemas import CLIENTS, ROUNDS
+from tests.report.synthetic import write_folder
 
 COUNTS, CORRUPTED = np.asarray([10, 20, 30, 40]), np.asarray([False, False, False, True])
 ROW = dict[str, Any]
@@ -56,13 +55,9 @@ def lambda_runs(accuracies: Sequence[float] = (40, 70, 60, 50)) -> list[ROW]:
     ]
 
 
-def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "complete") -> RunFolder:
+def make_folder(path: Path, name: str, runs: Sequence[ROW]) -> RunFolder:
     """A run folder with these runs."""
-    folder = RunFolder(path)
     configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
-    rest = {"config": "", "plan": [{"runs": [], "layout": {}}] * 2, "groups": [{}, {}], "versions": {"jax": "0.10.2"}}
-    rest |= {"device": {"kind": "cpu", "count": 2}, "seconds_compiling": 20.0, "seconds_running": 100.0}
-    folder.create({"status": status, "runs": configs} | rest)
     rounds, clients = [], []
     for number, (config, run_) in enumerate(zip(configs, runs, strict=True)):
         for t, accuracy in enumerate(run_["accuracy"]):
@@ -81,9 +76,7 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW], status: str = "compl
             }
             rounds.append(row)
         clients += [{"run": number} | row for row in run_["clients"]]
-    for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pl.DataFrame(rows, columns, strict=False).write_parquet(folder.path / f"{kind}.parquet")
-    return folder
+    return write_folder(path, configs, {"rounds": rounds, "clients": clients})
 
 
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import json
 import math
 import re
 import zlib
@@ -49,14 +48,12 @@ def validation(run: Run, t: int) -> float:
 
 
 def make_sweep(path: Path, text: str = SWEEP) -> RunFolder:
-    """A folder of the sweep in `text`, with its config.toml; ARFL's clients have weights."""
+    """A folder of the sweep in `text`, with its configuration; ARFL's clients have weights."""
     experiment = parse(text)
     alphas = lambda run: [0.05, 0.6, 0.35]
-    folder = make_folder(path, list(map(flatten, experiment.runs())), accuracy, diverges, alphas, validation=validation)
-    folder.write_text("config.toml", experiment.dump())
-    manifest = folder.path / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"config": experiment.dump()}))
-    return folder
+    runs = list(map(flatten, experiment.runs()))
+    about = {"validation": validation, "config": experiment.dump()}
+    return make_folder(path, runs, accuracy, diverges, alphas, **about)
 
 
 def read_page(page: str, name: str = "data") -> str:

@@ -1,6 +1,8 @@
 """Synthetic run folders of any runs: the accuracy of a run is a function of its configuration and round."""
 
 import re
+import shutil
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,19 @@ import polars as pl
 from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.schemas import CLIENTS, ROUNDS
+from fedsim.runs.groups import Record
+from fedsim.runs.parts import Span
+from fedsim.runs.schemas import SCHEMAS
 
 Run = dict[str, Any]
+ENVIRONMENT = {"versions": {"fedsim": "0", "jax": "1"}, "device": {"kind": "cpu", "count": 2}, "source": {}}
 
 RULES, SEEDS = ("arfl", "fedavg", "rfa"), (0, 1, 2, 3)
 LAMS = (0.1, 1.0, 10.0)
 
 
 def run(rule: str, fraction: float = 0.0, seed: int = 0, kind: str = "shuffling", **keys) -> Run:
-    """The configuration of a run, as a manifest has it; `keys` are dotted."""
+    """The configuration of a run, as an index has it; `keys` are dotted."""
     values = {"server.aggregator": rule, "corruption.fraction": fraction, "corruption.kind": kind, "seed": seed}
     return flatten(schema().resolve(values | {"server.num_rounds": 20} | keys))
 
@@ -44,6 +49,48 @@ def final(rule: str, fraction: float, seeds: Iterable[int] = SEEDS, **keys) -> n
     return np.asarray([100 * synthetic_accuracy(run(rule, fraction, seed, **keys), 20) for seed in seeds])
 
 
+def write_folder(
+    path: Path,
+    runs: list[Run],
+    rows: dict[str, list[Run]],
+    *,
+    ids: list[str] | None = None,
+    num_clients: list[int] | None = None,
+    config: str = "",
+    data: str = "",
+    files: dict[str, str] | None = None,
+    environment: Run = ENVIRONMENT,
+    is_complete: bool = True,
+    change: Callable[[pl.DataFrame], pl.DataFrame] = lambda rounds: rounds,
+) -> RunFolder:
+    """A folder of `runs` with `rows` of each table, in which "run" is a position; runs of equal rounds are a group.
+
+    `change` replaces the rows of rounds.
+    """
+    folder = RunFolder(path)
+    shutil.rmtree(path, ignore_errors=True)
+    (path / "groups").mkdir(parents=True)
+    ids = ids or [f"{position:08x}{zlib.crc32(repr(run).encode()):08x}" for position, run in enumerate(runs)]
+    tables = {kind: pl.DataFrame(rows.get(kind, []), schema, strict=False) for kind, schema in SCHEMAS.items()}
+    tables["rounds"] = change(tables["rounds"])
+    tables = {kind: table.with_columns(pl.Series("run", ids).gather(table["run"])) for kind, table in tables.items()}
+    for rounds in dict.fromkeys(run["server.num_rounds"] for run in runs):
+        index = [
+            {"id": key, "position": position, "num_clients": num_clients[position] if num_clients else 20} | run
+            for position, (key, run) in enumerate(zip(ids, runs, strict=True))
+            if run["server.num_rounds"] == rounds
+        ]
+        record = Record(0.0, index, {}, [environment], data, files or {})
+        group = folder.group(*folder.add_groups([("group", record)]))
+        is_own = pl.col("run").is_in([run["id"] for run in index])
+        group.parts.write(Span(0, rounds), {kind: table.filter(is_own) for kind, table in tables.items()})
+        if is_complete:
+            group.mark_complete(rounds, {"seconds_compiling": 20.0, "seconds_running": 100.0}, False, False)
+    if config:
+        folder.write_config("made", config)
+    return folder
+
+
 def make_folder(
     path: Path,
     runs: list[Run],
@@ -55,19 +102,10 @@ def make_folder(
     fraction: Callable[[Run], float] = lambda run: run["corruption.fraction"],
     **about: Any,
 ) -> RunFolder:
-    """A complete folder: rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy.
+    """A folder with rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy.
 
-    `about` are further keys of its manifest.
+    `about` are options of `write_folder`.
     """
-    folder = RunFolder(path)
-    about |= {
-        "versions": {"fedsim": "0", "jax": "1"},
-        "device": {"kind": "cpu"},
-        "config": "",
-        "plan": [],
-        "groups": [],
-    }
-    folder.create(about | {"status": "complete", "runs": runs})
     rounds = [
         {
             "run": number,
@@ -93,9 +131,7 @@ def make_folder(
         for t in ((10, run["server.num_rounds"]) if alphas else ())
         for i, alpha in enumerate(alphas(run) if run["server.aggregator"] == "arfl" else ())
     ]
-    for kind, rows, columns in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pl.DataFrame(rows, columns, strict=False).write_parquet(folder.path / f"{kind}.parquet")
-    return folder
+    return write_folder(path, runs, {"rounds": rounds, "clients": clients}, **about)
 
 
 def check_latex(latex: str) -> None:

@@ -12,15 +12,11 @@ SUCCESS = {0: 0.1, 1: 0.3, 2: 0.8, 3: 1.0, 4: None}  # after the last round of e
 
 @pytest.fixture
 def folder(tmp_path):
-    run_folder = make_folder(tmp_path / "a", RUNS)
-    table = pl.read_parquet(run_folder.path / "rounds.parquet")
-    values = [
-        None if SUCCESS[number] is None else SUCCESS[number] * (1 if round_ == 20 else 0.5)
-        for number, round_ in table.select("run", "round").rows()
-    ]
-    table = table.with_columns(backdoor_success=pl.Series(values, dtype=pl.Float64))
-    table.write_parquet(run_folder.path / "rounds.parquet")
-    return run_folder
+    def change(rounds):
+        last = pl.col("run").replace_strict(SUCCESS, return_dtype=pl.Float64)
+        return rounds.with_columns(backdoor_success=pl.when(pl.col("round") == 20).then(last).otherwise(last / 2))
+
+    return make_folder(tmp_path / "a", RUNS, change=change)
 
 
 def test_attack_success_has_a_separate_table_with_the_lowest_in_bold(folder):
@@ -42,10 +38,7 @@ def test_summary_and_figure(folder):
 
 
 def test_folders_without_the_column_have_no_attack_success(tmp_path):
-    run_folder = make_folder(tmp_path / "a", RUNS)
-    path = run_folder.path / "rounds.parquet"
-    pl.read_parquet(path).drop("backdoor_success").write_parquet(path)
-    results = report.load(run_folder)
+    results = report.load(make_folder(tmp_path / "a", RUNS, change=lambda rounds: rounds.drop("backdoor_success")))
     assert results.with_backdoor == []
     assert len(report.accuracy_tables(results)) == 1
     assert not any("backdoor" in key for key in report.summary(results)[0])

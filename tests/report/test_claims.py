@@ -28,6 +28,7 @@ def broken(results):
 def text(results):
     return "ARFL is best"
 """
+CONFIG = '[report]\nclaims = "{}"'
 FAILURES = {
     "claims.py:broken": "report.claims: claims.py:broken, line 9: KeyError: 'x'",
     "claims.py:text": "report.claims: claims.py:text: must return a list of fedsim.Claim, got 'ARFL is best'",
@@ -121,7 +122,7 @@ def test_the_report_shows_the_claims_that_a_configuration_names(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS)
     monkeypatch.setattr("fedsim.report.figures", lambda results: {})
-    make_folder(tmp_path / "run", GRID, claims="claims.py:above")
+    make_folder(tmp_path / "run", GRID, config=CONFIG.format("claims.py:above"))
     assert main(["report", "run"]) == 0
     text = (tmp_path / "run" / "claims.md").read_text()
     values = final("arfl", 0.5) - final("rfa", 0.5)
@@ -140,7 +141,7 @@ def test_a_function_that_fails_is_one_line_beside_the_report(tmp_path, monkeypat
     monkeypatch.setattr("fedsim.report.figures", lambda results: {})
     (tmp_path / "claims.py").write_text(CLAIMS)
     for name, line in FAILURES.items():
-        make_folder(tmp_path / "run", GRID, claims=name)
+        make_folder(tmp_path / "run", GRID, config=CONFIG.format(name))
         assert main(["report", "run"]) == 0
         printed = capsys.readouterr()
         assert "Test accuracy" in printed.out
@@ -158,7 +159,7 @@ def test_texts_may_be_numbers_and_kinds_are_checked():
 def test_what_is_no_figure_is_a_problem_of_its_function(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "claims.py").write_text(CLAIMS + "\ndef figures(results):\n    return [3]\n")
-    results = report.load(make_folder(tmp_path / "run", GRID, claims="claims.py:above"))
+    results = report.load(make_folder(tmp_path / "run", GRID, config=CONFIG.format("claims.py:above")))
     assert report.claims.figures(results) == {}
     text = "report.claims: claims.py:above: figures must return figures of matplotlib by name, got [3]"
     assert report.claims_tables(results)[1] == [text]
@@ -180,7 +181,8 @@ def test_claims_are_no_part_of_a_run(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="claims.py:broken, line 9: KeyError"):
         fedsim.run(broken, out="run", progress=False)
     fedsim.run(named, out="run", progress=False)
-    assert RunFolder(folder.path).read_manifest()["claims"] == "claims.py:above"
+    (config,) = RunFolder(folder.path).read_configs().values()
+    assert config["report"]["claims"] == "claims.py:above"
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "3"'):
         fedsim.load({"report": {"claims": 3}})
     with pytest.raises(fedsim.errors.ConfigError, match=r'report.claims: must be "file.py:function", got "above"'):

@@ -98,7 +98,7 @@ def test_names_and_order(document):
 
 def test_command_and_configuration_give_the_runs_of_a_setting(results, pairs):
     for setting, entry in pairs:
-        expected = [report.keys.configuration(results.manifests[0]["runs"][number]) for number in setting.runs]
+        expected = [results.sources[number][1].keys for number in setting.runs]
         program, command, *arguments = shlex.split(entry["command"])
         assert (program, command) == ("fedsim", "run")
         (config,), overrides = split_overrides(arguments)

@@ -76,10 +76,9 @@ def test_few_or_equal_differences_have_no_interval_no_test_and_no_bold(images, r
         assert numbers["median"].bold
 
 
-def skip(folder, where):
+def skip(where):
     """Marks the rows `where` no client had a weight; their losses stay finite."""
-    path = folder.path / "rounds.parquet"
-    pl.read_parquet(path).with_columns(diverged=where).write_parquet(path)
+    return {"change": lambda rounds: rounds.with_columns(diverged=where)}
 
 
 @pytest.mark.parametrize("pair", ["diverged", "skipped", "missing"])
@@ -88,10 +87,9 @@ def test_a_difference_with_a_failed_run_is_marked_and_never_bold(pair, tmp_path)
     fails = lambda run: run["server.aggregator"] == "fedavg" and run["seed"] == 3
     lead = lambda run: 0.2 * (run["server.aggregator"] == "fedavg") + run["seed"] ** 2 / 1000
     value = lambda run, t: math.nan if pair == "missing" and fails(run) else 0.5 + lead(run)
-    folder = make_folder(tmp_path / "a", runs, value, diverged=lambda run: pair == "diverged" and fails(run))
-    if pair == "skipped":
-        skip(folder, (pl.col("run") == 7) & (pl.col("round") == 20))
-    results = report.load(folder)
+    skipped = skip((pl.col("run") == 7) & (pl.col("round") == 20)) if pair == "skipped" else {}
+    diverged = lambda run: pair == "diverged" and fails(run)
+    results = report.load(make_folder(tmp_path / "a", runs, value, diverged, **skipped))
     for (table,) in (report.paired_tables(results), report.accuracy_tables(results)):
         fedavg = next(row.entries[0] for row in table.rows if row.aggregator == "fedavg")
         assert (fedavg.marks, fedavg.bold) == ("‡" if pair == "skipped" else "†", False)
@@ -133,9 +131,9 @@ def test_paired_names_the_reference_where_there_are_several(tmp_path, no_figures
 
 def test_pairs_without_weights_are_marked_as_in_the_accuracy_table(tmp_path):
     """In two of ARFL's runs no client had a weight at the end; their losses are finite, so they have not diverged."""
-    folder = make_folder(tmp_path / "a", [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)])
-    skip(folder, (pl.col("aggregator") == "arfl") & (pl.col("round") == 20) & (pl.col("seed") < 2))
-    results = report.load(folder)
+    runs = [run(rule, 0.3, seed) for rule in ("arfl", "fedavg") for seed in range(3)]
+    skipped = skip((pl.col("aggregator") == "arfl") & (pl.col("round") == 20) & (pl.col("seed") < 2))
+    results = report.load(make_folder(tmp_path / "a", runs, **skipped))
     (accuracy,), (paired,) = report.accuracy_tables(results), report.paired_tables(results)
     assert accuracy.notes == ("‡ runs in which no client had a weight at the end: ARFL, Shuffling 30 %: 2 of 3.",)
     assert paired.notes == ("‡ runs in which no client had a weight at the end: FedAvg, Shuffling 30 %: 2 of 3.",)

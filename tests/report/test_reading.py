@@ -1,7 +1,6 @@
 """Settings of one or several folders: the runs of each setting, and its name."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -173,27 +172,23 @@ def test_the_f_of_a_rule_is_not_shown_if_it_is_the_shared_one(tmp_path):
     ]
 
 
-def in_memory(path, digests, value=0.5, **keys):
-    """A folder of two seeds on a data set in memory, with its digests: of each split, and of its kind."""
+def in_memory(path, digest, value=0.5, **keys):
+    """A folder of two seeds on a data set in memory, with its digest."""
     runs = [run("fedavg", seed=seed, **{"data.name": "arrays", "arrays.path": ""} | keys) for seed in (0, 1)]
-    folder = make_folder(path, runs, lambda run, t: value)
-    manifest = folder.path / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"data": digests}))
-    return folder
+    return make_folder(path, runs, lambda run, t: value, data=digest)
 
 
 def test_data_in_memory_are_told_apart_by_their_digests(tmp_path):
-    first, equal = in_memory(tmp_path / "a", ["1", "kind"]), in_memory(tmp_path / "b", ["1", "kind"])
-    for digests in (["2", "kind"], ["1", "other"]):
-        other = in_memory(tmp_path / "c", digests, 0.9)
-        with pytest.raises(ConfigError, match=r"data: must be the same data set in memory .*a and .*c have different"):
-            report.load(first, equal, other)
+    first, equal = in_memory(tmp_path / "a", "1"), in_memory(tmp_path / "b", "1")
+    other = in_memory(tmp_path / "c", "2", 0.9)
+    with pytest.raises(ConfigError, match=r"data: must be the same data set in memory .*a and .*c have different"):
+        report.load(first, equal, other)
     results = report.load(first, equal)
     assert results.num_repeated == 2
     assert report.accuracy_tables(results)[0].data == "data in memory"
-    more = in_memory(tmp_path / "d", ["2", "1", "kind"])  # a folder that has another split, too
-    assert report.load(first, more).num_repeated == 2
-    split = in_memory(tmp_path / "e", ["3", "kind"], **{"data.seed": 5})  # the digests of other splits differ
+    earlier = in_memory(tmp_path / "d", "2 1")  # of version 0.3, with the digests of several splits
+    assert report.load(first, earlier).num_repeated == 2
+    split = in_memory(tmp_path / "e", "3", **{"data.seed": 5})  # the digests of other splits differ
     assert report.load(first, split).settings[0].draws == ((0, 0), (0, 1), (5, 0), (5, 1))
 
 

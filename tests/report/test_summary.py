@@ -10,9 +10,9 @@ from sklearn.metrics import roc_auc_score
 from fedsim import report
 from fedsim.report.compare import weight_auc
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.schemas import CLIENTS, ROUNDS
-from tests.report.synthetic import run
+from tests.report.synthetic import run, write_folder
 
+RUNS = [run("arfl", 0.5, seed, **{"server.num_rounds": 50}) for seed in (3, 4)]
 ROUND_NUMBERS = [0, 10, 20, 30, 40, 50]
 ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0.5, 0.6]])
 
@@ -20,9 +20,6 @@ ACCURACY = np.asarray([[0.1, 0.5, 0.71, 0.73, 0.7, 0.8], [0.2, 0.54, 0.5, 0.6, 0
 @pytest.fixture
 def folder(tmp_path) -> RunFolder:
     """Two seeds of a setting; four clients of 10, 10, 20 and 20 examples, the last of each size corrupted."""
-    run_folder = RunFolder(tmp_path / "made")
-    empty = {"config": "", "plan": [], "groups": [], "versions": {}, "device": {}}
-    run_folder.create(empty | {"status": "complete", "runs": [run("arfl", 0.5, seed) for seed in (3, 4)]})
     rounds = [
         {
             "run": number,
@@ -59,9 +56,7 @@ def folder(tmp_path) -> RunFolder:
         for t in (10, 50)
         for client, weight in enumerate(late[number] if t == 50 else [0.0, 0.5, 0.0, 0.5])
     ]
-    for kind, rows, schema in [("rounds", rounds, ROUNDS), ("clients", clients, CLIENTS)]:
-        pl.DataFrame(rows, schema, strict=False).write_parquet(run_folder.path / f"{kind}.parquet")
-    return run_folder
+    return write_folder(tmp_path / "made", RUNS, {"rounds": rounds, "clients": clients})
 
 
 def test_summary(folder):

@@ -1,15 +1,14 @@
 """`fedsim diff`: in what two run folders differ."""
 
 import argparse
-import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsim.report.results import Results
     from fedsim.report.table import Number
-
-SAME = ("versions", "device", "source")
+    from fedsim.runs.folder import RunFolder
 
 
 def add_parser(commands: Any) -> None:
@@ -27,12 +26,13 @@ def add_parser(commands: Any) -> None:
 def call(options: argparse.Namespace) -> int:
     """Shows the differences."""
     from fedsim import report
+    from fedsim.runs.differences import find_differences
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console, make_table
 
     folders = [RunFolder(path) for path in (options.first, options.second)]
     names = [str(folder.path) for folder in folders]
-    keys = [tuple(map(str, line)) for line in _different_keys(*(folder.read_manifest() for folder in folders))]
+    keys = find_differences(*map(_read_values, folders))
     numbers = [_numbers(report.load(folder)) for folder in folders]
     every, different = numbers[0] | numbers[1], []
     for setting in every:
@@ -48,16 +48,17 @@ def call(options: argparse.Namespace) -> int:
     return 0
 
 
-def _different_keys(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    from fedsim.runs.differences import find_differences
+def _read_values(folder: "RunFolder") -> dict[str, str]:
+    """The different values of each key of the folder's runs and computers."""
+    from fedsim.runs.differences import flatten
 
-    def keys(manifest: dict[str, Any]) -> dict[str, Any]:
-        config = tomllib.loads(manifest["config"])
-        blocks = config.pop("sweep", [])  # by number, so that each of their keys is compared
-        config |= {f"sweep {number}": block for number, block in enumerate(blocks, 1)}
-        return config | {name: manifest.get(name, {}) for name in SAME}
-
-    return find_differences(keys(first), keys(second))
+    computers = (environment for group in folder.groups() for environment in group.record.environments)
+    values: dict[str, dict[str, None]] = {}
+    for table in chain((run.keys for run in folder.runs()), map(flatten, computers)):
+        for key, value in table.items():
+            if value is not None:
+                values.setdefault(key, {})[str(value)] = None
+    return {key: ", ".join(different) for key, different in values.items()}
 
 
 def _numbers(results: "Results") -> dict[tuple[str, str, str], "Number | None"]:

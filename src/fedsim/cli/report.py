@@ -28,6 +28,7 @@ examples:
                                                    each rule with its best values for the worst attack (as in ByzFL)
   fedsim report runs/grid --confirm data.seed=5..9 --out confirmed
                                                    the worst attacks of the other splits, on these splits
+  fedsim report runs/a --config mine.toml          only the runs of this configuration, with its rounds
   fedsim report runs/grid --format html            an interactive page for a sweep: runs/grid/report.html
 
 A run that several folders contain is read from the first of them. --choose selects the best of the swept values by the
@@ -45,8 +46,9 @@ def add_parser(commands: Any) -> None:
         "Without --out, only the default report of one folder is written, into that folder.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="fedsim report RUN [RUN ...] [--out DIR] [--paired] [--baseline RULE] [--final WHICH] "
-        "[--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] [--confirm KEY=VALUES] [--format FORMAT]",
+        usage="fedsim report RUN [RUN ...] [--config CONFIG [--preset NAME]] [--out DIR] [--paired] "
+        "[--baseline RULE] [--final WHICH] [--choose KEY [KEY ...] [--by DATA] [--choose-per WHAT]] "
+        "[--confirm KEY=VALUES] [--format FORMAT]",
         allow_abbrev=False,
     )
     parser.add_argument("run", metavar="RUN", type=Path, nargs="+", help="a run folder")
@@ -56,6 +58,8 @@ def add_parser(commands: Any) -> None:
         type=Path,
         help="folder for files (default: RUN if there is one, and no option changes its numbers)",
     )
+    parser.add_argument("--config", metavar="CONFIG", type=Path, help="show only the runs of this configuration")
+    parser.add_argument("--preset", metavar="NAME", help="with --config: apply [preset.NAME]")
     parser.add_argument("--paired", action="store_true", help="show differences between rules over equal seeds")
     parser.add_argument("--baseline", metavar="RULE", help="rule that the others are compared with (default: arfl)")
     parser.add_argument(
@@ -90,13 +94,17 @@ def call(options: argparse.Namespace) -> int:
     """Writes and shows the report."""
     from fedsim import report
     from fedsim.cli import console
+    from fedsim.config import toml
     from fedsim.report import final
     from fedsim.report.confirm import parse as parse_confirm
     from fedsim.report.paired import BASELINE
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    results = report.load(*folders, final=final.parse(options.final))
+    if options.preset and not options.config:
+        raise ConfigError("--preset: must be used with --config CONFIG")
+    config = toml.read(options.config, preset=options.preset) if options.config else None
+    results = report.load(*folders, final=final.parse(options.final), config=config)
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))
     if options.choose:

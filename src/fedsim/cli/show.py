@@ -1,17 +1,21 @@
-"""`fedsim show`: list run folders with their status and best results."""
+"""`fedsim show`: list run folders with their status and best results, and what is missing of a folder's settings."""
 
 import argparse
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsim.errors import FedsimError
 
 if TYPE_CHECKING:
-    from fedsim.runs.folder import RunFolder
+    from fedsim.report.settings import Setting
+    from fedsim.runs.folder import RunFolder, StoredRun
 
 COLUMNS = ("folder", "status", "age", "runs", "best in the hardest scenario")
+SETTING_COLUMNS = ("rule", "scenario", "rounds", "complete", "missing")
+MAX_SETTINGS, MAX_DRAWS = 50, 6  # that are listed, except incomplete settings
 DAY = 24 * 3600
 
 
@@ -21,7 +25,7 @@ def add_parser(commands: Any) -> None:
         "show",
         help="list run folders: status, age, runs, and the best rule",
         description="Lists run folders, the latest first: status, age, runs, and the rule with the best final mean in "
-        "the scenario where the best one is worst.",
+        "the scenario where the best one is worst. Of a given run folder also the settings, and what they lack.",
     )
     parser.add_argument(
         "run", metavar="DIR", type=Path, nargs="*", help="a run folder, or a folder of run folders (default: runs)"
@@ -34,59 +38,99 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.terminal import make_console, make_table
 
     roots = options.run or [Path("runs")]
-    paths = [path for root in roots for path in _run_folders(root)]
-    if not paths:
+    folders = [folder for root in roots for folder in _run_folders(RunFolder(root))]
+    if not folders:
         raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
-    paths.sort(key=_modified, reverse=True)
-    cells, are_whole = zip(*(_cells(RunFolder(path)) for path in paths), strict=True)
-    make_console().print(make_table(COLUMNS, [(str(path), *texts) for path, texts in zip(paths, cells, strict=True)]))
+    folders.sort(key=_modified, reverse=True)
+    cells, runs, are_whole = zip(*map(_describe, folders), strict=True)
+    output = make_console()
+    output.print(make_table(COLUMNS, [(str(f.path), *texts) for f, texts in zip(folders, cells, strict=True)]))
+    for folder, of_folder in zip(folders, runs, strict=True):
+        if folder.path in options.run and of_folder:
+            output.print(f"{folder.path}:", make_table(SETTING_COLUMNS, _setting_rows(of_folder)))
     return 0 if all(are_whole) else 2
 
 
-def _run_folders(path: Path) -> list[Path]:
-    if (path / "manifest.json").exists():
-        return [path]
-    if path.exists() and not path.is_dir():
-        raise FedsimError(f"DIR: must be a run folder or a folder of run folders, got the file {path}")
-    return [manifest.parent for manifest in path.glob("*/manifest.json")]
+def _run_folders(folder: "RunFolder") -> list["RunFolder"]:
+    if folder.has_runs():
+        return [folder]
+    if folder.path.exists() and not folder.path.is_dir():
+        raise FedsimError(f"DIR: must be a run folder or a folder of run folders, got the file {folder.path}")
+    children = (type(folder)(path) for path in folder.path.glob("*"))
+    return [child for child in children if child.has_runs()]
 
 
-def _modified(path: Path) -> float:
-    manifest = path / "manifest.json"
-    return manifest.stat().st_mtime if manifest.exists() else 0.0
+def _modified(folder: "RunFolder") -> float:
+    """When rows were added."""
+    paths = [*folder.path.glob("groups/*"), folder.path / "manifest.json"]
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
 
 
-def _cells(folder: "RunFolder") -> tuple[list[str], bool]:
-    """The cells after the folder's name, and whether the folder is whole.
+def _describe(folder: "RunFolder") -> tuple[list[str], Sequence["StoredRun"], bool]:
+    """The cells after the folder's name, its runs, and whether it is whole.
 
     A broken folder has the error in place of its status or its best setting.
     """
     from fedsim.report.names import duration
 
     try:
-        manifest = folder.read_manifest()
+        runs = folder.runs()
     except FedsimError as error:
-        return [str(error).removeprefix(f"{folder.path}: "), "", "", ""], False
-    age = time.time() - _modified(folder.path)
+        return [str(error).removeprefix(f"{folder.path}: "), "", "", ""], [], False
+    age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
     best, is_whole = _best(folder)
-    status = _status(folder, manifest)
-    return [status, days, str(len(manifest["runs"])), best], is_whole or manifest["status"] != "complete"
+    status = _status(runs)
+    return [status, days, str(len(runs)), best], runs, is_whole or status != "complete"
 
 
-def _status(folder: "RunFolder", manifest: dict[str, Any]) -> str:
+def _status(runs: Sequence["StoredRun"]) -> str:
     """For example "complete", "40 %, stopped" or "40 %, running"."""
-    if manifest["status"] == "complete":
+    if runs and all(run.is_complete for run in runs):
         return "complete"
-    plan, runs = manifest["plan"], manifest["runs"]
-    last = [max((span.last for span in folder.parts(group).spans()), default=0) for group in range(len(plan))]
-    completed = sum(rounds * len(group["runs"]) for rounds, group in zip(last, plan, strict=True))
-    total = sum(run["server.num_rounds"] for run in runs)
+    groups = {run.group for run in runs}
+    total = sum(run.keys["server.num_rounds"] for run in runs)
+    last = {group: max(group.rounds_completed(), 0) for group in groups}
+    completed = sum(last[run.group] for run in runs)
     try:
-        state = "running" if any(folder.is_locked(group) for group in range(len(plan))) else "stopped"
+        state = "running" if any(group.is_locked() for group in groups) else "stopped"
     except FedsimError:  # another user's folder
         state = "not complete"
     return f"{100 * completed / max(total, 1):.0f} %, {state}"
+
+
+def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
+    """A row a setting, incomplete ones first; of many settings, complete ones are one row."""
+    from fedsim.report.load import stored_settings
+    from fedsim.report.names import count, scenario_name
+    from fedsim.report.rows import row_names
+
+    settings = stored_settings(runs)
+    num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
+    is_complete = lambda setting: num_complete[setting] == len(setting.runs)
+    settings.sort(key=is_complete)
+    rows, others = [], []
+    for setting, rule in row_names(settings).items():
+        if is_complete(setting) and len(settings) > MAX_SETTINGS:
+            others.append(len(setting.runs))
+            continue
+        rounds = str(runs[setting.runs[0]].keys["server.num_rounds"])
+        of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
+        rows.append((rule, scenario_name(setting.scenario), rounds, of, _missing(runs, setting)))
+    rest = (count(len(others), "complete setting"), "", "", f"{sum(others)} of {count(sum(others), 'run')}", "")
+    return [*rows, *([rest] if others else [])]
+
+
+def _missing(runs: Sequence["StoredRun"], setting: "Setting") -> str:
+    """Which runs of a setting are not complete, for example "seed 3 (no rows), seed 4 (40 rounds)"."""
+    has_splits, texts = len(setting.splits) > 1, []
+    for (split, seed), run in zip(setting.draws, setting.runs, strict=True):
+        if not runs[run].is_complete:
+            last = runs[run].group.rounds_completed()
+            done = f"has {last} rounds" if last >= 0 else "no rows"
+            texts.append(f"split {split} " * has_splits + f"seed {seed} ({done})")
+    more = [f"and {len(texts) - MAX_DRAWS} more"] if len(texts) > MAX_DRAWS else []
+    return ", ".join([*texts[:MAX_DRAWS], *more])
 
 
 def _best(folder: "RunFolder") -> tuple[str, bool]:

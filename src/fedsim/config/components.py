@@ -9,7 +9,8 @@ from typing import Any
 from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, find
-from fedsim.config.schema import Config, DataChoice, Settings
+from fedsim.config.schema import Config
+from fedsim.errors import ConfigError
 
 
 def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -22,6 +23,31 @@ def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def flatten(config: Config) -> dict[str, Any]:
     """The configuration as {dotted key: value}: the fixed keys, then the settings of its components."""
     return dict(zip(FIXED, _FIXED_VALUES(config), strict=True)) | dict(config.settings)
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with these `values` of fixed keys."""
+    sections: dict[str, dict[str, Any]] = {"": {}}
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        sections.setdefault(section, {})[name] = value
+    top = sections.pop("")
+    return replace(config, **top, **{name: replace(getattr(config, name), **new) for name, new in sections.items()})
+
+
+def unmet(field: Field, config: Config) -> str:
+    """Why the key has no effect on the run; "" if it has one."""
+    settings = dict(config.settings) if field.name not in FIXED else {}
+    value = lambda name: settings[name] if name in settings else attrgetter(name)(config)
+    return next((condition.reason for condition in field.only_if if value(condition.name) != condition.value), "")
+
+
+def check_effects(config: Config) -> None:
+    """Raises `ConfigError` for a key that must not be set where it has no effect."""
+    for key, value in flatten(config).items():
+        is_error = key in FIXED and any(condition.is_error for condition in FIXED[key].only_if)
+        if is_error and value != FIXED[key].default and (reason := unmet(FIXED[key], config)):
+            raise ConfigError(f"{key}: has no effect: {reason}")
 
 
 def factories(config: Config) -> Sequence[Factory]:
@@ -48,19 +74,6 @@ def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     named = [find(key, name) for key, name in component_names(values)]
     return DEFAULTS | {field.name: field.default for factory in named for field in settings_of(factory)}
-
-
-def settings_under(config: Config, *keys: str) -> Settings:
-    """The settings of the components that are named under `keys`."""
-    names = _settings_names(tuple(factory for factory in factories(config) if factory.key in keys))
-    return tuple((name, value) for name, value in config.settings if name in names)
-
-
-@cache
-def _settings_names(factories: tuple[Factory, ...], traced_only: bool = False) -> frozenset[str]:
-    """The settings of the factories; `traced_only` leaves out those that shape a program."""
-    fields = [field for factory in factories for field in settings_of(factory)]
-    return frozenset(field.name for field in fields if field.is_traced or not traced_only)
 
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
@@ -90,14 +103,17 @@ def distinct_runs(configs: Sequence[Config]) -> list[Config]:
     return [configs[first] for first, *_ in positions_by(configs, "corruption", "attack", "settings").values()]
 
 
-def data_choice(config: Config) -> DataChoice:
-    """Everything that determines the examples of the run's clients."""
-    return DataChoice(replace(config.data, placement="auto"), settings_under(config, "data.name", "data.partition"))
+def is_number(value: Any) -> bool:
+    """Whether the value of a traced key is an input of the compiled program; another one, such as None, shapes it."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def traced_settings(config: Config) -> dict[str, float]:
     """The settings that are inputs of the compiled program: numbers marked `Traced`, of components built in it."""
-    traced = tuple(factory for factory in factories(config) if KINDS[factory.key].is_traced)
-    names = _settings_names(traced, traced_only=True)
-    is_number = lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    names = _traced_names(tuple(factories(config)))
     return {name: value for name, value in config.settings if name in names and is_number(value)}
+
+
+@cache
+def _traced_names(factories: tuple[Factory, ...]) -> frozenset[str]:
+    return frozenset(field.name for factory in factories for field in settings_of(factory) if field.is_traced)

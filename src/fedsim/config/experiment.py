@@ -45,12 +45,19 @@ class Experiment:
         """The name of the run folder."""
         return str(self.values.get("name", "fedsim"))
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """The points of all grids in the order of the blocks; the first key of a block varies slowest."""
+    def points(self, convert: Callable[[str, Any], Any] = lambda key, value: value) -> Iterator[dict[str, Any]]:
+        """The points of all grids in the order of the blocks; the first key of a block varies slowest.
+
+        `convert(key, value)` is called once for each value.
+        """
         for block in self.sweep or ({},):
-            for point in itertools.product(*block.values()):
-                values = self.values | dict(zip(block, point, strict=True))
-                yield {key: value for key, value in values.items() if value != DEFAULT}
+            axes = {key: [value] for key, value in self.values.items() if key not in block} | block
+            converted = [
+                [(key, value if value == DEFAULT else convert(key, value)) for value in values]
+                for key, values in axes.items()
+            ]
+            for point in itertools.product(*converted):
+                yield {key: value for key, value in point if value != DEFAULT}
 
     def with_natural_clients(self) -> "Experiment":
         """The experiment with natural clients if it sets no partition, and its data name their clients.
@@ -78,7 +85,7 @@ class Experiment:
         [0, 1]
         """
         try:
-            points = dict.fromkeys(self.schema.resolve(values) for values in self.points())
+            points = dict.fromkeys(map(self.schema.resolve_converted, self.points(self.schema.convert)))
         except ConfigError as error:
             raise self.explain(error) from None
         runs: dict[str, Config] = {}

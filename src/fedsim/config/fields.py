@@ -2,13 +2,14 @@
 
 import inspect
 import types
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory
 from fedsim.config.schema import Config, Role
+from fedsim.config.values import format_toml
 from fedsim.core.setting_types import NOUNS, to_msgspec
 from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.errors import ConfigError
@@ -32,8 +33,8 @@ class Field:
     """What the key reaches."""
     limits: tuple[Limit, ...] = ()
     """Limits of a number of clients, given the size of the cohort."""
-    only_if: OnlyIf | None = None
-    """The value of another setting without which this one has no effect."""
+    only_if: tuple[OnlyIf, ...] = ()
+    """Values of other keys, or properties of the run, without which this one has no effect."""
 
     @property
     def section(self) -> str:
@@ -55,18 +56,26 @@ def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
     return result
 
 
-def _make_field(name: str, annotation: Any, default: Any, role: Role | None) -> Field:
+def _make_field(name: str, annotation: Any, default: Any, role: Role | None, is_built_in_trace: bool = True) -> Field:
     notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
     meaning = next((note for note in reversed(notes) if isinstance(note, str)), "")
     if name in KINDS:
         meaning += f" ({', '.join(KINDS[name].built_in)}, or a plug-in as file.py:function)"
     limits = tuple(note for note in notes if isinstance(note, Limit))
     meaning += "".join(f"; {limit.condition}" for limit in limits if limit.is_required)
-    is_traced = any(isinstance(note, Traced) or note is Traced for note in notes)
-    only_if = next((note for note in notes if isinstance(note, OnlyIf)), None)
-    role = next((note for note in notes if isinstance(note, Role)), Role.TRACED if is_traced else role)
+    is_traced = is_built_in_trace and any(isinstance(note, Traced) or note is Traced for note in notes)
+    section = name.rpartition(".")[0]
+    only_if = tuple(note if note.reason else _with_reason(note, section) for note in notes if isinstance(note, OnlyIf))
+    meaning += f"; no effect if {' or '.join(note.reason.partition(':')[0] for note in only_if)}" if only_if else ""
+    role = next((note for note in notes if isinstance(note, Role)), role)
     assert role is not None, f"{name} has no role"
     return Field(name, to_msgspec(annotation), default, meaning, is_traced, role, limits, only_if)
+
+
+def _with_reason(only_if: OnlyIf, section: str) -> OnlyIf:
+    """The condition on another setting of the section, with its key."""
+    name = f"{section}.{only_if.name}"
+    return replace(only_if, name=name, reason=f"{name} is not {format_toml(only_if.value)}")
 
 
 def _is_plain(annotation: Any) -> bool:
@@ -96,9 +105,9 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
             key = f"{factory.section}.{name}"
             if not key.isascii():
                 raise ConfigError(f"{factory.key}: {key}: must be ASCII, since it is a key of TOML files; rename it")
-            role = FIXED[factory.key].role  # a traced setting of what is built on the host has it, too
             default = tuple(default) if isinstance(default, list) else default
-            field = _make_field(key, annotations[name], default, role)
+            is_built_in_trace = KINDS[factory.key].is_traced
+            field = _make_field(key, annotations[name], default, FIXED[factory.key].role, is_built_in_trace)
             if not _is_plain(field.type):
                 raise ConfigError(
                     f"{factory.key}: {key}: must be a number, text, bool, Literal, or a tuple of them, "

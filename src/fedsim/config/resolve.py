@@ -3,17 +3,18 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from fedsim.config.byzantine_count import configured_f, is_byzantine_count
+from fedsim.config.byzantine_count import configured_f
 from fedsim.config.clients import check_clients
-from fedsim.config.components import component_names, factories, flatten
-from fedsim.config.fields import FIXED, Field, settings_of
+from fedsim.config.components import factories, unmet, with_values
+from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
-from fedsim.config.registry import Factory, built_in_factories, did_you_mean, find, nearest
+from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, Settings
 from fedsim.config.synonyms import KEYS, RENAMED
 from fedsim.config.values import format_toml, list_element
@@ -60,36 +61,46 @@ class Schema:
         It has the settings of the components that it names, and keys without effect are at their defaults, so that
         equal runs compare equal. Raises `ConfigError` for an unknown key or a wrong value.
         """
+        return self.resolve_converted({name: self.convert(name, value) for name, value in values.items()})
+
+    def resolve_converted(self, values: dict[str, Any]) -> Config:
+        """As `resolve`, for values that have been converted."""
         nested: dict[str, Any] = {}
         for name, value in values.items():
-            self.check_key(name)
-            value = self._convert(name, value)
             section, _, key = name.rpartition(".")
             if name in FIXED:
                 (nested.setdefault(section, {}) if section else nested)[key] = value
         config = msgspec.convert(nested, Config)
-        for key, name in component_names(flatten(config)):
-            find(key, name)  # also for a component that has no effect: an unknown name is an error
+        factories(config)  # also of a component that has no effect: an unknown name is an error
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
         config = canonical(config)
         return replace(config, settings=self._settings(config, values))
 
-    def _settings(self, config: Config, values: Mapping[str, Any]) -> Settings:
+    def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
         """The settings of the run's components."""
-        names = {field.name for factory in factories(config) for field in settings_of(factory)}
-        kept = [field for field in self.fields.values() if field.name in names]
-        f = {field.name: number for field in kept if (number := configured_f(config, field)) is not None}
+        if (named := tuple(factories(config))) not in self._defaults:
+            names = {field.name for factory in named for field in settings_of(factory)}
+            kept = [field for field in self.fields.values() if field.name in names]
+            self._defaults[named] = {field.name: self.convert(field.name, field.default) for field in kept}
+        defaults = self._defaults[named]
+        f = {name: number for name in defaults if (number := configured_f(config, self.fields[name])) is not None}
         for name, number in f.items():
             if values.get(name, number) != number:
                 raise ConfigError(
                     f"{name}: must equal server.num_byzantine ({number}), got {values[name]}; remove one of them"
                 )
-        given = {field.name: field.default for field in kept} | dict(values) | f
-        return tuple((field.name, self._convert(field.name, given[field.name])) for field in kept)
+        given = values | {name: self.convert(name, number) for name, number in f.items()}
+        return tuple((name, given.get(name, default)) for name, default in defaults.items())
 
-    def _convert(self, name: str, value: Any) -> Any:
-        """The value of a key, checked."""
+    @cached_property
+    def _defaults(self) -> dict[tuple[Factory, ...], dict[str, Any]]:
+        """The defaults of the settings of the components that runs name, converted."""
+        return {}
+
+    def convert(self, name: str, value: Any) -> Any:
+        """The value of a key, checked. Raises `ConfigError` for an unknown key or a wrong value."""
+        self.check_key(name)
         kind = self.fields[name].type
         try:
             return msgspec.convert(value, kind)
@@ -150,28 +161,26 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
 
 
 def canonical(config: Config) -> Config:
-    """The same run with every fixed key that has no effect on it at its default, and the number of its split."""
-    default = Config()
-    if config.data.seed == "seed":
-        config = replace(config, data=replace(config.data, seed=config.seed))
-    if not any(is_byzantine_count(field) for factory in factories(config) for field in settings_of(factory)):
-        config = replace(config, server=replace(config.server, num_byzantine=None))
-    if config.data.partition == "natural":
-        config = replace(config, data=replace(config.data, num_clients=default.data.num_clients))
-    if config.client.steps is not None:
-        config = replace(config, client=replace(config.client, epochs=default.client.epochs))
-    corruption, attack = config.corruption, config.attack
-    if attack.kind == "none" or not config.has_malicious:
-        attack = default.attack
-    elif attack.clients:
-        attack = replace(attack, fraction=None, clients=tuple(sorted(set(attack.clients))))
-    config = replace(config, attack=attack)
-    attacks_with_corrupted = attack.kind != "none" and not config.has_malicious_set
-    start_round = corruption.start_round
-    if not config.has_corrupted or (corruption.kind == "none" and not attacks_with_corrupted):
-        starts = start_round if config.has_malicious_set else 0
-        corruption = replace(default.corruption, start_round=starts)
-    elif corruption.clients:
-        ids = tuple(sorted(set(corruption.clients)))
-        corruption = replace(default.corruption, kind=corruption.kind, clients=ids, start_round=start_round)
-    return replace(config, corruption=corruption)
+    """The same run with every fixed key that has no effect on it at its default, and the number of its split.
+
+    The name is that of an experiment, so it is at its default, too.
+    """
+    if config.server.num_byzantine is not None:
+        names = [field.name for factory in factories(config) for field in settings_of(factory)]
+        config = replace(config, settings=tuple((name, None) for name in names))
+    values: dict[str, Any] = {key: tuple(sorted(set(value(config)))) for key, value in CLIENTS}
+    values |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+    values |= {
+        field.name: field.default
+        for field, value in CONDITIONAL
+        if value(config) != field.default and unmet(field, config)
+    }
+    return with_values(config, values | {"name": DEFAULTS["name"]})
+
+
+CONDITIONAL = [
+    (field, attrgetter(field.name))
+    for field in FIXED.values()
+    if field.only_if and not any(condition.is_error for condition in field.only_if)
+]
+CLIENTS = [(key, attrgetter(key)) for key in ("corruption.clients", "attack.clients")]

@@ -2,15 +2,18 @@
 
 import hashlib
 import inspect
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import msgspec
 
-from fedsim.config.components import flatten
+from fedsim.config.components import factories, flatten, is_number, with_values
 from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.registry import Factory, find
-from fedsim.config.schema import Config, Role
+from fedsim.config.schema import Config, Role, Settings
 
+SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 _NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -25,6 +28,57 @@ def run_id(config: Config) -> str:
 
 
 _WITHOUT_ROUNDS = _NOT_IN_IDS | {"server.num_rounds"}
+
+
+def part(config: Config, *roles: Role) -> Settings:
+    """The keys of these roles with their values; numbers that are inputs of a program count as equal."""
+    return component(config, *_keys(roles))
+
+
+def component(config: Config, *keys: str) -> Settings:
+    """These keys, as in `part`, and the settings of the components that they name."""
+    is_traced = _traced(tuple(factories(config)), keys)
+    values = ((key, value) for key, value in flatten(config).items() if key in is_traced)
+    return tuple((key, 0 if is_traced[key] and is_number(value) else value) for key, value in values)
+
+
+def server_component(config: Config) -> Settings:
+    """What shapes the server of a run: runs with an equal one share a branch of a program."""
+    return component(config, *_keys((Role.BRANCH,), "server"))
+
+
+def attack_component(config: Config) -> Settings:
+    """What shapes the attack of a run, as for servers."""
+    return component(config, *_keys((Role.BRANCH,), "attack"))
+
+
+def corruption_config(config: Config) -> Config:
+    """What determines corrupted data and malicious clients, except keys and numbers; defaults for all else."""
+    return _config_of(component(config, *_keys((Role.TRACED,), "corruption", "attack")))
+
+
+def data_choice(config: Config) -> Settings:
+    """Everything that determines the examples of the run's clients: runs with equal choices share a data set."""
+    return part(config, Role.DATA)
+
+
+@cache
+def _config_of(values: Settings) -> Config:
+    fixed = {key: value for key, value in values if key in FIXED}
+    return with_values(replace(Config(), settings=tuple(pair for pair in values if pair[0] not in FIXED)), fixed)
+
+
+@cache
+def _keys(roles: tuple[Role, ...], *sections: str) -> tuple[str, ...]:
+    keys = [name for name, field in FIXED.items() if field.role in roles]
+    return tuple(key for key in keys if not sections or FIXED[key].section in sections)
+
+
+@cache
+def _traced(named: Sequence[Factory], keys: Sequence[str]) -> dict[str, bool]:
+    """Whether numbers are inputs of a program: of these keys, and the settings of those of the factories under them."""
+    settings = [field for factory in named if factory.key in keys for field in settings_of(factory)]
+    return {field.name: field.is_traced for field in [*(FIXED[key] for key in keys), *settings]}
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from fedsim.core.settings import MAX_INT, Traced
+from fedsim.core.settings import MAX_INT, OnlyIf, Traced
 
 NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
 PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]
@@ -41,6 +41,16 @@ class Role(Enum):
     """It says how and where rounds are computed; the numbers are the same, except for the last bits."""
 
 
+NOT_NATURAL = OnlyIf("has_natural_clients", False, "the data set has its own clients")
+NO_SUBSAMPLE = OnlyIf("has_natural_clients", False, 'data.partition is "natural": use data.max_examples', is_error=True)
+NATURAL = OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True)
+NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
+NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+CORRUPTION = OnlyIf("has_corruption", True, NO_CORRUPTION)
+NOT_LISTED = OnlyIf("corruption.clients", (), "corruption.clients replaces it")
+ATTACK = OnlyIf("has_attack", True, "there is no attack: set attack.kind")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """The data set, and its partition among clients."""
@@ -50,30 +60,30 @@ class DataConfig:
     deduplicate: Annotated[
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
     ] = False
-    num_clients: Annotated[PositiveInt, "number of clients N"] = 20
+    num_clients: Annotated[PositiveInt, NOT_NATURAL, "number of clients N"] = 20
     partition: Annotated[
         str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"
     ] = "iid"
     sample_fraction: Annotated[
-        PositiveFraction, "natural: fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
+        PositiveFraction, NATURAL, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
     ] = 1.0
-    sample_clients: Annotated[PositiveInt | None, "natural: clients to keep, drawn at random; default: all"] = None
+    sample_clients: Annotated[PositiveInt | None, NATURAL, "clients to keep, drawn at random; default: all"] = None
     test_fraction: Annotated[
         ProperFraction | None,
         "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
         "split is replaced with natural clients only; default: the given split, or 0.2",
     ] = None
     num_train: Annotated[
-        PositiveInt | None, "not natural: number of training examples to keep, drawn at random; default: all"
+        PositiveInt | None, NO_SUBSAMPLE, "number of training examples to keep, drawn at random; default: all"
     ] = None
     num_test: Annotated[
-        PositiveInt | None, "not natural: number of test examples to keep, drawn at random; default: all"
+        PositiveInt | None, NO_SUBSAMPLE, "number of test examples to keep, drawn at random; default: all"
     ] = None
     max_examples: Annotated[
-        PositiveInt | None, "natural: maximum of training examples per client, evenly spaced; default: none"
+        PositiveInt | None, NATURAL, "maximum of training examples per client, evenly spaced; default: none"
     ] = None
     max_test_examples: Annotated[
-        PositiveInt | None, "natural: maximum of test examples per client, evenly spaced; default: none"
+        PositiveInt | None, NATURAL, "maximum of test examples per client, evenly spaced; default: none"
     ] = None
     root_examples: Annotated[
         NonNegativeInt,
@@ -101,14 +111,24 @@ class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
     role: ClassVar = Role.TRACED
-    kind: Annotated[str, "corruption of the training data of corrupted clients"] = "none"
-    fraction: Annotated[Fraction, "fraction of the clients that are corrupted"] = 0.0
+    kind: Annotated[
+        str, OnlyIf("has_corrupted", True, NOT_CORRUPTED), "corruption of the training data of corrupted clients"
+    ] = "none"
+    fraction: Annotated[Fraction, Traced(), NOT_LISTED, CORRUPTION, "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
-        Literal["nearest", "down"], "rounding of that fraction to whole clients; nearest: halves to the even number"
+        Literal["nearest", "down"],
+        NOT_LISTED,
+        CORRUPTION,
+        "rounding of that fraction to whole clients; nearest: halves to the even number",
     ] = "nearest"
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the corrupted clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt, ...], CORRUPTION, "ids of the corrupted clients (from 0), instead of a fraction"
+    ] = ()
     start_round: Annotated[
-        NonNegativeInt, Traced(), "first round with corruption and attack; 0: also the losses before the first round"
+        NonNegativeInt,
+        Traced(),
+        OnlyIf("has_corruption_or_attack", True, NO_CORRUPTION),
+        "first round with corruption and attack; 0: also the losses before the first round",
     ] = 0
 
 
@@ -117,13 +137,23 @@ class AttackConfig:
     """Forged reports, and which clients make them."""
 
     role: ClassVar = Role.TRACED
-    kind: Annotated[str, Role.BRANCH, "attack by which malicious clients forge their reports"] = "none"
+    kind: Annotated[
+        str,
+        Role.BRANCH,
+        OnlyIf("has_malicious", True, f"{NOT_CORRUPTED} or attack.fraction"),
+        "attack by which malicious clients forge their reports",
+    ] = "none"
     fraction: Annotated[
         Fraction | None,
+        Traced(),
+        OnlyIf("attack.clients", (), "attack.clients replaces it"),
+        ATTACK,
         "fraction of the clients that are malicious, a set of their own, which has clean data as far as there are "
         "enough clients; default: the corrupted clients",
     ] = None
-    clients: Annotated[tuple[NonNegativeInt, ...], "ids of the malicious clients (from 0), instead of a fraction"] = ()
+    clients: Annotated[
+        tuple[NonNegativeInt, ...], ATTACK, "ids of the malicious clients (from 0), instead of a fraction"
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -150,10 +180,10 @@ class ClientConfig:
         Traced(),
         "weight decay: multiple of the parameters added to each gradient of the clients' SGD; default: none",
     ] = None
-    epochs: Annotated[PositiveInt, "E, local epochs per round"] = 1
-    steps: Annotated[
-        PositiveInt | None, "local steps per round, in place of epochs, which then have no effect; default: epochs"
-    ] = None
+    epochs: Annotated[
+        PositiveInt, OnlyIf("client.steps", None, "client.steps replaces it"), "E, local epochs per round"
+    ] = 1
+    steps: Annotated[PositiveInt | None, "local steps per round, in place of epochs; default: epochs"] = None
     batch_size: Annotated[PositiveInt, "B, batch size; a last, partial batch is kept"] = 32
     clip: Annotated[
         PositiveFloat | None, "maximum absolute value of each gradient element (clipping); default: no clipping"
@@ -188,6 +218,7 @@ class ServerConfig:
     num_byzantine: Annotated[
         NonNegativeInt | Literal["corrupted", "malicious"] | None,
         Role.TRACED,  # it reaches a program as a setting of rules, which has a role of its own
+        OnlyIf("has_byzantine_count", True, "no rule or pre-aggregator takes it"),
         "f, the number of Byzantine clients that every rule and pre-aggregator with an f assumes; corrupted: the "
         "fraction of a cohort that is corrupted or malicious, rounded up; malicious: that which is malicious; default: "
         "the default of each rule",
@@ -264,7 +295,7 @@ class Config:
         "name, from which the run folder is named",
     ] = "fedsim"
     seed: Annotated[
-        NonNegativeInt, Role.TRACED, "seed of the run: corrupted clients, initial model, cohorts, batches"
+        NonNegativeInt, Role.TRACED, Traced(), "seed of the run: corrupted clients, initial model, cohorts, batches"
     ] = 0
     data: DataConfig = field(default_factory=DataConfig)
     corruption: CorruptionConfig = field(default_factory=CorruptionConfig)
@@ -288,6 +319,11 @@ class Config:
         return bool(self.corruption.clients) or self.corruption.fraction > 0
 
     @property
+    def has_natural_clients(self) -> bool:
+        """Whether the data determine the clients."""
+        return self.data.partition == "natural"
+
+    @property
     def has_malicious_set(self) -> bool:
         """Whether the malicious clients are a set of their own."""
         return bool(self.attack.clients) or self.attack.fraction is not None
@@ -298,10 +334,23 @@ class Config:
         fraction = self.attack.fraction
         return bool(self.attack.clients) or (self.has_corrupted if fraction is None else fraction > 0)
 
+    @property
+    def has_attack(self) -> bool:
+        """Whether malicious clients forge their reports."""
+        return self.attack.kind != "none" and self.has_malicious
 
-@dataclass(frozen=True)
-class DataChoice:
-    """Everything that determines the examples of a run's clients: runs with equal choices share a data set."""
+    @property
+    def has_corruption(self) -> bool:
+        """Whether it matters which clients are corrupted."""
+        is_attacked = self.has_attack and not self.has_malicious_set
+        return self.has_corrupted and (self.corruption.kind != "none" or is_attacked)
 
-    data: DataConfig
-    settings: Settings
+    @property
+    def has_corruption_or_attack(self) -> bool:
+        """Whether clients have corrupted data or forge reports."""
+        return self.has_corruption or self.has_attack
+
+    @property
+    def has_byzantine_count(self) -> bool:
+        """Whether a rule or a pre-aggregator has a setting f."""
+        return any(key.endswith(".num_byzantine") for key, _ in self.settings)

@@ -3,23 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedsim.config.components import flatten
+from fedsim.config.components import flatten, unmet
 from fedsim.config.experiment import Experiment
-from fedsim.config.fields import FIXED, Field
 from fedsim.config.schema import Config
-from fedsim.config.values import format_toml
-
-NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
-NO_ATTACK = "there is no attack: set attack.kind"
-REASONS = {
-    "corruption.kind": NOT_CORRUPTED,
-    "attack.kind": f"{NOT_CORRUPTED} or attack.fraction",
-    "attack.fraction": NO_ATTACK,
-    "attack.clients": NO_ATTACK,
-    "client.epochs": "client.steps replaces it",
-    "server.num_byzantine": "no rule or pre-aggregator takes it",
-}
-NO_CORRUPTION = "there is no corruption or attack, or corruption.fraction and corruption.clients are not set"
 
 
 def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
@@ -38,39 +24,25 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     return lines
 
 
-def _unmet_condition(field: Field, users: Sequence[dict[str, Any]]) -> str:
-    """Why the setting has no effect on the runs that have it; "" if it has one, or is at its default."""
-    condition = field.only_if
-    if condition is None or all(run[field.name] == field.default for run in users):
-        return ""
-    other = f"{field.section}.{condition.name}"
-    is_met = any(run.get(other) == condition.value for run in users)
-    return "" if is_met else f"{other} is not {format_toml(condition.value)}"
-
-
 def _reason(
     experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config], resolved: Sequence[dict[str, Any]]
 ) -> str:
     """Why the key has no effect; "" if it has one."""
-    if key not in FIXED:
+    users = [(config, run) for config, run in zip(runs, resolved, strict=True) if key in run]
+    if not users:
         section = key.rpartition(".")[0]
         is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other presets
-        users = [run for run in resolved if key in run]
-        return _unmet_condition(experiment.schema.fields[key], users) if users or is_named else f"no run uses {section}"
-    if key == "data.num_clients":
-        return "the data set has its own clients" if all(run.data.partition == "natural" for run in runs) else ""
+        return "" if is_named else f"no run uses {section}"
     if key == "engine.micro_batch":
         sizes = [value for value in values if isinstance(value, int)]
-        largest = max(run.client.batch_size for run in runs)
+        largest = max(config.client.batch_size for config in runs)
         return f"the largest batch has {largest} examples" if sizes and min(sizes) > largest else ""
-    if key.partition(".")[0] not in ("corruption", "attack") and key not in REASONS:
+    field = experiment.schema.fields[key]
+    changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != field.default]
+    has_effect = lambda config, run: run[key] != field.default and not unmet(field, config)
+    if not changed or not field.only_if or any(has_effect(*user) for user in users):
         return ""
-    default = FIXED[key].default
-    changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != default]
-    if not changed or any(run[key] != default for run in resolved):
-        return ""
-    if key in ("corruption.fraction", "corruption.rounding") and any(run["corruption.clients"] for run in resolved):
-        return "corruption.clients replaces it"
-    if key == "attack.fraction" and any(run["attack.clients"] for run in resolved):
-        return "attack.clients replaces it"
-    return REASONS.get(key, NO_CORRUPTION)
+    reasons = {unmet(field, config) for config, _ in users}
+    return next(
+        (condition.reason for condition in field.only_if if condition.reason in reasons), field.only_if[-1].reason
+    )

@@ -42,12 +42,19 @@ class Traced(Bounds):
 
 @dataclass(frozen=True)
 class OnlyIf:
-    """Marks a setting that has an effect only if the factory's setting `name` has this `value`."""
+    """Marks a setting that has an effect only if the factory's setting `name` has this `value`.
+
+    For a key of every configuration, `name` is another key or a property of a run.
+    """
 
     name: str
     """The other setting."""
-    value: Any
+    value: Any = True
     """Its value."""
+    reason: str = ""
+    """Why there is no effect with another value, with a remedy after a colon."""
+    is_error: bool = False
+    """Whether it is an error to set the key without effect."""
 
 
 @dataclass(frozen=True)

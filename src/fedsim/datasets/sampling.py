@@ -15,19 +15,12 @@ from fedsim.datasets.portions import empty, index_type, portions
 from fedsim.datasets.raw import RawDataset, select_examples
 from fedsim.errors import DataError
 
-NATURAL_KEYS = ("sample_fraction", "sample_clients", "max_examples", "max_test_examples")
-SUBSAMPLE_KEYS = ("num_train", "num_test")  # if clients are not natural
 DEFAULT_TEST_FRACTION = 0.2
 ROUNDING_MARGIN = 2**-51  # exceeds the rounding error of a difference of two floats in [0, 1], per example
 NO_CLIENT = -1  # the client of a test example that belongs to none
 
 Pools: TypeAlias = dict[int, np.ndarray]
 """Positions of each client's examples; positions of test examples follow those of training examples."""
-
-
-def changed_keys(config: DataConfig, keys: tuple[str, ...]) -> list[str]:
-    """Those of `keys` that differ from their defaults in `config`."""
-    return [key for key in keys if getattr(config, key) != getattr(DataConfig(), key)]
 
 
 def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> RawDataset:
@@ -42,7 +35,7 @@ def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> 
             f"data.test_fraction: must be left out for {raw.name}, which has test examples, unless data.partition is "
             f'"natural", got {config.test_fraction}'
         )
-    if has_test and not changed_keys(config, SUBSAMPLE_KEYS):
+    if has_test and config.num_train is None and config.num_test is None:
         return raw
     raw = canonicalize(raw, needs_test=False)
     raw = raw if has_test else split_test(raw, config.test_fraction, rng)
@@ -100,7 +93,9 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
     no client stay. Raises `DataError` if nothing is left, or there are fewer clients.
     """
     needs_split = config.test_fraction is not None or len(raw.y_test) == 0
-    if raw.client_ids is None or not (changed_keys(config, NATURAL_KEYS) or needs_split):
+    numbers = config.sample_clients, config.max_examples, config.max_test_examples
+    keeps_all = config.sample_fraction == 1 and all(number is None for number in numbers)
+    if raw.client_ids is None or (keeps_all and not needs_split):
         return raw
     raw = canonicalize(raw, needs_test=False)
     assert raw.client_ids is not None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.components import settings_under
+from fedsim.config.roles import component
 from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, FederatedDataset
 from fedsim.engine import build
@@ -23,9 +23,7 @@ class BackdoorTests(NamedTuple):
 
 def find_trigger(config: Config) -> Hashable | None:
     """The trigger of a run, as its corruption with the settings; None if that has none."""
-    if build.corruption(config).trigger is None:
-        return None
-    return config.corruption.kind, settings_under(config, "corruption.kind")
+    return None if build.corruption(config).trigger is None else component(config, "corruption.kind")
 
 
 def make_backdoor_tests(configs: Sequence[Config], dataset: FederatedDataset) -> BackdoorTests | None:

@@ -1,7 +1,7 @@
 """Checks of runs against their data set, the device's memory and their cohorts, before anything runs."""
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,12 @@ import numpy as np
 
 from fedsim.config import components
 from fedsim.config.clients import check_clients, num_corrupted, num_malicious
+from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
-from fedsim.engine.model import cached_by_model, check_targets, model_shapes, num_outputs, num_params
+from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
 from fedsim.engine.plugin_checks import check_plugins
 from fedsim.errors import ConfigError
 
@@ -109,7 +110,7 @@ def check_model(config: Config, dataset: FederatedDataset, available: int) -> No
         )
 
 
-@cached_by_model()
+@cached_by_program()
 def check_characters(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the inputs of `char_lstm` are not among the characters that it predicts.
 
@@ -158,14 +159,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     return list(notes)
 
 
-def _pre_aggregators(config: Config) -> Hashable:
-    """The factories of the run's pre-aggregators and their settings."""
-    key = "server.pre_aggregators"
-    pre_aggregators = tuple(factory for factory in components.factories(config) if factory.key == key)
-    return pre_aggregators, components.settings_under(config, key)
-
-
-@cached_by_model(_pre_aggregators)
+@cached_by_program(server_component)
 def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: int) -> int:
     """The number of rows that a pre-aggregator makes of `num_rows`."""
     pre_aggregate = factories.build(config, "server.pre_aggregators", name)

@@ -12,7 +12,9 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from fedsim.config.schema import Config
+from fedsim.config.components import distinct_runs
+from fedsim.config.fields import FIXED
+from fedsim.config.schema import Config, Role
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
 from fedsim.engine import build, factories, memory, transfer
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
@@ -30,7 +32,6 @@ from fedsim.engine.streaming import ClientStream, portion_size
 
 ALL_FIELDS = frozenset(ClientData._fields)
 STREAMED_FIELDS = ALL_FIELDS - {"x", "y"}
-DATA_KEYS = {"data.name", "data.partition", "corruption.kind"}  # of components that are not part of a program
 
 
 class GroupCompiler:
@@ -67,7 +68,8 @@ class GroupCompiler:
         family = self.family
         plugins = factories.plugins([*family.servers.values(), *family.attacks.values()])
         # A plug-in may depend on more than its code, so a later run traces it again.
-        own_family = family if any(plugin.key not in DATA_KEYS for plugin in plugins) else None
+        in_program = [plugin for plugin in plugins if FIXED[plugin.key].role in (Role.PROGRAM, Role.BRANCH)]
+        own_family = family if in_program else None
         leaves, structure = jax.tree.flatten((self._host_data(), self._backdoors))
         key = (
             own_family,
@@ -112,7 +114,7 @@ class GroupCompiler:
         fields = STREAMED_FIELDS if self._is_streamed else ALL_FIELDS
         runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
         local_batches = cut_batches(runs, self.batch_size)
-        batches = [transfer.put(batch, self._by_run) for batch in local_batches]
+        batches = transfer.put(local_batches, self._by_run)
         backdoors = stream = client_states = None
         if self._backdoors is not None:
             examples = transfer.put(self._backdoors.examples, self._everywhere)
@@ -149,7 +151,8 @@ class GroupCompiler:
         shared, evaluation = _shapes(self._host_data(), self._everywhere)
         if self._is_streamed:
             shared = shared._replace(train=buffer_shapes(shared.train, self.layout.buffer_examples))
-        make = lambda train: make_run_inputs(self._configs, self._hparams, train, self._dataset.spec)
+        configs = distinct_runs(self._configs)
+        make = lambda train: make_run_inputs(configs, self._hparams, train, self._dataset.spec)
         runs = self._batch_shapes(jax.eval_shape(make, shared.train))
         if self.layout.buffer_clients:
             rows = jax.ShapeDtypeStruct((self._dataset.num_clients,), np.int32)

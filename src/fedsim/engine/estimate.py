@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.components import settings_under
+from fedsim.config.roles import attack_component, server_component
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
@@ -19,8 +19,7 @@ from fedsim.engine import build, factories, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
-from fedsim.engine.model import cached_by_model, make_task, model_shapes
-from fedsim.engine.program_key import attack_component, server_component
+from fedsim.engine.model import cached_by_program, make_task, model_shapes
 from fedsim.engine.slots import num_slots, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
@@ -51,7 +50,7 @@ def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> 
     return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
 
-@cached_by_model(server_component)
+@cached_by_program(server_component)
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's server keeps."""
     num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
@@ -59,7 +58,7 @@ def server_bytes(config: Config, dataset: FederatedDataset) -> int:
     return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples, losses))
 
 
-@cached_by_model(attack_component)
+@cached_by_program(attack_component)
 def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's attack keeps."""
     num_examples = jax.ShapeDtypeStruct((dataset.num_clients,), jnp.int32)
@@ -67,7 +66,7 @@ def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
     return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples))
 
 
-@cached_by_model(lambda config: (config.client.algorithm, settings_under(config, "client.algorithm")))
+@cached_by_program()
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
     algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
@@ -75,10 +74,7 @@ def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     return memory.tree_bytes(client_state)
 
 
-@cached_by_model(
-    lambda config: (config.client, config.server.optimizer),
-    lambda config: settings_under(config, "client.algorithm", "server.optimizer"),
-)
+@cached_by_program()
 def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of a run's model and of all states but those of clients, server and attack."""
 
@@ -152,7 +148,7 @@ def sgd_step(task: Task) -> Callable[..., Variables]:
     return step
 
 
-@cached_by_model(lambda config: config.client.batch_size)
+@cached_by_program()
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
     task = make_task(config, dataset, layout.backend)

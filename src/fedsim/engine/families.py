@@ -5,13 +5,14 @@ A server or an attack whose state would take much memory in the runs of others h
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 
-from fedsim.config.components import distinct_runs, settings_under, traced_settings
-from fedsim.config.schema import AttackConfig, Config
+from fedsim.config.components import distinct_runs, traced_settings
+from fedsim.config.roles import SHAPE, attack_component, part, server_component
+from fedsim.config.schema import Config, Role, Settings
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import memory
 from fedsim.engine.backdoors import find_trigger
@@ -19,17 +20,9 @@ from fedsim.engine.estimate import attack_bytes, server_bytes
 from fedsim.engine.family import Family, trace_server
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
-from fedsim.engine.program_key import (
-    ATTACK_KEYS,
-    SERVER_KEYS,
-    Component,
-    attack_component,
-    program_key,
-    server_component,
-)
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
-Part: TypeAlias = tuple[Component | None, str]
+Part: TypeAlias = tuple[Settings | None, str]
 
 
 class Member(NamedTuple):
@@ -44,15 +37,15 @@ def make_families(members: Sequence[Member], available: int) -> list[Family]:
     """The family of each group, given the `available` bytes of memory; groups of a family share the same object."""
     candidates: dict[Hashable, list[int]] = {}
     for number, member in enumerate(members):
-        key = (family_key(member.configs, member.dataset), member.layout)
-        candidates.setdefault(key, []).append(number)
+        program = family_key(member.configs, member.dataset), member.layout
+        candidates.setdefault(program, []).append(number)
     family_of: dict[int, Family] = {}
     for numbers in candidates.values():
         parts: dict[tuple[Part, ...], list[int]] = {}
-        for number, part in zip(numbers, _split([members[number] for number in numbers], available), strict=True):
-            parts.setdefault(part, []).append(number)
-        for part, together in parts.items():
-            reason = "; ".join(why for _, why in part if why)
+        for number, key in zip(numbers, _split([members[number] for number in numbers], available), strict=True):
+            parts.setdefault(key, []).append(number)
+        for key, together in parts.items():
+            reason = "; ".join(why for _, why in key if why)
             family = replace(make_family([members[number] for number in together]), reason=reason)
             family_of |= dict.fromkeys(together, family)
     return [family_of[number] for number in range(len(members))]
@@ -60,8 +53,8 @@ def make_families(members: Sequence[Member], available: int) -> list[Family]:
 
 def make_family(members: Sequence[Member]) -> Family:
     """The family of these groups."""
-    servers: dict[Component, Config] = {}
-    attacks: dict[Component, Config] = {}
+    servers: dict[Settings, Config] = {}
+    attacks: dict[Settings, Config] = {}
     settings: dict[str, tuple[float, type]] = {}
     for configs, _, _ in members:
         servers.setdefault(server_component(configs[0]), configs[0])
@@ -82,18 +75,13 @@ def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable
 
 
 def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
-    """What shapes the programs of a group, except for its branches, its layout and the shapes of its data."""
-    config, _ = program_key(configs[0])
-    branches = dict(settings_under(configs[0], *SERVER_KEYS, *ATTACK_KEYS))
-    config = replace(
-        config,
-        data=replace(config.data, seed=0),
-        attack=AttackConfig(),
-        server=replace(config.server, aggregator="", pre_aggregators=(), weighting=None),
-        settings=tuple((key, value) for key, value in config.settings if key not in branches),
-    )
+    """What shapes the programs of a group, except for its branches, its layout and the shapes of its data.
+
+    Of the keys of data, only the seed is left out: splits of a data set have similar shapes, so one layout suits all.
+    """
+    keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
     is_delayed = any(config.corruption.start_round for config in configs)
-    return config, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
+    return keys, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
 
 
 def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
@@ -106,7 +94,7 @@ def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
     attacks = {attack_component(member.configs[0]): member for member in members}
     num_runs = max(len(member.configs) for member in members)
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
-    uses_losses: dict[Component, str] = {}
+    uses_losses: dict[Settings, str] = {}
     if len(servers) > 1 and not members[0].configs[0].record.losses:
         for server, member in servers.items():
             uses = trace_server(member.configs[0], member.dataset).uses_losses
@@ -121,11 +109,11 @@ def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
 
 
 def _large(
-    components: Mapping[Component, Member],
+    components: Mapping[Settings, Member],
     state_bytes: Callable[[Config, FederatedDataset], int],
     available: int,
     num_runs: int,
-) -> dict[Component, str]:
+) -> dict[Settings, str]:
     """The components whose states take too much memory in `num_runs` runs of others, each with this as a sentence."""
     if len(components) == 1:
         return {}
@@ -136,6 +124,15 @@ def _large(
     for component in sorted(sizes, key=lambda component: sizes[component]):
         total += sizes[component]
         if total > MAX_SLOT_SHARE * available:
-            name, size = " + ".join(component.names), memory.gibibytes(sizes[component])
+            name, size = _title(dict(component)), memory.gibibytes(sizes[component])
             large[component] = f"the state of {name} takes {size} in {num_runs} runs"
     return large
+
+
+def _title(component: dict[str, Any]) -> str:
+    """For example "weights of arfl + nnm + median", or "mimic"."""
+    if "attack.kind" in component:
+        return str(component["attack.kind"])
+    weighting = component["server.weighting"]
+    weights = [f"weights of {weighting}"] if weighting else []
+    return " + ".join([*weights, *component["server.pre_aggregators"], component["server.aggregator"]])

@@ -11,23 +11,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.schema import Config
+from fedsim.config.roles import attack_component, server_component
+from fedsim.config.schema import Config, Settings
 from fedsim.core.branches import Branch, MethodFamily, info_name
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.method import MethodFunction
 from fedsim.core.types import Aggregate, CohortReport, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build
 from fedsim.engine.model import model_shapes
-from fedsim.engine.program_key import Component, attack_component, server_component
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
     """The branches of a program."""
 
-    servers: Mapping[Component, Config]
+    servers: Mapping[Settings, Config]
     """A run with each server, in the order of the branches."""
-    attacks: Mapping[Component, Config]
+    attacks: Mapping[Settings, Config]
     """A run with each attack."""
     settings: Mapping[str, tuple[float, type]]
     """A value and the type of each traced setting of any run."""

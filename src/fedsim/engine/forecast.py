@@ -8,7 +8,6 @@ their products only. Steps are counted on random cohorts, as in `engine.estimate
 import os
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import distributions
 from typing import NamedTuple
@@ -18,28 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from fedsim.config.components import settings_under
-from fedsim.config.schema import AttackConfig, Config
+from fedsim.config.roles import SHAPE, part
+from fedsim.config.schema import Config, Role
 from fedsim.core import flops
 from fedsim.core.contracts import Task
 from fedsim.core.types import FederatedDataset, PyTree
 from fedsim.engine import cache, collectives, factories, hlo, memory
 from fedsim.engine.compiling import GroupCompiler, is_out_of_memory
 from fedsim.engine.estimate import FORWARD_SHARE, count_examples, sgd_step
+from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout, widest_fitting
 from fedsim.engine.model import make_task
 from fedsim.engine.plan import Group, Plan
-from fedsim.engine.program_key import program_key
 from fedsim.engine.programs import make_mesh
 from fedsim.engine.targets import Chip
 
-SERVER_KEYS = (
-    "server.aggregator",
-    "server.weighting",
-    "server.pre_aggregators",
-    "server.optimizer",
-    "attack.kind",
-)
 COMPILERS = ("jax", "libtpu")  # and all packages whose names begin so
 CACHE_VERSION = 3  # of what is read from compiled programs; raise it if `engine.hlo` counts in another way
 
@@ -80,12 +72,8 @@ class Forecast(NamedTuple):
 
 def training_key(plan: Plan, group: Group) -> Hashable:
     """Equal for groups that differ in the server's part only, and so hardly in memory and time."""
-    config, changes_inputs = program_key(plan.configs(group)[0])
-    server_settings = settings_under(config, *SERVER_KEYS)
-    settings = tuple(setting for setting in config.settings if setting not in server_settings)
-    server = replace(config.server, aggregator="", weighting=None, pre_aggregators=(), optimizer="")
-    static = replace(config, server=server, attack=AttackConfig(), settings=settings)
-    return static, changes_inputs, len(group.runs), group.layout
+    configs = plan.configs(group)
+    return part(configs[0], *SHAPE, Role.DATA), changed_fields(configs), len(configs), group.layout
 
 
 def forecast(plan: Plan, group: Group, devices: Sequence[jax.Device], chip: Chip) -> Forecast:

@@ -1,7 +1,6 @@
 """What a group's runs read: data that they share, and what differs between them."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.clients import num_corrupted, num_malicious
-from fedsim.config.components import positions_by, settings_under
-from fedsim.config.schema import AttackConfig, Config
+from fedsim.config.components import positions_by
+from fedsim.config.roles import corruption_config
+from fedsim.config.schema import Config
 from fedsim.core.branches import Branch
 from fedsim.core.corrupt import corrupt, corrupt_inputs
 from fedsim.core.delay import DelayedCorruption
@@ -132,7 +132,7 @@ def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) 
     def corrupt_run(config: Config) -> np.ndarray:
         if "y" not in build.corruption(config).changed_fields:
             return np.asarray(data.y)
-        corruption, number = _corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
+        corruption, number = corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
         if (run := (corruption, config.seed, number)) not in labels:
             factory, changed = factories.factory_of(corruption, "corruption.kind"), frozenset({"y"})
             draws = np.asarray([[config.seed, number, 0]], np.int32)
@@ -188,7 +188,7 @@ def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
     slots_of: dict[Config, list[int]] = {}
     for slots in positions_by(configs, "corruption", "attack", "settings").values():
-        slots_of.setdefault(_corruption_config(configs[slots[0]]), []).extend(slots)
+        slots_of.setdefault(corruption_config(configs[slots[0]]), []).extend(slots)
     return {config: sorted(slots) for config, slots in slots_of.items()}
 
 
@@ -198,14 +198,6 @@ def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]])
         return parts[0]
     order = np.argsort(np.concatenate(list(slots_of.values())))
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
-
-
-def _corruption_config(config: Config) -> Config:
-    """The part of a configuration that determines corrupted data and malicious clients, except keys and numbers."""
-    corruption = replace(config.corruption, fraction=0.0, rounding="nearest", start_round=0)
-    attack = AttackConfig(fraction=None if config.attack.fraction is None else 0.0, clients=config.attack.clients)
-    settings = settings_under(config, "corruption.kind")
-    return replace(Config(), corruption=corruption, attack=attack, settings=settings)
 
 
 @jax.jit

@@ -10,8 +10,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedsim.config.components import settings_for
-from fedsim.config.schema import Config
+from fedsim.config.roles import part
+from fedsim.config.schema import Config, Role
 from fedsim.core.contracts import Task
 from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
 from fedsim.core.types import FederatedDataset, Variables
@@ -53,10 +53,10 @@ def model_errors(config: Config) -> Iterator[None]:
         raise ConfigError(f"model.name: {config.model.name}{str(error).removeprefix('module')}") from None
 
 
-def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
-    """Remembers `function(config, dataset, ...)` for each model, data set and value of `others`, functions of `config`.
+def cached_by_program(*others: Callable[[Config], Hashable]) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Remembers `function(config, dataset, ...)` for each data set, program and value of `others`, of `config`.
 
-    It must depend on no other keys.
+    It must depend on keys of the role program and those in `others` only.
     """
 
     def decorate(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -64,10 +64,8 @@ def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable
 
         @wraps(function)
         def call(config: Config, dataset: FederatedDataset, *arguments: Hashable) -> Value:
-            factory = factories.factory_of(config, "model.name")
-            settings = tuple(sorted(settings_for(config, factory).items()))
-            keys = [other(config) for other in others]
-            key = (factory, settings, config.client.augmentation, config.engine.precision, *keys, *arguments)
+            program = part(config, Role.PROGRAM), factories.plugins([config])
+            key = (program, *(other(config) for other in others), *arguments)
             known = values.setdefault(dataset, {})
             if key not in known:
                 known[key] = function(config, dataset, *arguments)
@@ -78,7 +76,7 @@ def cached_by_model(*others: Callable[[Config], Hashable]) -> Callable[[Callable
     return decorate
 
 
-@cached_by_model()
+@cached_by_program()
 def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     """Shapes and dtypes of the run's model. Raises `ConfigError` if the model does not take the data's inputs."""
     try:
@@ -94,7 +92,7 @@ def model_shapes(config: Config, dataset: FederatedDataset) -> Variables:
     return shapes
 
 
-@cached_by_model()
+@cached_by_program()
 def check_targets(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the model's outputs do not fit the shape of the data set's labels."""
     model, model_task = model_shapes(config, dataset), make_task(config, dataset)
@@ -108,7 +106,7 @@ def check_targets(config: Config, dataset: FederatedDataset) -> None:
         raise ConfigError(f"model.name: {config.model.name} does not fit {dataset.name}: {error}") from None
 
 
-@cached_by_model()
+@cached_by_program()
 def num_outputs(config: Config, dataset: FederatedDataset) -> int | None:
     """Number of classes that the run's model distinguishes; None if it is unknown."""
     num_classes = make_task(config, dataset).num_classes

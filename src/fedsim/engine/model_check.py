@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, Metrics, PyTree, Variables
 from fedsim.engine.memory import tree_bytes
-from fedsim.engine.model import cached_by_model, make_task, model_errors, model_shapes
+from fedsim.engine.model import cached_by_program, make_task, model_errors, model_shapes
 from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # larger models are not tried out
@@ -17,7 +17,7 @@ NUM_ROWS = 3  # of a batch
 FAST_COMPILING: dict[str, Any] = {"xla_backend_optimization_level": 0}  # an option of the CPU
 
 
-@cached_by_model(lambda config: config.client.batch_size)
+@cached_by_program()
 def check_rows(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if an example's results depend on padding, or in evaluation on the rest of its batch.
 

@@ -10,9 +10,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.components import data_choice, distinct_runs
+from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
-from fedsim.config.schema import Config, DataChoice
+from fedsim.config.roles import data_choice
+from fedsim.config.schema import Config, Settings
 from fedsim.core.method import client_sgd
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
@@ -51,7 +52,7 @@ class Plan:
     """Its runs."""
     groups: list[Group]
     """Its groups, in the order in which they run."""
-    datasets: dict[DataChoice, FederatedDataset]
+    datasets: dict[Settings, FederatedDataset]
     """The data sets of the runs."""
     machine: Machine
     """The devices that it is for."""
@@ -103,7 +104,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     runs = experiment.runs()
     with factories.plugin_errors(runs):
         grouped = group_runs(runs)
-    datasets: dict[DataChoice, FederatedDataset] = {}
+    datasets: dict[Settings, FederatedDataset] = {}
     for config in (runs[members[0]] for members in grouped):
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
@@ -131,7 +132,7 @@ def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
 def _make_groups(
     runs: Sequence[Config],
     grouped: Sequence[Sequence[int]],
-    datasets: dict[DataChoice, FederatedDataset],
+    datasets: dict[Settings, FederatedDataset],
     machine: Machine,
 ) -> list[Group]:
     """The groups with these positions in `runs`, in parts whose runs fit into half of the memory."""

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedsim.config.components import traced_settings
+from fedsim.config.roles import component, server_component
 from fedsim.config.schema import Config
 from fedsim.core.contracts import RootEvaluator
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
-from fedsim.engine import build, factories, memory
-from fedsim.engine.model import cached_by_model, model_shapes
+from fedsim.engine import build, memory
+from fedsim.engine.model import cached_by_program, model_shapes
 from fedsim.engine.model_check import check_rows
-from fedsim.engine.program_key import server_component
 from fedsim.errors import ConfigError
 
 MAX_BYTES = 2**27  # of a synthetic cohort's updates; the weights of larger models are checked in their rounds only
@@ -48,7 +48,7 @@ def _check_weights(configs: Sequence[Config], dataset: FederatedDataset) -> None
     if config.server.cohort_size * memory.tree_bytes(model_shapes(config, dataset)) > MAX_BYTES:
         return
     compute_weights = _weights_function(config, dataset)
-    keys = [key for key, value in server_component(config).settings if value == "data"]
+    keys = traced_settings(config).keys() & dict(server_component(config)).keys()
     values_of = lambda traced: tuple(traced[key] for key in keys)
     for values in dict.fromkeys(values_of(traced_settings(config)) for config in configs):
         weights, valid = compute_weights(HParams(settings=dict(zip(keys, values, strict=True))))
@@ -95,7 +95,7 @@ def _require_weights(config: Config, weights: np.ndarray, valid: np.ndarray, whe
             )
 
 
-@cached_by_model(server_component, lambda config: (config.server.cohort_size, config.client.loss_at))
+@cached_by_program(server_component)
 def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HParams], tuple[Array, Array]]:
     """A compiled function of the server's traced settings: the weights [2, K] of two cohorts, and who is valid [2, K].
 
@@ -133,7 +133,7 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
     return lambda hparams: (compute_weights(hparams, num_examples), valid)
 
 
-@cached_by_model(lambda config: factories.factory_of(config, "corruption.kind"))
+@cached_by_program(lambda config: component(config, "corruption.kind"))
 def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
     corruption, data = build.corruption(config), _few_clients(dataset.train)

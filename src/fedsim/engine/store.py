@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from fedsim.config.components import data_choice, flatten
-from fedsim.config.roles import run_id
+from fedsim.config.components import flatten
+from fedsim.config.roles import data_choice, run_id
 from fedsim.config.schema import Config
 from fedsim.engine import factories
 from fedsim.engine.environment import dataset_digest, environment

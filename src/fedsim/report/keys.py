@@ -25,7 +25,10 @@ SETTING_KEYS = (
     "seed",
 )
 # Keys that change nothing that a table or figure shows.
-IGNORED = ("name", "data.placement", "record.clients", "record.models", "record.final_states", "record.data")
+IGNORED = (
+    *("name", "data.placement", "engine.client_width", "engine.run_width", "engine.client_devices"),
+    *("record.clients", "record.models", "record.final_states", "record.data", "report.claims"),
+)
 # Sections and components whose keys have a role; all other keys are of the training.
 ROLES: dict[Role, tuple[str, ...]] = {
     "rule": ("server.aggregator", "server.weighting"),
@@ -40,8 +43,8 @@ DATA_FROM_PATH = ("leaf", "arrays", "table", "huggingface")  # data sets that ar
 
 
 def configuration(run: Run) -> Run:
-    """A run of a manifest with every fixed key, and tuples instead of lists, so that values can be compared."""
-    return {key: hashable(value) for key, value in (DEFAULTS | run).items()}
+    """A stored run with every fixed key, and tuples instead of lists, so that values can be compared."""
+    return DEFAULTS | run | {key: hashable(value) for key, value in run.items() if isinstance(value, list)}
 
 
 def hashable(value: Any) -> Any:
@@ -57,11 +60,17 @@ def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
 
 def with_labels(runs: Sequence[Run]) -> list[Run]:
     """The runs with the names of factories as they are shown (`names.labels`)."""
-    shown = labels(name for run in runs for _, name in component_names(run))
+    shown = labels(name for _, name in _components(runs))
     if all(name == label for name, label in shown.items()):
         return list(runs)
     label = lambda value: shown[value] if isinstance(value, str) else tuple(shown[name] for name in value)
     return [run | {key: label(run[key]) for key in KINDS if run[key] is not None} for run in runs]
+
+
+def _components(runs: Sequence[Run]) -> set[tuple[str, str]]:
+    """The factories that the runs name: pairs of key and name."""
+    choices = {tuple((key, run[key]) for key in KINDS) for run in runs}
+    return {name for choice in choices for name in component_names(dict(choice))}
 
 
 def data_set(run: Run) -> str:
@@ -79,9 +88,12 @@ def is_in_memory(run: Run) -> bool:
     return run.get("arrays.path") == ""
 
 
-def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
-    """For each run, the keys that apply to it and vary among the runs of its data set, with their values."""
-    candidates = [key for key in varying_keys(runs) if key not in (*IGNORED, *SETTING_KEYS)]
+def swept_values(runs: Sequence[Run], different: Sequence[Run]) -> list[SweptValues]:
+    """For each run, the keys that apply to it and vary among the runs of its data set, with their values.
+
+    `different` are the runs' keys that not all of them share.
+    """
+    candidates = [key for key in varying_keys(different) if key not in (*IGNORED, *SETTING_KEYS)]
     applied = [{key: run[key] for key in candidates if applies(key, run)} for run in runs]
     by_data: dict[str, list[Run]] = {}
     for run, values in zip(runs, applied, strict=True):
@@ -104,8 +116,8 @@ def setting_keys(runs: Sequence[Run]) -> dict[str, Role]:
     Splits and seeds (`SETTING_KEYS`) are draws of a setting, whatever their role here.
     """
     own = {key: role for role, keys in ROLES.items() for key in keys}  # of sections, too
-    names = {name for run in runs for name in component_names({key: run[key] for key in own if key in KINDS})}
-    in_order = sorted(names, key=lambda name: list(own).index(name[0]))
+    named = [name for name in _components(runs) if name[0] in own]
+    in_order = sorted(named, key=lambda name: list(own).index(name[0]))
     sections = own | {section_name(name): own[key] for key, name in in_order}
     by_key = dict.fromkeys(chain.from_iterable(runs))
     return {key: own.get(key) or sections.get(section(key), "training") for key in by_key}

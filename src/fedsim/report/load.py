@@ -1,6 +1,7 @@
 """Run folders as one table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,23 +12,22 @@ from polars import col
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import (
-    IGNORED,
     Run,
     configuration,
     data_set,
     identities,
-    is_in_memory,
     section,
     setting_keys,
     swept_values,
     with_labels,
 )
+from fedsim.report.mixtures import check_data_in_memory, check_plugins
 from fedsim.report.names import SweptValues, count
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.folder import RunFolder, StoredRun
 from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
-from fedsim.runs.sweep import key_column, section_name, varying_keys
+from fedsim.runs.sweep import key_column, lam_key, section_name, split_common
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
@@ -49,10 +49,11 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experimen
     notes: list[str] = []
     if config is not None:
         runs_of, notes = _select(folders, runs_of, config)
-    notes += _check_data_in_memory(folders, runs_of)
-    notes += _check_plugins(folders, runs_of)
-    identity = iter(identities([run.keys for run in chain.from_iterable(runs_of)]))
-    sources: dict[tuple[Any, ...], tuple[int, int]] = {}  # of each run, by its identity: folder and position there
+    notes += check_data_in_memory(folders, runs_of)
+    notes += check_plugins(folders, runs_of)
+    every = [run.keys for run in chain.from_iterable(runs_of)]
+    identity: Iterator[Any] = iter(identities(every) if len(folders) > 1 else range(len(every)))
+    sources: dict[Any, tuple[int, int]] = {}  # of each run, by its identity: folder and position there
     rounds, clients, num_missing = [], [], 0
     for position, (folder, stored) in enumerate(zip(folders, runs_of, strict=True)):
         table = _read("rounds", folder, stored)
@@ -74,14 +75,15 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experimen
     table = pl.concat(rounds).with_columns(pl.selectors.float().fill_nan(None))
     shown = [(folders[folder], runs_of[folder][run]) for folder, run in sources.values()]
     runs = with_labels([run.keys for _, run in shown])
-    settings, table = _with_settings(runs, [run.num_clients for _, run in shown], table)
+    _, different = split_common(runs)
+    settings, table = _with_settings(runs, different, [run.num_clients for _, run in shown], table)
     _check_final(final, table)
     return Results(
         folders,
         tuple(runs),
         tuple(shown),
         settings,
-        _with_keys(table, runs),
+        _with_keys(table, runs, different),
         pl.concat(clients),
         final,
         num_repeated=sum(map(len, runs_of)) - num_missing - len(runs),
@@ -125,49 +127,6 @@ def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFra
     return table.filter(table["round"] <= ends.gather(table["run"]))
 
 
-def _check_data_in_memory(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]]) -> list[str]:
-    """Raises `ConfigError` if runs with equal keys of the data have different data in memory, which no key describes.
-
-    Within one folder, in which `--allow-mismatch` computed them, it is a sentence.
-    """
-    first: dict[tuple[Any, ...], tuple[int, str]] = {}  # by keys of the data: position of the folder, and digest
-    notes = []
-    for position, (folder, runs) in enumerate(zip(folders, runs_of, strict=True)):
-        for run in (run for run in runs if is_in_memory(run.keys)):
-            sections = ("data", "arrays", section_name(run.keys["data.partition"]))
-            keys = sorted(key for key in run.keys if section(key) in sections and key not in IGNORED)
-            digest = run.group.record.data
-            earlier, before = first.setdefault(tuple((key, run.keys[key]) for key in keys), (position, digest))
-            if digest == before or set(digest.split()) & set(before.split()):
-                continue
-            if earlier != position:
-                raise ConfigError(
-                    f"data: must be the same data set in memory in all folders, but {folders[earlier].path} and "
-                    f"{folder.path} have different ones; save each as an .npz file for arrays.path"
-                )
-            notes.append(f"Mixed: runs of {folder.path} have different data sets in memory.")
-    return list(dict.fromkeys(notes))
-
-
-def _check_plugins(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]]) -> list[str]:
-    """Raises `ConfigError` if the file of a plug-in has changed between two folders; within one, it is a sentence."""
-    first: dict[str, tuple[RunFolder, str]] = {}  # by the plug-in's name
-    notes = []
-    for folder, runs in zip(folders, runs_of, strict=True):
-        for group in dict.fromkeys(run.group for run in runs):
-            for name, digest in group.record.files.items():
-                earlier, before = first.setdefault(name, (folder, digest))
-                if digest == before:
-                    continue
-                if earlier is not folder:
-                    raise ConfigError(
-                        f"{name}: must be the same in all folders, but its file has changed between {earlier.path} and "
-                        f"{folder.path}; report them apart, or give the new version another name"
-                    )
-                notes.append(f"Mixed: {name} has changed between runs of {folder.path}.")
-    return list(dict.fromkeys(notes))
-
-
 def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Mapping[int, int]) -> list[str]:
     """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those that have rows.
 
@@ -208,44 +167,68 @@ def _renumber(table: pl.DataFrame, new: dict[int, int]) -> pl.DataFrame:
 
 
 def _with_settings(
-    runs: Sequence[Run], num_clients: Sequence[int | None], table: pl.DataFrame
+    runs: Sequence[Run], different: Sequence[Run], num_clients: Sequence[int | None], table: pl.DataFrame
 ) -> tuple[list[Setting], pl.DataFrame]:
     """The settings, and the rows with columns "setting" and "evaluation", as far as all runs of a setting go."""
     first = table.group_by("run", maintain_order=True).agg(col("lam", "fraction").first()).sort("run")
+    settings = settings_of(runs, different, num_clients, first["lam"].to_list(), first["fraction"].to_list())
+    positions = {run: setting.position for setting in settings for run in setting.runs}
+    of_run = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
+    table = table.with_columns(of_run, pl.int_range(pl.len()).over("run").alias("evaluation"))
+    last = col("evaluation").max().over("run").min().over("setting")
+    table = table.filter(col("evaluation") <= last)
+    rounds = dict(table.group_by("setting").agg(col("round").unique(maintain_order=True)).iter_rows())
+    return [replace(setting, rounds=tuple(rounds[setting.position])) for setting in settings], table
+
+
+def settings_of(
+    runs: Sequence[Run],
+    different: Sequence[Run],
+    num_clients: Sequence[int | None],
+    lams: Sequence[float | None],
+    fractions: Sequence[float],
+) -> list[Setting]:
+    """The settings of the runs, without rounds; `different` are the runs' keys that not all of them share."""
     members: dict[SettingKey, list[int]] = {}
     # The share of corrupted clients and the number of all in the first split; splits may differ if clients are listed.
     sizes: dict[tuple[Any, ...], tuple[float, int]] = {}
-    for (run, lam, fraction), values in zip(first.rows(), swept_values(runs), strict=True):
-        config = runs[run]
+    columns = zip(runs, swept_values(runs, different), num_clients, lams, fractions, strict=True)
+    for run, (config, values, number, lam, fraction) in enumerate(columns):
         data = data_set(config)
         malicious = config["attack.clients"]
         corrupted = config["corruption.clients"], malicious, config["corruption.fraction"]
         data_sections = ("data", section_name(config["data.partition"]))
         swept_data = [value for value in values if section(value[0]) in data_sections]
-        of_run = fraction, num_clients[run] or config["data.num_clients"]
+        of_run = fraction, number or config["data.num_clients"]
         share, total = sizes.setdefault((data, *corrupted, *swept_data), of_run)
         malicious_share = len(malicious) / total if malicious else config["attack.fraction"]
         threat = config["corruption.kind"], share, config["attack.kind"], malicious_share
         key = data, config["server.aggregator"], *threat, lam, values
         members.setdefault(key, []).append(run)
-    positions = {run: position for position, of in enumerate(members.values()) for run in of}
-    setting = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
-    table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
-    last = col("evaluation").max().over("run").min().over("setting")
-    table = table.filter(col("evaluation") <= last)
-    rounds = dict(table.group_by("setting").agg(col("round").unique(maintain_order=True)).iter_rows())
     draws = [(config["data.seed"], config["seed"]) for config in runs]
     roles = setting_keys(runs)
-    settings = [
-        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), tuple(rounds[position]), roles)
+    return [
+        Setting(*key, position, tuple(map(draws.__getitem__, of)), tuple(of), (), roles)
         for position, (key, of) in enumerate(members.items())
     ]
-    return settings, table
 
 
-def _with_keys(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
+def stored_settings(stored: Sequence[StoredRun]) -> list[Setting]:
+    """The settings of the runs of a folder, whether they have rows or not, without rounds."""
+    runs = with_labels([configuration(run.keys) for run in stored])
+    values = [run.get(lam_key(run)) for run in runs]
+    lams = [float(value) if isinstance(value, int | float) else None for value in values]
+    num_clients = [run.num_clients for run in stored]
+    shares = [
+        len(run["corruption.clients"]) / (number or run["data.num_clients"]) or run["corruption.fraction"]
+        for run, number in zip(runs, num_clients, strict=True)
+    ]
+    return settings_of(runs, split_common(runs)[1], num_clients, lams, shares)
+
+
+def _with_keys(table: pl.DataFrame, runs: Sequence[Run], different: Sequence[Run]) -> pl.DataFrame:
     """The table with a column for each key, and the name of the data set; null where a key does not apply."""
-    varying = set(varying_keys(runs)) | {key for run in runs for key in (run.keys() ^ runs[0].keys())}
+    varying = set(chain.from_iterable(different))
     keys = [key for key in dict.fromkeys(chain.from_iterable(runs)) if key not in table.columns]
     columns = [key_column(key, [run.get(key) for run in runs]) for key in keys if key in varying]
     of_runs = pl.DataFrame([pl.Series("data", list(map(data_set, runs))), *columns])

@@ -66,7 +66,7 @@ class Results:
     sources: tuple[tuple[RunFolder, StoredRun], ...]  # of each run: its folder, and the run there, with its model
     settings: list[Setting]
     table: pl.DataFrame
-    """A row a run and evaluation: the columns of `fedsim.runs.schemas.ROUNDS`, the data set, the position of the setting, all keys.
+    """A row a run and evaluation: the columns of `schemas.ROUNDS`, the data set, the position of the setting, all keys.
 
     `run` is a position in `runs`. Of the settings and runs that are shown.
     """

@@ -145,7 +145,9 @@ class RunFolder:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
                 if known is None or is_complete or (has_rows and not known.is_complete):
-                    keys = {key: value for key, value in run.items() if key not in FACTS}
+                    keys = dict(run)
+                    for fact in FACTS:
+                        del keys[fact]
                     runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, slot, is_complete)
         return sorted(runs.values(), key=lambda run: order[run.id])
 

@@ -21,8 +21,8 @@ def varying_keys(runs: Iterable[Run]) -> list[str]:
 
 def _different(runs: Sequence[Run], key: str) -> set[str]:
     """The texts of the different values of a key; ten thousand runs share most of their values as objects."""
-    by_id = {id(value): value for value in [run[key] for run in runs if key in run]}
-    return set(map(repr, by_id.values()))
+    values = [run[key] for run in runs if key in run]
+    return set(map(repr, dict(zip(map(id, values), values, strict=True)).values()))
 
 
 def split_common(runs: Sequence[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """Rows of a run folder's tables from the arrays of a chunk of rounds. NaN stands for null."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsim.config.byzantine_count import assumed_f
 from fedsim.config.clients import corrupted_share
+from fedsim.config.components import positions_by
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles
 from fedsim.core.types import Metrics, RoundRecord
@@ -42,7 +43,9 @@ def round_rows(
     those on the validation data.
     """
     num_runs, num_clients = len(configs), clients.corrupted.shape[1]
-    corrupted_weight, malicious_weight, excess = np.full((3, num_runs), np.nan)
+    corrupted_weight, malicious_weight, excess, lams = np.full((4, num_runs), np.nan)
+    for slots in _by_rule(configs):
+        lams[slots] = lam(configs[slots[0]])
     if records is not None:
         corrupted_weight = _share_of_weight(records, clients.corrupted)
         has_attack = [config.attack.kind != "none" for config in configs]
@@ -59,7 +62,7 @@ def round_rows(
         "aggregator": [c.server.aggregator for c in configs],
         "corruption": [c.corruption.kind for c in configs],
         "fraction": [corrupted_share(c, num_clients) for c in configs],
-        "lam": [lam(c) for c in configs],
+        "lam": lams,
         "seed": [c.seed for c in configs],
         "round": [round_] * num_runs,
         "test_accuracy": metrics.num_correct / metrics.num_examples,
@@ -113,9 +116,17 @@ def _byzantine_excess(configs: Sequence[Config], records: RoundRecord, clients: 
     """The share [S] of rounds with more of `clients` [S, N] among the valid ones of the cohort than f."""
     valid = np.asarray(records.valid)
     num_valid, num_byzantine = valid.sum(axis=2), (valid & _in_cohorts(records, clients)).sum(axis=2)
-    f = [assumed_f(config, number) for config, number in zip(configs, num_valid, strict=True)]
-    pairs = zip(num_byzantine, f, strict=True)
-    return np.asarray([np.nan if limit is None else np.mean(number > limit) for number, limit in pairs])
+    excess = np.full(len(configs), np.nan)
+    for slots in _by_rule(configs):
+        f = assumed_f(configs[slots[0]], num_valid[slots])
+        if f is not None:
+            excess[slots] = np.mean(num_byzantine[slots] > f, axis=1)
+    return excess
+
+
+def _by_rule(configs: Sequence[Config]) -> Iterable[list[int]]:
+    """The runs that share rule, pre-aggregators and all settings: thousands of runs have few different ones."""
+    return positions_by(configs, "server.aggregator", "server.pre_aggregators", "settings").values()
 
 
 def lam(config: Config) -> float | None:

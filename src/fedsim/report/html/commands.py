@@ -24,7 +24,9 @@ def commands(results: Results) -> list[str]:
         folder, config = _source(results, setting)
         path, values, swept = configs[folder]
         first, *others = draw_blocks(setting)
-        is_changed = lambda key, config=config, values=values: hashable(values.get(key, DEFAULTS.get(key))) != config[key]
+        is_changed = lambda key, config=config, values=values: (
+            hashable(values.get(key, DEFAULTS.get(key))) != config[key]
+        )
         is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
         own = [key for key in config if key not in (*first, *IGNORED) and not is_shared_f(key, config)]
         keys = [key for key in own if (key in swept or is_changed(key)) and is_needed(key)]
