@@ -150,9 +150,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 
     def losses(name, more=""):
         folder = run_plan(make_plan(parse(text + more)), tmp_path / name)
-        who = [
-            np.asarray(folder.read_data(run)["corrupted"]).sum() for run in range(len(folder.read_manifest()["runs"]))
-        ]
+        who = [np.asarray(run.read_data()["corrupted"]).sum() for run in folder.runs()]
         return np.reshape(folder.read("rounds")["test_loss"].to_list(), (-1, 4)), who
 
     (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
