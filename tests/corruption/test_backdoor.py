@@ -119,7 +119,7 @@ def folder(tmp_path_factory):
 def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, target, folder):
     """With the recorded model, image by image; two targets and a run without a trigger share a program."""
     data = fedsim.engine.make_plan(fedsim.config.toml.parse(TINY)).datasets.popitem()[1]
-    model, num_successes, num_others = folder.read_model(run), 0, 0
+    model, num_successes, num_others = folder.runs()[run].read_model(), 0, 0
     for image, label in zip(data.x_test, data.y_test, strict=True):
         if label == target:
             continue
@@ -131,7 +131,7 @@ def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, t
     rows = [row for row in folder.read("rounds").to_dicts() if row["run"] == run]
     assert rows[-1]["backdoor_success"] == pytest.approx(num_successes / num_others, abs=1e-6)
     assert rows[-1]["backdoor_success"] > rows[0]["backdoor_success"] + 0.2  # it is learned
-    assert len(folder.read_manifest()["plan"]) == 1
+    assert len(folder.groups()) == 1
 
 
 def test_a_run_without_a_backdoor_has_no_success(folder):

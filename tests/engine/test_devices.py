@@ -73,7 +73,7 @@ def test_four_devices_are_one(client_devices, folders):
     """Also for 3 runs on 2 devices, a cohort of 5 on 2, and states of clients."""
     one, four = folders[0], folders[1][client_devices]
     check_equal(four, one)
-    layouts = [entry["layout"] for entry in four.read_manifest()["plan"]]
+    layouts = [group.record.layout for group in four.groups()]
     assert {layout["client_devices"] for layout in layouts} == {client_devices}
     assert {layout["run_devices"] for layout in layouts} == {min(3, 4 // client_devices)}
 

@@ -14,7 +14,8 @@ from fedsim.engine import make_plan, run_plan
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.shared_programs import clear_programs
 from fedsim.runs.folder import RunFolder
-from tests.conftest import Stop, check_equal
+from tests.conftest import check_equal
+from tests.engine.test_store import compute
 
 PLUGINS = '''
 """A rule with a state, a traced setting and a scalar to record, and an attack with a state."""
@@ -140,7 +141,7 @@ def test_a_grid_with_plugins_is_one_program(plan, folder, compiled):
 )
 def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attack):
     run = 24 * rule + 6 * attack  # the first of the pair's six runs
-    first = folder.read_manifest()["runs"][run]
+    first = folder.runs()[run].keys
     names = {key: first[key] for key in ("server.aggregator", "attack.kind")}
     sweep = {"corruption.fraction": fedsim.sweep([0.17, 0.34, 0.5]), "seed": fedsim.sweep([0, 1])}
     alone = make_plan(parse(FAMILY, names | sweep))
@@ -153,9 +154,8 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
 
 def test_killed_in_a_group_and_resumed(plan, folder, directory):
     path = directory / "killed"
-    with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, path, [Stop(calls=25)], checkpoint_seconds=0)
-    assert 0 < len(list((path / "groups").glob("*.json"))) < 20
+    compute(plan, path, calls=9)
+    assert 0 < sum(group.is_complete() for group in RunFolder(path).groups()) < 20
     check_equal(run_plan(plan, path, checkpoint_seconds=0), folder)
 
 
@@ -248,10 +248,8 @@ def test_rules_without_losses_do_not_wait_for_losses():
 
 def test_a_longer_plan_with_another_rule_continues_the_states_of_the_first(directory):
     rules = lambda *names: {"server.aggregator": fedsim.sweep(names), "record.final_states": True}
-    path = directory / "extended"
+    path = directory / "longer"
     run_plan(make_plan(parse(FAMILY, rules("foolsgold", "arfl"))), path)
-    longer = rules("foolsgold", "median", "arfl") | {"server.num_rounds": 6}
-    folder = run_plan(make_plan(parse(FAMILY, longer)), path, extend=True)
-    fresh = run_plan(make_plan(parse(FAMILY, longer)), directory / "fresh")
-    for run, same in ((0, 0), (1, 2), (2, 1)):  # the new rule comes last
-        assert rows(folder, "rounds", range(run, run + 1)).equals(rows(fresh, "rounds", range(same, same + 1)))
+    longer = make_plan(parse(FAMILY, rules("foolsgold", "median", "arfl") | {"server.num_rounds": 6}))
+    assert sorted(compute(longer, path).computed) == [(2, 2), (4, 2), *[(6, 2)] * 3]
+    check_equal(RunFolder(path), run_plan(longer, directory / "fresh"))

@@ -120,14 +120,14 @@ def reference(directory) -> RunFolder:
 
 
 def layouts(folder: RunFolder) -> list[tuple[int, int]]:
-    groups = folder.read_manifest()["plan"]
-    return [(group["layout"]["run_devices"], group["layout"]["client_devices"]) for group in groups]
+    layouts = [group.record.layout for group in folder.groups()]
+    return [(layout["run_devices"], layout["client_devices"]) for layout in layouts]
 
 
 def check_models_equal(folder: RunFolder, reference: RunFolder) -> None:
-    for run in range(5):
-        expected = reference.read_model(run)
-        for name, array in folder.read_model(run).items():
+    for run, same in zip(folder.runs(), reference.runs(), strict=True):
+        expected = same.read_model()
+        for name, array in run.read_model().items():
             np.testing.assert_array_equal(array, expected[name])
 
 
@@ -155,16 +155,16 @@ def test_a_script_may_connect_processes_itself(directory, reference):
     assert {printed.splitlines()[-1] for printed, _ in outputs} == {str(reference.read("rounds").height)}
     folder = RunFolder(out)
     assert layouts(folder) == LAYOUTS
-    assert all(group["layout"]["buffer_examples"] for group in folder.read_manifest()["plan"])
+    assert all(group.record.layout["buffer_examples"] for group in folder.groups())
     check_equal(folder, reference)
 
 
 def test_killed_runs_end_as_one_and_resume_on_other_processes(directory, reference):
     """Killed once in each group, then completed by one process with four devices."""
     config, out = directory / "tiny.toml", directory / "killed"
-    for victim, group in ((1, 0), (0, 1)):
+    for victim, rule in ((1, "fedavg"), (0, "arfl")):
         started = start_run(config, out, 2, 2, "--checkpoint-seconds", "0")
-        wait_for_checkpoint(out / "checkpoints" / f"{group:05}", started)
+        wait_for_checkpoint(out, rule, started)
         started[victim].send_signal(signal.SIGKILL)
         killed = time.monotonic()
         results = finish(started)
@@ -181,9 +181,9 @@ def test_killed_runs_end_as_one_and_resume_on_other_processes(directory, referen
     check_models_equal(RunFolder(out), reference)
 
 
-def wait_for_checkpoint(folder: Path, started: list[subprocess.Popen]) -> None:
+def wait_for_checkpoint(out: Path, rule: str, started: list[subprocess.Popen]) -> None:
     deadline = time.monotonic() + 240
-    while not any(path.name.isdigit() for path in folder.glob("*")):
+    while not any(path.name.isdigit() for path in out.glob(f"groups/{rule}-*/checkpoints/*")):
         assert time.monotonic() < deadline
         assert all(process.poll() is None for process in started), finish(started)
         time.sleep(0.02)

@@ -11,7 +11,9 @@ from fedsim.engine import make_plan, placement, run_plan
 from fedsim.engine.layout import Layout, Machine
 from fedsim.engine.streaming import portion_size
 from fedsim.errors import ConfigError
-from tests.conftest import Stop, check_equal
+from fedsim.runs.folder import RunFolder
+from tests.conftest import check_equal
+from tests.engine.test_store import compute
 
 PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
 
@@ -64,11 +66,9 @@ def test_resumes_states_of_clients(algorithm, tmp_path):
     """Also of clients that have not trained, whose state is not zero in a plug-in."""
     changes = RUNS["states of clients"] | {"client__algorithm": algorithm}
     whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        run_plan(plan_of("host", **changes), tmp_path / "stopped", [Stop(2)], checkpoint_seconds=0)
-    resumed = run_plan(plan_of("host", **changes), tmp_path / "stopped")
-    assert resumed.read_manifest()["resumed"]
-    check_equal(whole, resumed)
+    compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)
+    assert compute(plan_of("host", **changes), tmp_path / "stopped").resumed == [3]
+    check_equal(RunFolder(tmp_path / "stopped"), whole)
 
 
 def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():

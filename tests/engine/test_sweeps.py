@@ -8,7 +8,7 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan
+from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.inputs import make_run_inputs
 from fedsim.engine.shared_programs import clear_programs
@@ -150,9 +150,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 
     def losses(name, more=""):
         folder = run_plan(make_plan(parse(text + more)), tmp_path / name)
-        who = [
-            np.asarray(folder.read_data(run)["corrupted"]).sum() for run in range(len(folder.read_manifest()["runs"]))
-        ]
+        who = [np.asarray(run.read_data()["corrupted"]).sum() for run in folder.runs()]
         return np.reshape(folder.read("rounds")["test_loss"].to_list(), (-1, 4)), who
 
     (at_once, second, third), who = losses("all", "[[sweep]]\ncorruption.start_round = [0, 2, 3]\n")
@@ -173,3 +171,15 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     assert config.corruption.start_round == 3  # explicit ids keep it
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
     assert clean.corruption.start_round == 0  # no client is corrupted
+
+
+def test_runs_with_equal_draws_have_the_corrupted_data_of_runs_that_differ():
+    text = TINY + "[corruption]\nkind = 'noisy'\nfraction = 0.5\n[[sweep]]\nclient.learning_rate = [0.1, 0.2, 0.3]\n"
+    plan = make_plan(parse(f"{text}seed = [0, 1]"))
+    runs, dataset = plan.runs, plan.dataset(plan.groups[0])
+    inputs = lambda runs: make_run_inputs(runs, build.hparams(runs[0]), dataset.train, dataset.spec).changes
+    different = inputs(runs[:2])
+    for name, array in inputs(runs).items():
+        np.testing.assert_array_equal(array, np.tile(different[name], (3, *[1] * (array.ndim - 1))))
+    for name, array in inputs(runs[::2]).items():
+        np.testing.assert_array_equal(array, different[name][np.zeros(3, int)])

@@ -1,4 +1,4 @@
-"""Run folders without any run: atomic writes, locks, parts and the tables that join them."""
+"""Run folders without any run: atomic writes, locks, indexes, files of rows."""
 
 import json
 import os
@@ -7,12 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
@@ -22,32 +26,39 @@ from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, RunData, RunModel, Started, Status
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.groups import GroupFolder, Record
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.parts import Span
-from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, as_table
+from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, SCHEMAS, as_table
 from fedsim.runs.tables import RunClients, client_rows, info_rows
 from fedsim.runs.writer import FolderWriter
 
-MANIFEST = {"status": "incomplete", "config": "", "runs": [{}], "plan": [], "versions": {}, "device": {}}
+RUNS = [
+    {"id": f"{seed:016x}", "position": seed, "num_clients": 3, "server.num_rounds": 4, "a.x": [1], "seed": seed}
+    for seed in range(3)
+]
+RECORD = Record(1.5, RUNS, {"run_width": 2}, [{"versions": {}}], "digest", {"a.py": "1"})
 
 
 @pytest.fixture
-def folder(tmp_path):
+def group(tmp_path):
+    """The only group of a folder."""
     folder = RunFolder(tmp_path / "run")
-    folder.create(MANIFEST)
-    return folder
+    (name,) = folder.add_groups([("krum", RECORD)])
+    return folder.group(name)
 
 
 def rounds(run, round_, **columns):
-    """A row of rounds.parquet."""
+    """A row of "rounds"."""
     row = {name: [None] for name in ROUNDS}
     return {"rounds": row | {"run": [run], "round": [round_]} | {name: [value] for name, value in columns.items()}}
 
 
-def write(folder, group, first, last, *tables):
-    """Writes the rows of one span."""
+def write(group, first, last, *tables):
+    """Writes the rows of one span; runs are positions in the index."""
     rows = pl.concat(as_table("rounds", table["rounds"]) for table in tables)
-    folder.parts(group).write(Span(first, last), {"rounds": rows})
+    ids = pl.Series("run", [RUNS[run]["id"] for run in rows["run"]])
+    group.parts.write(Span(first, last), {"rounds": rows.with_columns(ids)})
 
 
 # Files and locks
@@ -173,158 +184,155 @@ def test_a_file_system_without_locks_is_refused(number, tmp_path, monkeypatch):
         pass
 
 
-# The folder as a whole
+# Indexes and rows
 
 
-def test_a_manifest_has_what_runs_share_once(folder):
-    runs = [{"a.x": 1, "a.y": [1, 2], "seed": seed} | ({"b.z": None} if seed else {}) for seed in range(3)]
-    runs[2]["a.x"] = 1.0  # another value in TOML
-    folder.write_manifest(MANIFEST | {"runs": runs})
-    text = json.loads((folder.path / "manifest.json").read_text())
-    assert text["common"] == {"a.y": [1, 2]}
-    assert text["runs"][1] == {"a.x": 1, "seed": 1, "b.z": None}
-    assert repr([sorted(run.items()) for run in folder.read_manifest()["runs"]]) == repr(
-        [sorted(run.items()) for run in runs]
-    )
-    (folder.path / "manifest.json").write_text(json.dumps(MANIFEST | {"runs": runs}))  # from before
-    assert folder.read_manifest()["runs"] == runs
+def test_an_index_has_what_runs_share_once(group):
+    record = msgspec.structs.replace(RECORD, runs=[RUNS[0] | {"b.z": None}, RUNS[1] | {"a.x": 1.0}])
+    group.write_record(record)
+    text = json.loads((group.path / "group.json").read_text())
+    assert text["common"] == {"num_clients": 3, "server.num_rounds": 4}
+    assert text["runs"][1] == {"id": f"{1:016x}", "position": 1, "a.x": 1.0, "seed": 1}
+    assert GroupFolder(group.path).record == record
+    assert [{**run} for run in GroupFolder(group.path).record.runs] == record.runs
+
+
+@given(data=st.data())
+def test_any_damage_to_an_index_is_one_line(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("run") / "group"
+    GroupFolder(path).write_record(RECORD)
+    content = (path / "group.json").read_bytes()
+    position = data.draw(st.sampled_from([i for i, byte in enumerate(content) if not bytes([byte]).isspace()]))
+    other = data.draw(st.integers(0, 255).filter(lambda byte: byte != content[position]))
+    (path / "group.json").write_bytes(content[:position] + bytes([other]) + content[position + 1 :])
+    with pytest.raises(RunFolderError, match=r"group\.json: broken: .*; delete its folder and run again"):
+        _ = GroupFolder(path).record
 
 
 def test_a_folder_with_other_files_is_occupied(tmp_path):
     folder = RunFolder(tmp_path / "run")
     assert not folder.is_occupied()
     folder.make_directory()
-    (folder.path / "locks").mkdir()
     (folder.path / "slurm").mkdir()
-    (folder.path / ".manifest.json.17").write_text("{")
-    assert not folder.is_occupied()
+    (folder.path / ".lock.json.node.17").write_text("{")
+    with folder.lock():
+        assert not folder.is_occupied()
     (folder.path / "notes.txt").touch()
     assert folder.is_occupied()
     assert RunFolder(folder.path / "notes.txt").is_occupied()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "must be a run folder"),
-        ("{", "broken"),
-        ("[]", "not a manifest of fedsim"),
-        ('{"status": "complete"}', "not a manifest of fedsim"),
-        (json.dumps(MANIFEST | {"runs": []}), "not a manifest of fedsim"),
-        (json.dumps(MANIFEST | {"runs": 5}), "runs"),
-        (json.dumps(MANIFEST | {"plan": [5]}), "plan"),
-        (json.dumps(MANIFEST | {"plan": None}), "plan"),
-        (json.dumps(MANIFEST | {"plan": [{"runs": [0]}]}), "layout"),
-        (json.dumps(MANIFEST | {"source": 3}), "source"),
-        (json.dumps(MANIFEST | {"mismatches": 3}), "mismatches"),
-    ],
-)
-def test_invalid_manifests_are_errors(text, message, tmp_path):
-    if text is not None:
-        (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(RunFolderError, match=message):
-        RunFolder(tmp_path).read_manifest()
+def test_a_folder_shows_the_latest_complete_group_of_a_run(group):
+    """Else the latest with rows; runs stay in the order in which they were added."""
+    folder = RunFolder(group.path.parents[1])
+    newer = msgspec.structs.replace(RECORD, created=2.5, runs=[RUNS[2], RUNS[0]])
+    (name,) = folder.add_groups([("krum", newer)])
+    later = folder.group(name)
+    shown = lambda: [(run.keys["seed"], run.group.path == later.path, run.is_complete) for run in folder.runs()]
+    seconds = {"seconds_compiling": 0.0, "seconds_running": 1.5}
+    assert shown() == [(0, False, False), (1, False, False), (2, False, False)]
+    write(later, 0, 2, rounds(0, 2, test_loss=0.5), rounds(2, 2, test_loss=2.5))
+    assert shown() == [(0, True, False), (1, False, False), (2, True, False)]
+    assert folder.read("rounds").select("run", "test_loss").rows() == [(0, 0.5), (2, 2.5)]
+    write(group, 0, 4, *(rounds(run, 4) for run in range(3)))
+    group.mark_complete(4, seconds, False, False)
+    assert group.read_completion().seconds_running == 1.5
+    assert shown() == [(0, False, True), (1, False, True), (2, False, True)]
+    folder.remove_superseded()
+    assert len(folder.groups()) == 2
+    write(later, 4, 4, rounds(0, 4), rounds(2, 4))
+    later.mark_complete(4, seconds, False, False)
+    assert shown() == [(0, True, True), (1, False, True), (2, True, True)]
+    folder.remove_superseded()
+    assert len(folder.groups()) == 2  # the older one has another run
+    group.write_record(msgspec.structs.replace(RECORD, runs=RUNS[::2]))
+    with group.lock():
+        folder.remove_superseded()  # not those that are in use
+    assert len(folder.groups()) == 2
+    folder.remove_superseded()
+    assert [group.path for group in folder.groups()] == [later.path]
+    assert not group.path.exists()
 
 
-def test_folder_that_cannot_be_created(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match="cannot be created: Not a directory; choose another --out"):
-        RunFolder(tmp_path / "file" / "run").make_directory()
-
-
-# Rows
-
-
-def test_parts_are_joined_in_order_of_runs_and_rounds(folder):
-    for group, round_, run in [(1, 2, 0), (0, 2, 1), (0, 0, 1), (1, 0, 0)]:
-        write(folder, group, round_, round_, rounds(run, round_, test_loss=np.float64("nan"), seed=run))
-    assert folder.parts(0).spans() == [(0, 0), (2, 2)]
-    assert not folder.has_joined_tables()
-    folder.join_parts()
-    assert folder.has_joined_tables()
+def test_rows_are_read_in_order_of_runs_and_rounds(group):
+    for round_, runs in [(2, (1, 0)), (0, (2, 1))]:
+        write(group, round_, round_, *(rounds(run, round_, test_loss=np.nan, seed=run) for run in runs))
+    assert group.parts.spans() == [(0, 0), (2, 2)]
+    assert group.rounds_completed() == 2
+    folder = RunFolder(group.path.parents[1])
     table = folder.read("rounds")
     assert table.schema == ROUNDS
-    assert table.select("run", "round").rows() == [(0, 0), (0, 2), (1, 0), (1, 2)]
+    assert table.select("run", "round").rows() == [(0, 2), (1, 0), (1, 2), (2, 0)]
     assert table["test_loss"].null_count() == 4  # NaN becomes null
+    assert folder.read("rounds", folder.runs()[1:2])["run"].to_list() == [0, 0]
     for kind, schema in (("clients", CLIENTS), ("info", INFO)):
         assert folder.read(kind).schema == schema
         assert folder.read(kind).height == 0
 
 
-def test_deleting_parts_removes_later_and_partial_ones(folder):
-    for group, first, last in [(0, 0, 2), (0, 4, 4), (1, 4, 4)]:
-        write(folder, group, first, last, rounds(group, last))
-    (folder.parts(0).path / ".00000006-00000006-rounds.parquet.node.99").touch()
-    folder.parts(0).delete(after=2)
-    assert folder.parts(0).spans() == [(0, 2)]
-    assert folder.parts(1).spans() == [(4, 4)]
-    assert len(list(folder.parts(0).path.iterdir())) == 1
+def test_a_span_is_written_if_all_its_tables_are(group):
+    tables = {kind: pl.DataFrame(schema=SCHEMAS[kind] | {"run": pl.String}) for kind in ("rounds", "clients", "info")}
+    for kind in tables:
+        group.parts.write(Span(0, 2), tables)
+        next(group.path.glob(f"*-{kind}.parquet")).unlink()
+        assert group.parts.spans() == []
+    group.parts.write(Span(0, 2), tables)
+    group.parts.write(Span(4, 6), {"rounds": tables["rounds"]})
+    (group.path / ".00000008-00000008-1-0-rounds.parquet.node.99").touch()
+    assert group.parts.spans() == [(0, 2), (4, 6)]
+    group.parts.delete(after=2)
+    assert group.parts.spans() == [(0, 2)]
+    assert len(list(group.path.glob("*.parquet*"))) == 3
 
 
-def test_a_group_is_complete_while_its_parts_exist(folder):
-    assert folder.read_finished(0) is None
-    write(folder, 0, 0, 0, rounds(0, 0))
-    folder.mark_finished(0, {"seconds_running": 1.5})
-    assert folder.read_finished(0)["seconds_running"] == 1.5
-    folder.parts(0).delete()
-    assert folder.read_finished(0) is None
-
-
-def test_tables_that_cannot_be_read(folder):
-    with pytest.raises(RunFolderError, match=r"rounds\.parquet: missing; the run is not complete"):
-        folder.read("rounds")
-    (folder.path / "rounds.parquet").write_bytes(b"not parquet")
-    with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken: .*; delete it and run its config\.toml again"):
-        folder.read("rounds")
-    write(folder, 0, 0, 0, rounds(0, 0))
-    next(folder.parts(0).path.iterdir()).write_bytes(b"")
-    with pytest.raises(RunFolderError, match="which reruns its group"):
-        folder.join_parts()
-
-
-def test_a_table_with_other_columns_is_broken(folder):
-    pl.DataFrame({"run": ["a"]}).write_parquet(folder.path / "rounds.parquet")
-    with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
-        folder.read("rounds")
-    earlier = as_table("rounds", rounds(3, 1)["rounds"]).drop("backdoor_success")
-    earlier.write_parquet(folder.path / "rounds.parquet")  # from before there was this column
-    assert folder.read("rounds")["backdoor_success"].null_count() == 1
-
-
-def test_tables_of_earlier_versions_are_read(folder):
-    """pyarrow wrote them; names of parts had no checksum."""
-    pytest.importorskip("pyarrow")
-    table = as_table("rounds", rounds(3, 1, aggregator="arfl", lam=0.5, test_loss=np.nan)["rounds"])
-    table.write_parquet(folder.path / "rounds.parquet", use_pyarrow=True)
-    folder.parts(0).path.mkdir(parents=True)
-    shutil.copy(folder.path / "rounds.parquet", folder.parts(0).path / "00000001-00000001-rounds.parquet")
-    write(folder, 0, 2, 2, rounds(3, 2))  # of this version
-    assert_frame_equal(folder.read("rounds"), table, check_exact=True)
-    assert_frame_equal(folder.read_parts("rounds")[:1], table, check_exact=True)
-    assert folder.parts(0).spans() == [(1, 1), (2, 2)]
+def test_a_folder_that_is_read_only(group):
+    """What can be read is read; a lock is one line."""
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        path = Path(parent) / "run"
+        write(group, 0, 4, *(rounds(run, 4) for run in range(3)))
+        with group.lock():
+            pass
+        shutil.copytree(group.path.parents[1], path)
+        for entry in [path, *path.rglob("*")]:
+            entry.chmod(0o555)
+        user = os.geteuid()
+        try:
+            os.seteuid(user or 65534)
+            folder = RunFolder(path)
+            assert folder.read("rounds").height == 3
+            assert not folder.groups()[0].is_locked()
+            with pytest.raises(RunFolderError, match="lock: cannot be written: Permission denied"), folder.lock():
+                pass
+        finally:
+            os.seteuid(user)
+            for entry in [path, *path.rglob("*")]:
+                entry.chmod(0o755)
 
 
 # The observer FolderWriter
 
 
-def test_the_writer_saves_parts_models_and_data(folder):
-    writer = FolderWriter(folder, Checkpoints(folder.checkpoints(0), 0))
+def test_the_writer_saves_rows_models_and_data(group):
+    """Of runs at these positions in the plan."""
+    writer = FolderWriter(group, [7, 3, 5], Checkpoints(group.checkpoints, 0))
     params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
     data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
-    write(folder, 0, 9, 9, rounds(0, 9))  # from an earlier start
+    write(group, 9, 9, rounds(0, 9))  # from an earlier start
     for event in (
         Started(1, 2),
         Status(0, 1, "fedavg, 1 run", "compiling"),
         GroupStarted(0, -1, 0),
-        Evaluated(0, 0, rounds(0, 0), 0, None),
-        Evaluated(0, 2, rounds(0, 2), 2, None),
+        Evaluated(0, 0, rounds(3, 0), 0, None),
+        Evaluated(0, 2, rounds(7, 2), 2, None),
         RunModel(5, Variables(params)),
         RunData(5, data),
         GroupFinished(0),
     ):
         writer(event)
-    assert folder.parts(0).spans() == [(0, 0), (2, 2)]
-    model, kept = folder.read_model(5), folder.read_data(5)
+    assert group.parts.spans() == [(0, 0), (2, 2)]
+    assert group.read("rounds").select("run", "round").rows() == [(1, 0), (0, 2)]
+    model, kept = group.read_arrays("models", RUNS[2]["id"]), group.read_arrays("data", RUNS[2]["id"])
     assert {name: array.tolist() for name, array in model.items()} == {
         "Dense_0/bias": [0] * 3,
         "Dense_0/kernel": [[1] * 3] * 2,
@@ -345,15 +353,15 @@ class OnRequest:
         self.saved[round_] = self._parts.spans()
 
 
-def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(folder, monkeypatch):
-    checkpoints = OnRequest(folder.parts(0))
-    writer = FolderWriter(folder, checkpoints)
+def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
+    checkpoints = OnRequest(group.parts)
+    writer = FolderWriter(group, [7, 8, 9], checkpoints)
     writer(GroupStarted(0, -1, 0))
 
     def evaluate(round_, due=False):
         checkpoints.due = due
         writer(Evaluated(0, round_, rounds(7, round_), 2, tuple))
-        return folder.parts(0).spans()
+        return group.parts.spans()
 
     assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
     assert evaluate(4, due=True) == [(0, 4)]
@@ -363,8 +371,8 @@ def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(folder, monkeypatch)
     monkeypatch.undo()
     assert evaluate(10) == [(0, 4), (6, 8)]
     writer(GroupFinished(0))  # also after an error or Ctrl-C
-    assert folder.parts(0).spans() == [(0, 4), (6, 8), (10, 10)]
-    assert folder.read_parts("rounds")["round"].to_list() == [0, 2, 4, 6, 8, 10]
+    assert group.parts.spans() == [(0, 4), (6, 8), (10, 10)]
+    assert group.read("rounds")["round"].to_list() == [0, 2, 4, 6, 8, 10]
     assert checkpoints.saved == {4: [(0, 4)]}  # the rows are on disk first
 
 

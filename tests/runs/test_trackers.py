@@ -16,10 +16,6 @@ def run(tmp_path, monkeypatch):
     return ["run", "small.toml", "--rounds", "2", "--out", "out"]
 
 
-def rows(path):
-    return RunFolder(path).read("rounds").to_dicts()
-
-
 def records(data, block=32768):
     """The records of a LevelDB log after a header of 7 bytes: checksum, length and kind (4 + 2 + 1 bytes) and data."""
     place, whole = 7, b""
@@ -53,10 +49,11 @@ def test_wandb(run, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     assert main([*run, "--log", "tensorboard", "wandb"]) == 0
     assert len(list((tmp_path / "out" / "tensorboard").iterdir())) == 2
-    identity = RunFolder(tmp_path / "out").read_manifest()["id"]
-    for number in range(2):
-        (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-{identity}-{number:05}.wandb")
-        expected = [(r["round"], r["test_accuracy"]) for r in rows(tmp_path / "out") if r["run"] == number]
+    folder = RunFolder(tmp_path / "out")
+    for run in folder.runs():
+        identity = f"{run.group.path.name}-{run.id}"
+        (file,) = (tmp_path / "out" / "wandb").glob(f"offline-run-*/run-{identity}.wandb")
+        expected = [(row["round"], row["test_accuracy"]) for row in folder.read("rounds", [run]).to_dicts()]
         assert list(history(file)) == expected
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 INDEX = "group.json"
 ROUNDS = "server.num_rounds"
+DAMAGED = (msgspec.DecodeError, UnicodeDecodeError)
 REMEDY = "delete its folder and run again, which computes its runs again"
 
 
@@ -86,7 +87,7 @@ class GroupFolder:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
         except OSError as error:
             raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
-        except msgspec.DecodeError as error:
+        except DAMAGED as error:
             raise RunFolderError(f"{path}: broken: {error}; {REMEDY}") from None
         checksum, record = record.checksum, msgspec.structs.replace(record, checksum=0)
         if checksum != zlib.crc32(msgspec.json.encode(record)):
@@ -136,7 +137,7 @@ class GroupFolder:
         """What is known of a complete group, also if it is to get more rounds; None if rows or models are missing."""
         try:
             completion = msgspec.json.decode((self.path / "done.json").read_bytes(), type=Completion)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *DAMAGED):
             return None
         is_whole = completion.num_parts == self.parts.count(completion.rounds)
         return completion if is_whole and not any(map(self._lacks_arrays, self.record.runs)) else None

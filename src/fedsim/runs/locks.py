@@ -48,7 +48,10 @@ def is_locked(path: Path) -> bool:
     """Whether a process holds the lock file `path`; creates none."""
     if not path.exists():
         return False
-    file_lock = _acquire(path, 0.0)
+    try:
+        file_lock = _acquire(path, 0.0)
+    except RunFolderError:  # the folder is read-only
+        return False
     if file_lock is None:
         return True
     file_lock.release()

@@ -1,11 +1,9 @@
-"""Streams of rows during an experiment, and experiments as cluster jobs."""
+"""Curves of runs in TensorBoard, and experiments as cluster jobs."""
 
-import json
 import struct
 import time
 
 import pytest
-from fedsim.runs.streams import JsonLines
 
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan, slurm
@@ -32,44 +30,16 @@ client.learning_rate = [0.1, 0.2]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Interrupted in the second group between two evaluations, then resumed, with both streams."""
+    """Interrupted in the second group between two evaluations, then resumed, with the tracker."""
     path = tmp_path_factory.mktemp("runs") / "tiny"
     plan = make_plan(parse(TINY))
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, path, [tensorboard(path), Stop(5)], checkpoint_seconds=0)
+        run_plan(plan, path, [tensorboard(path), Stop(4)], checkpoint_seconds=0)
     return run_plan(plan, path, [tensorboard(path)], checkpoint_seconds=0)
-
-
-def test_json_lines_are_the_rows_once_each(folder):
-    lines = [json.loads(line) for path in sorted(folder.path.glob("log/*.jsonl")) for line in path.open()]
-    rows = folder.read("rounds").to_dicts()
-    key = lambda row: (row["run"], row["round"])
-    assert sorted(map(key, lines)) == sorted(map(key, rows))
-    for line, row in zip(sorted(lines, key=key), rows, strict=True):
-        assert line == pytest.approx(row)
-    assert {line["client.learning_rate"] for line in lines} == {0.1, 0.2}
 
 
 def rows(round_):
     return {"rounds": {"run": [3], "round": [round_], "test_accuracy": [0.5 * round_], "test_loss": [float("nan")]}}
-
-
-def test_resume_removes_lines_after_the_checkpoint_and_partial_lines(tmp_path):
-    folder = RunFolder(tmp_path)
-    stream = JsonLines(folder, [])
-    path = tmp_path / "log" / "00007.jsonl"
-    stream(GroupStarted(7, -1, 0))
-    for round_ in (0, 2, 4):
-        stream(Evaluated(7, round_, rows(round_), 2, None))
-    with path.open("a") as file:
-        file.write('{"run": 3, "round": 6, "test_acc')
-    assert json.loads(path.read_text().splitlines()[1]) == {
-        "run": 3, "round": 2, "test_accuracy": 1.0, "test_loss": None
-    }  # fmt: skip
-    JsonLines(folder, [])(GroupStarted(7, 2, 2))
-    assert [json.loads(line)["round"] for line in path.open()] == [0, 2]
-    stream(GroupStarted(7, -1, 0))
-    assert path.read_text() == ""
 
 
 def read_events(folder):
@@ -91,11 +61,10 @@ def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path
     monkeypatch.setattr(time, "time", lambda: 1.7e9)
     for round_ in (0, 2):
         stream = tensorboard(tmp_path)
-        stream(Started(4, 8, names=tuple("abcd")))
+        stream(Started(4, 8, names=tuple("abcd"), configs=[None] * 4))
         stream(GroupStarted(7, round_ - 1, 2))
         tables = rows(round_)
-        tables["rounds"] |= {"aggregator": ["fedavg"], "corruption": ["none"], "seed": [0], "corrupted_weight": [0.0]}
-        tables["rounds"] |= {key: [None] for key in UNTRACKED}
+        tables["rounds"] |= {"corrupted_weight": [0.0]} | {key: [float("nan")] for key in UNTRACKED}
         stream(Evaluated(7, round_, tables, 2, None))
         stream(GroupFinished(7))
     (run_folder,) = (tmp_path / "tensorboard").iterdir()
@@ -104,8 +73,8 @@ def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path
 
 
 def test_tensorboard_has_each_run_and_round(folder):
-    rows = folder.read("rounds").to_dicts()
-    for run_folder in sorted((folder.path / "tensorboard").iterdir()):
+    for run in folder.runs():
+        (run_folder,) = (folder.path / "tensorboard").glob(f"{run.keys['server.aggregator']}-none*-{run.id[:8]}")
         got = {}
         for event in read_events(run_folder):
             if event.session_log.status == event.session_log.START:  # TensorBoard discards this step and later ones
@@ -114,8 +83,8 @@ def test_tensorboard_has_each_run_and_round(folder):
                 if value.tag == "test_accuracy":
                     assert event.step not in got
                     got[event.step] = pytest.approx(value.simple_value)
-        run_ = int(run_folder.name.split("-")[0])
-        assert got == {row["round"]: row["test_accuracy"] for row in rows if row["run"] == run_}
+        rows = folder.read("rounds", [run]).to_dicts()
+        assert got == {row["round"]: row["test_accuracy"] for row in rows}
     assert len(list((folder.path / "tensorboard").iterdir())) == 4
 
 
