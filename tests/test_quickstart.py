@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fedsim
-from fedsim.engine.program_key import group_runs
+from fedsim.engine.families import group_runs
 
 CONFIG = Path(__file__).parents[1] / "configs" / "quickstart.toml"
 

@@ -34,7 +34,7 @@ INSIDE = {  # the same for the modules of a package
     ),
     "engine": (
         "devices cache hlo collectives targets processes ending transfer memory slots layout factories dataset "
-        "model build inputs backdoors program_key estimate placement model_check plugin_checks checks family families "
+        "model build inputs backdoors estimate placement model_check plugin_checks checks family families "
         "programs client_states streaming device_inputs shared_programs compiling background plan forecast group "
         "manifest matching resume shared_plan experiment slurm"
     ),

@@ -8,9 +8,9 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
+from fedsim.engine.families import group_runs
 from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
-from fedsim.engine.program_key import group_runs
 from fedsim.engine.programs import RunFunctions
 from fedsim.engine.shared_programs import clear_programs
 from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started, Status

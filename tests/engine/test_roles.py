@@ -24,9 +24,8 @@ from fedsim.config.sections import Role
 from fedsim.config.toml import parse
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.dataset import load_dataset
-from fedsim.engine.families import family_key
+from fedsim.engine.families import family_key, program_key
 from fedsim.engine.layout import Layout
-from fedsim.engine.program_key import program_key
 from fedsim.errors import ConfigError
 
 BASE = {

@@ -1,21 +1,21 @@
-"""Which groups are a family: those that differ in rule, pre-aggregators, attack and data only share a program.
+"""Which runs are a group, since they differ in inputs of their program only; which groups share one as a family.
 
 A server or an attack whose state would take much memory in the runs of others has a program of its own.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
 
-from fedsim.config.components import distinct_runs, traced_settings
+from fedsim.config.components import distinct_runs, positions_by, traced_settings
 from fedsim.config.roles import SHAPE, attack_component, part, server_component
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 from fedsim.core.types import FederatedDataset
-from fedsim.engine import memory
+from fedsim.engine import build, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.estimate import attack_bytes, server_bytes
 from fedsim.engine.family import Family, trace_server
@@ -24,6 +24,20 @@ from fedsim.engine.layout import Layout
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
 Part: TypeAlias = tuple[Settings | None, str]
+
+
+def program_key(config: Config) -> tuple[Settings, bool]:
+    """Equal for the runs of a group; the last part says whether corruption changes inputs, so that none are shared."""
+    return part(config, *SHAPE, Role.BRANCH, Role.DATA), "x" in build.corruption(config).changed_fields
+
+
+def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
+    """The positions of the runs of each group, in the order of their first run."""
+    groups: dict[tuple[Settings, bool], list[int]] = {}
+    parts = [field.name for field in fields(Config) if field.name != "seed"]
+    for positions in positions_by(configs, *parts).values():
+        groups.setdefault(program_key(configs[positions[0]]), []).extend(positions)
+    return [tuple(sorted(positions)) for positions in groups.values()]
 
 
 class Member(NamedTuple):

@@ -21,12 +21,11 @@ from fedsim.engine.checks import check_group
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.dataset import load_dataset
 from fedsim.engine.estimate import run_bytes
-from fedsim.engine.families import Member, family_key, make_families
+from fedsim.engine.families import Member, family_key, group_runs, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
 from fedsim.engine.model import make_task, num_params
 from fedsim.engine.placement import buffer_clients, buffer_examples, placement_note, stays_on_host
-from fedsim.engine.program_key import group_runs
 from fedsim.runs.events import Status
 
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedsim.config.experiment import Experiment
-from fedsim.engine.program_key import group_runs
+from fedsim.engine.families import group_runs
 from fedsim.errors import ConfigError, import_extra, pip_install
 
 LOCAL_MINUTES = 24 * 60
