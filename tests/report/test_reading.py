@@ -150,7 +150,7 @@ def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys,
     fewer = parse(EXPERIMENT, {"name": "fewer"} | keys)
     expected = report.load(make_folder(tmp_path / "b", list(map(flatten, fewer.runs()))))
     results = report.load(folder, config=fewer)
-    assert results.runs == expected.runs
+    assert (results.name, results.runs) == ("fewer", expected.runs)
     assert results.table.equals(expected.table)
     assert report.accuracy_tables(results) == report.accuracy_tables(expected)
     more = parse(EXPERIMENT, {"name": "more", "seed": fedsim.sweep([1, 7])})

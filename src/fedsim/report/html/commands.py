@@ -58,7 +58,8 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
 
 def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
-    return [_toml(_source(results, setting)[1], setting) for setting in results.settings]
+    named = {"name": results.name}
+    return [_toml(_source(results, setting)[1] | named, setting) for setting in results.settings]
 
 
 def _source(results: Results, setting: Setting) -> tuple[RunFolder, Run]:
