@@ -127,16 +127,10 @@ def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFra
 
 
 def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Mapping[int, int]) -> list[str]:
-    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those that have rows.
-
-    Raises `RunFolderError` if rows of complete ones are missing.
-    """
+    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those with rows."""
     complete = [run.is_complete and ends.get(position) == run.keys[NUM_ROUNDS] for position, run in enumerate(runs)]
     if all(complete):
         return []
-    for position, run in enumerate(runs):
-        if run.is_complete and position not in ends:
-            raise RunFolderError(f"{run.group.path}: no rows of run {run.id}; delete this folder and run again")
     num_missing = len(runs) - len(ends)
     num_partial = len(runs) - num_missing - sum(complete)
     are = lambda number: "is" if number == 1 else "are"
