@@ -382,8 +382,7 @@ def intro(results: Results) -> list[Claim]:
 
 def figures(results: Results) -> dict[str, Any]:
     """Fig. 1 and Fig. 7 for the first seed, where the results are theirs."""
-    name = str(results.runs[0]["name"])
-    study = next((study for study in FIGURES if name.startswith(study)), "")
+    study = next((study for study in FIGURES if results.name.startswith(study)), "")
     figure = FIGURES[study](results) if study else None
     return {} if figure is None else {f"paper-{study}": figure}
 

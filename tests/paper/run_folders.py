@@ -76,7 +76,7 @@ def make_folder(path: Path, name: str, runs: Sequence[ROW]) -> RunFolder:
             }
             rounds.append(row)
         clients += [{"run": number} | row for row in run_["clients"]]
-    return write_folder(path, configs, {"rounds": rounds, "clients": clients})
+    return write_folder(path, configs, {"rounds": rounds, "clients": clients}, config=f'name = "{name}"')
 
 
 def read(path: Path, name: str, runs: Sequence[ROW]) -> Results:

@@ -150,7 +150,7 @@ def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys,
     fewer = parse(EXPERIMENT, {"name": "fewer"} | keys)
     expected = report.load(make_folder(tmp_path / "b", list(map(flatten, fewer.runs()))))
     results = report.load(folder, config=fewer)
-    assert results.runs == expected.runs
+    assert (results.name, results.runs) == ("fewer", expected.runs)
     assert results.table.equals(expected.table)
     assert report.accuracy_tables(results) == report.accuracy_tables(expected)
     more = parse(EXPERIMENT, {"name": "more", "seed": fedsim.sweep([1, 7])})
@@ -161,6 +161,8 @@ def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys,
     assert main(["report", "a", "--config", "more.toml", "--format", "markdown"]) == 0
     assert "lacks 3 of 6 runs of more" in capsys.readouterr().out
     assert not list((tmp_path / "a").glob("*.csv"))
+    assert main(["report", "a", "--config", "more.toml", "--sweep.seed", "1", "2", "--format", "markdown"]) == 0
+    assert "Incomplete" not in capsys.readouterr().out
     assert main(["report", "a", "--config", "quickstart"]) == 2
     assert "a: must have runs of quickstart, but none has its keys" in capsys.readouterr().err
 

@@ -4,7 +4,8 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from fedsim import interrupts
@@ -72,23 +73,22 @@ def _dispatch(arguments: list[str]) -> int:
 
         match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
         raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
-    if arguments[0] == "run":
-        rest, overrides = split_overrides(arguments)
-        options, unknown = _parser().parse_known_args(rest)
-        if unknown:
-            raise no_option(unknown[0], map(option_of, vars(options)))
-        return run.call(options, overrides)
-    options, unknown = _parser().parse_known_args(arguments)
+    has_keys = arguments[0] in ("run", "report")
+    rest, overrides = split_overrides(arguments) if has_keys else (arguments, {})
+    options, unknown = _parser().parse_known_args(rest)
+    if unknown and options.command == "run":
+        raise no_option(unknown[0], map(option_of, vars(options)))
     if unknown:
         command = f"fedsim {options.command}"
         renamed = RENAMED.get((options.command, unknown[0].partition("=")[0]))
         remedy = f"it is called {renamed} now" if renamed else f"see `{command} --help`"
         raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
-    commands = {
+    commands: dict[str, Callable[[argparse.Namespace], int]] = {
+        "run": partial(run.call, overrides=overrides),
         "list": list_configurations.call,
         "init": init.call,
         "config": _config,
-        "report": report.call,
+        "report": partial(report.call, overrides=overrides),
         "show": show.call,
         "diff": diff.call,
         "data": data.call,

@@ -12,6 +12,7 @@ SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
 FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "force", "no-compile-cache")}
 FLAGS |= {"--strict"}  # options of `fedsim run` without a value
+WHERE = "on the command line: "  # the start of messages about values of overrides
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist
     "--resume": "an unfinished run resumes when the same command is run again",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsim.cli.overrides import WHERE, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +59,12 @@ def add_parser(commands: Any) -> None:
         type=Path,
         help="folder for files (default: RUN if there is one, and no option changes its numbers)",
     )
-    parser.add_argument("--config", metavar="CONFIG", type=Path, help="show only the runs of this configuration")
+    parser.add_argument(
+        "--config",
+        metavar="CONFIG",
+        type=Path,
+        help="show only the runs of this configuration; --KEY VALUE overrides its keys",
+    )
     parser.add_argument("--preset", metavar="NAME", help="with --config: apply [preset.NAME]")
     parser.add_argument("--paired", action="store_true", help="show differences between rules over equal seeds")
     parser.add_argument("--baseline", metavar="RULE", help="rule that the others are compared with (default: arfl)")
@@ -90,8 +96,8 @@ def add_parser(commands: Any) -> None:
     )
 
 
-def call(options: argparse.Namespace) -> int:
-    """Writes and shows the report."""
+def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
+    """Writes and shows the report; `overrides` are of the configuration whose runs are to be shown."""
     from fedsim import report
     from fedsim.cli import console
     from fedsim.config import toml
@@ -101,9 +107,10 @@ def call(options: argparse.Namespace) -> int:
     from fedsim.runs.folder import RunFolder
 
     folders = [RunFolder(path) for path in options.run]
-    if options.preset and not options.config:
-        raise ConfigError("--preset: must be used with --config CONFIG")
-    config = toml.read(options.config, preset=options.preset) if options.config else None
+    given = [*(["--preset"] if options.preset else []), *map(option_of, overrides)]
+    if given and not options.config:
+        raise ConfigError(f"{given[0]}: must be used with --config CONFIG")
+    config = toml.read(options.config, overrides, options.preset, option_of, WHERE) if options.config else None
     results = report.load(*folders, final=final.parse(options.final), config=config)
     if options.confirm:
         results = report.confirm(results, *parse_confirm(options.confirm))

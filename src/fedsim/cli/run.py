@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli import processes as cli_processes
-from fedsim.cli.overrides import SLURM, TRACKERS, option_of
+from fedsim.cli.overrides import SLURM, TRACKERS, WHERE, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     """The experiment; messages about values of `overrides` say that they are on the command line."""
     from fedsim.config import toml
 
-    return toml.read(options.config, overrides, options.preset, option_of, "on the command line: ")
+    return toml.read(options.config, overrides, options.preset, option_of, WHERE)
 
 
 def _unused_keys(experiment: "Experiment", plan: "Plan", is_strict: bool) -> list[str]:

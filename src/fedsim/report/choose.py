@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fedsim.config.roles import NOT_IN_IDS
 from fedsim.errors import ConfigError
-from fedsim.report.keys import IGNORED, SETTING_KEYS
+from fedsim.report.keys import SETTING_KEYS
 from fedsim.report.metric import Metric
 from fedsim.report.names import SweptValues, aggregator_name, format_values, join
 from fedsim.report.results import Choice, Results, Selection
@@ -93,7 +94,7 @@ def _run_in_all_scenarios(group: ChoiceKey, candidates: Candidates, keys: Sequen
 def _check_swept(results: Results, keys: Sequence[str]) -> None:
     """Raises `ConfigError` if a key does not vary, or belongs to the scenario: each rule would choose its own data."""
     roles = results.settings[0].roles
-    can_be_chosen = lambda key: roles[key] not in ("data", "threat") and key not in (*SETTING_KEYS, *IGNORED)
+    can_be_chosen = lambda key: roles[key] not in ("data", "threat") and key not in (*SETTING_KEYS, *NOT_IN_IDS)
     swept = list(filter(can_be_chosen, varying_keys(results.runs[setting.runs[0]] for setting in results.settings)))
     for key in keys:
         if key not in swept:

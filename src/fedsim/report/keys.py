@@ -8,6 +8,7 @@ from typing import Any, Literal
 from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
+from fedsim.config.roles import NOT_IN_IDS
 from fedsim.report.names import SweptValues, labels
 from fedsim.runs.sweep import lam_key, section_name, split_common, varying_keys
 
@@ -23,11 +24,6 @@ SETTING_KEYS = (
     "attack.fraction",
     "data.seed",
     "seed",
-)
-# Keys that change nothing that a table or figure shows.
-IGNORED = (
-    *("name", "data.placement", "engine.client_width", "engine.run_width", "engine.client_devices"),
-    *("record.clients", "record.models", "record.final_states", "record.data", "report.claims"),
 )
 # Sections and components whose keys have a role; all other keys are of the training.
 ROLES: dict[Role, tuple[str, ...]] = {
@@ -55,7 +51,7 @@ def hashable(value: Any) -> Any:
 def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
     """For each run its keys that not all of them share; equal for two that give the same results."""
     _, different = split_common(runs)
-    return [tuple((key, value) for key, value in sorted(run.items()) if key not in IGNORED) for run in different]
+    return [tuple((key, value) for key, value in sorted(run.items()) if key not in NOT_IN_IDS) for run in different]
 
 
 def with_labels(runs: Sequence[Run]) -> list[Run]:
@@ -93,7 +89,7 @@ def swept_values(runs: Sequence[Run], different: Sequence[Run]) -> list[SweptVal
 
     `different` are the runs' keys that not all of them share.
     """
-    candidates = [key for key in varying_keys(different) if key not in (*IGNORED, *SETTING_KEYS)]
+    candidates = [key for key in varying_keys(different) if key not in (*NOT_IN_IDS, *SETTING_KEYS)]
     applied = [{key: run[key] for key in candidates if applies(key, run)} for run in runs]
     by_data: dict[str, list[Run]] = {}
     for run, values in zip(runs, applied, strict=True):

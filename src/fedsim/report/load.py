@@ -98,26 +98,25 @@ def _select(
     """The runs of the experiment that each folder has, up to its rounds; a sentence if some are in none."""
     from fedsim.config.roles import run_id
 
-    wanted = [(run_id(run), {"name": run.name, NUM_ROUNDS: run.server.num_rounds}) for run in config.runs()]
-    selected, found = [], set()
+    wanted = {run_id(run): run.server.num_rounds for run in config.runs()}
+    selected: list[list[StoredRun]] = []
     for runs in runs_of:
         stored = {run.id: run for run in runs}
-        of_folder = [(stored[key], keys) for key, keys in wanted if key in stored]
-        found |= {run.id for run, _ in of_folder}
-        goes_on = lambda run, keys: run.keys[NUM_ROUNDS] > keys[NUM_ROUNDS]  # after the last of these rounds
-        selected.append(
-            [
-                run._replace(keys=run.keys | keys, is_complete=run.is_complete or goes_on(run, keys))
-                for run, keys in of_folder
-            ]
-        )
-    names, missing = ", ".join(str(folder.path) for folder in folders), sum(key not in found for key, _ in wanted)
+        selected.append([_up_to(stored[key], rounds) for key, rounds in wanted.items() if key in stored])
+    found = {run.id for runs in selected for run in runs}
+    names, missing = ", ".join(str(folder.path) for folder in folders), len(wanted.keys() - found)
     if missing == len(wanted):
         raise RunFolderError(
             f"{names}: must have runs of {config.name}, but none has its keys; leave out --config to show all runs"
         )
     lacks = f"Incomplete: {names} lacks {missing} of {count(len(wanted), 'run')} of {config.name}."
     return selected, [lacks] if missing else []
+
+
+def _up_to(run: StoredRun, num_rounds: int) -> StoredRun:
+    """The run as if it had these rounds, which it may have before others."""
+    is_complete = run.is_complete or run.keys[NUM_ROUNDS] > num_rounds
+    return run._replace(keys=run.keys | {NUM_ROUNDS: num_rounds}, is_complete=is_complete)
 
 
 def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
@@ -128,16 +127,10 @@ def _read(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFra
 
 
 def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Mapping[int, int]) -> list[str]:
-    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those that have rows.
-
-    Raises `RunFolderError` if rows of complete ones are missing.
-    """
+    """A sentence on a folder some of whose runs are not complete; `ends` are the last rounds of those with rows."""
     complete = [run.is_complete and ends.get(position) == run.keys[NUM_ROUNDS] for position, run in enumerate(runs)]
     if all(complete):
         return []
-    for position, run in enumerate(runs):
-        if run.is_complete and position not in ends:
-            raise RunFolderError(f"{run.group.path}: no rows of run {run.id}; delete this folder and run again")
     num_missing = len(runs) - len(ends)
     num_partial = len(runs) - num_missing - sum(complete)
     are = lambda number: "is" if number == 1 else "are"

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fedsim.config.roles import NOT_IN_IDS
 from fedsim.errors import ConfigError
-from fedsim.report.keys import IGNORED, is_in_memory, section
+from fedsim.report.keys import is_in_memory, section
 from fedsim.runs.folder import RunFolder, StoredRun
 from fedsim.runs.sweep import section_name
 
@@ -19,7 +20,7 @@ def check_data_in_memory(folders: Sequence[RunFolder], runs_of: Sequence[Sequenc
     for position, (folder, runs) in enumerate(zip(folders, runs_of, strict=True)):
         for run in (run for run in runs if is_in_memory(run.keys)):
             sections = ("data", "arrays", section_name(run.keys["data.partition"]))
-            keys = sorted(key for key in run.keys if section(key) in sections and key not in IGNORED)
+            keys = sorted(key for key in run.keys if section(key) in sections and key not in NOT_IN_IDS)
             digest = run.group.record.data
             earlier, before = first.setdefault(tuple((key, run.keys[key]) for key in keys), (position, digest))
             if digest == before or set(digest.split()) & set(before.split()):

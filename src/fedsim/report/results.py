@@ -85,6 +85,14 @@ class Results:
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # numbers, by what they are of
 
     @property
+    def name(self) -> str:
+        """The name of the configuration that is shown, or of the latest one of the first folder."""
+        if self.config is not None:
+            return self.config.name
+        names = [config["name"] for config in self.folders[0].read_configs().values() if "name" in config]
+        return str(names[0]) if names else self.folders[0].path.name
+
+    @property
     def groups(self) -> list[GroupFolder]:
         """The groups in which the runs were computed."""
         return list(dict.fromkeys(run.group for _, run in self.sources))

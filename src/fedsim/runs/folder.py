@@ -157,10 +157,9 @@ class RunFolder:
         for position, run in enumerate(self.runs() if runs is None else runs):
             positions.setdefault(run.group, []).append((run.slot, position))
         tables = [pl.DataFrame(schema=SCHEMAS[kind])]
-        for group, slots in positions.items():
-            new = pl.DataFrame(slots, {"run": pl.Int32, "position": pl.Int32}, orient="row")
-            table = group.read(kind).join(new, on="run")  # a run may be at several positions
-            tables.append(table.with_columns(run="position").drop("position"))
+        for group, places in positions.items():
+            new = pl.DataFrame(places, {"run": pl.Int32, "position": pl.Int32}, orient="row")
+            tables.append(group.read(kind).join(new, on="run").with_columns(run="position").drop("position"))
         keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
         return pl.concat(tables).sort(keys)
 

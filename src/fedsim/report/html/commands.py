@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config.fields import DEFAULTS
+from fedsim.config.roles import NOT_IN_IDS
 from fedsim.config.values import format_toml
-from fedsim.report.keys import IGNORED, Run, applies, hashable, is_shared_f, section
+from fedsim.report.keys import Run, applies, hashable, is_shared_f, section
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.runs.differences import flatten
@@ -28,7 +29,7 @@ def commands(results: Results) -> list[str]:
             hashable(values.get(key, DEFAULTS.get(key))) != config[key]
         )
         is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
-        own = [key for key in config if key not in (*first, *IGNORED) and not is_shared_f(key, config)]
+        own = [key for key in config if key not in (*first, *NOT_IN_IDS) and not is_shared_f(key, config)]
         keys = [key for key in own if (key in swept or is_changed(key)) and is_needed(key)]
         words = ["fedsim", "run", str(path)]
         for key in keys:
@@ -57,7 +58,8 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
 
 def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
-    return [_toml(_source(results, setting)[1], setting) for setting in results.settings]
+    named = {"name": results.name}
+    return [_toml(_source(results, setting)[1] | named, setting) for setting in results.settings]
 
 
 def _source(results: Results, setting: Setting) -> tuple[RunFolder, Run]:

@@ -57,7 +57,7 @@ def contents(results: Results) -> Json:
     spread = "one seed" if is_one else f"mean ± standard deviation over {over}"
     diverged = any(entry["diverged"] for entry in described)
     return {
-        "title": results.runs[0]["name"],
+        "title": results.name,
         "facts": _facts(results),
         "notes": [*results.remarks, *results.notes, *(["†: runs have diverged."] if diverged else [])],
         "how": f"{spread}, {final_text(settings, results.final)}",
