@@ -66,7 +66,8 @@ plan = make_plan(experiment)
 num_programs = len(set(plan.families))
 print(f"{len(plan.runs)} runs, {num_programs} program")
 result = fedsim.run(experiment, progress=False)
-print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".format(**result.folder.read_manifest()))
+compiling, running = result.seconds
+print(f"{compiling:.1f} s compiling, {running:.1f} s running")
 
 # %% [markdown]
 # ## The heat map

@@ -55,14 +55,14 @@ experiment = fedsim.load(
 result = fedsim.run(experiment, progress=False)
 
 # %% [markdown]
-# The manifest in the run folder says how the runs were grouped: runs that differ only in inputs of the program form a
+# The run folder says how the runs were grouped: runs that differ only in inputs of the program form a
 # group, and a group compiles once. fedsim chooses for the machine how many of its runs train in lockstep and on which
 # devices (`engine.run_width` overrides it).
 
 # %%
-manifest = result.folder.read_manifest()
-print(f"{len(experiment.runs())} runs in {len(manifest['plan'])} program")
-print("{seconds_compiling:.1f} s compiling, {seconds_running:.1f} s running".format(**manifest))
+groups, (compiling, running) = result.folder.groups(), result.seconds
+print(f"{len(result.runs)} runs in {len(groups)} program")
+print(f"{compiling:.1f} s compiling, {running:.1f} s running")
 
 # %% [markdown]
 # ## Results

@@ -17,12 +17,14 @@ from fedsim.errors import ConfigError, RunFolderError, python_options
 from fedsim.runs.events import Evaluated, GroupFinished, Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
+from tests.report import synthetic
 
 TABLES = {
     "data": {"num_clients": 6, "num_train": 240},
     "mlp": {"hidden_sizes": [8]},
     "server": {"cohort_size": 4, "num_rounds": 4, "eval_every": 2},
     "corruption": {"kind": "shuffling", "fraction": 0.5},
+    "record": {"models": True, "data": True},
     "preset": {"small": {"server": {"num_rounds": 1}}},
     "sweep": [{"seed": [0, 1]}],
 }
@@ -39,6 +41,9 @@ eval_every = 2
 [corruption]
 kind = "shuffling"
 fraction = 0.5
+[record]
+models = true
+data = true
 [preset.small]
 server.num_rounds = 1
 [[sweep]]
@@ -136,11 +141,10 @@ def test_wrong_values_are_config_errors(overrides, message, config):
         fedsim.load(TABLES, **overrides)
 
 
-def test_messages_about_folders_name_the_arguments_of_python(config, result, tmp_path):
-    with pytest.raises(RunFolderError, match="no run folder to extend; leave out extend=True"):
-        fedsim.run(config, out=tmp_path / "new", extend=True, progress=False)
-    with pytest.raises(RunFolderError, match="choose another out, or add force=True to start over"):
-        fedsim.run(fedsim.load(config, client__learning_rate=0.7), out=result.path, progress=False)
+def test_messages_about_folders_name_the_arguments_of_python(config, tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=r"has runs of fedsim 0\.3, which cannot be resumed; choose another out$"):
+        fedsim.run(config, out=tmp_path, progress=False)
     with (
         pytest.raises(RunFolderError, match=r"^allow_mismatch=True; run `fedsim data prepare x --force`$"),
         python_options(),
@@ -157,7 +161,8 @@ def test_results_are_those_of_the_command_line(config, result, tmp_path, capsys)
     assert main(["run", str(config), "--name", "fedsim", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     check_equal(RunFolder(tmp_path / "out"), result.folder)
-    assert (result.path / "config.toml").read_text() == (tmp_path / "out" / "config.toml").read_text()
+    read_configs = lambda path: {file.name: file.read_text() for file in (path / "configs").iterdir()}
+    assert read_configs(result.path) == read_configs(tmp_path / "out")
     summary = pd.read_csv(tmp_path / "out" / "summary.csv")
     mean = result.summary.to_pandas()["final_accuracy_mean"]
     assert mean.tolist() == pytest.approx(summary["final_accuracy_mean"].tolist(), abs=1e-4)
@@ -207,6 +212,21 @@ def test_tables(result):
     assert setting["final_accuracy_std"] == pytest.approx(last.std())
 
 
+def test_models_and_data_are_those_of_the_run(result):
+    models = [result.model(run)["Dense_0/kernel"] for run in (0, 1)]
+    assert [model.shape for model in models] == [(64, 8), (64, 8)]
+    assert not np.array_equal(*models)
+    assert result.data(1)["x"].shape == (240, 8, 8, 1)
+    assert [run["seed"] for run in result.runs] == [0, 1]
+
+
+def test_rows_have_swept_keys(tmp_path):
+    runs = [synthetic.run("arfl", **{"client.learning_rate": rate}) for rate in (0.1, 0.2)]
+    result = fedsim.Result(synthetic.make_folder(tmp_path / "run", runs, alphas=lambda run: [1.0]))
+    for table in (result.rounds, result.info, result.clients):
+        assert table["client.learning_rate"].to_list() == [runs[run]["client.learning_rate"] for run in table["run"]]
+
+
 def test_tables_in_arrow(result):
     """Consumers of Arrow take the tables as they are."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -219,7 +239,7 @@ def test_figures(result):
     assert all(isinstance(figure, Figure) for figure in figures.values())
 
 
-def test_complete_runs_are_not_repeated(result, config, tmp_path, capsys):
+def test_complete_runs_are_not_repeated(result, capsys):
     events = []
     again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=events.append)
     assert again.rounds.equals(result.rounds)
@@ -227,8 +247,6 @@ def test_complete_runs_are_not_repeated(result, config, tmp_path, capsys):
     assert fedsim.Result(str(result.path)).rounds.equals(result.rounds)
     assert fedsim.Result(result.folder).path == result.path
     assert capsys.readouterr().err == ""
-    with pytest.raises(RunFolderError, match=r"seed"):
-        fedsim.run(fedsim.load(config, name="fedsim", seed=5), out=result.path, progress=False)
 
 
 def test_observers_see_all_events_and_may_stop_the_run(result, tmp_path, capsys):
@@ -241,9 +259,6 @@ def test_observers_see_all_events_and_may_stop_the_run(result, tmp_path, capsys)
     assert isinstance(events[-1], GroupFinished)
     assert [event.round for event in events if isinstance(event, Evaluated)] == [0, 2, 4]
     assert capsys.readouterr().err == ""
-    (tmp_path / "observed" / "rounds.parquet").unlink()
-    with pytest.raises(RunFolderError, match="not complete"):
-        fedsim.Result(tmp_path / "observed").rounds  # noqa: B018
 
 
 def test_default_progress_and_folder(monkeypatch, tmp_path, capsys):

@@ -63,7 +63,7 @@ def test_arfl_in_ten_minutes(execute):
 
 def test_sweep(execute):
     variables = execute("sweep")
-    assert (len(variables["experiment"].runs()), len(variables["manifest"]["plan"])) == (50, 1)
+    assert (len(variables["experiment"].runs()), len(variables["groups"])) == (50, 1)
     accuracy, on_corrupted = (variables["grid"][name].to_numpy() for name in ("test_accuracy", "corrupted_weight"))
     assert accuracy.shape == (5, 5)  # lambda, rate; in percent
     assert (on_corrupted[1:3] == 0).all()

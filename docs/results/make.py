@@ -228,8 +228,8 @@ def keep(folder: RunFolder, rows: Path) -> None:
                 shutil.copytree(group.path / name, copy.path / name)
         seconds = {name: getattr(completion, name) for name in ("seconds_compiling", "seconds_running")}
         copy.mark_complete(completion.rounds, seconds, completion.resumed, keep_states=False)
-    for path in folder.read_configs():
-        RunFolder(rows).write_config(path.stem, path.read_text(encoding="utf-8"))
+    if (folder.path / "configs").is_dir():
+        shutil.copytree(folder.path / "configs", rows / "configs")
 
 
 if __name__ == "__main__":

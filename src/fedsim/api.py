@@ -176,6 +176,12 @@ class Result:
         """One row per run, round and quantity that the aggregator reports."""
         return self._read("info")
 
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """How long compiling and running took, sums over the groups of runs that are complete."""
+        complete = [group for group in map(lambda group: group.read_completion(), self.folder.groups()) if group]
+        return sum(group.seconds_compiling for group in complete), sum(group.seconds_running for group in complete)
+
     def model(self, run: int) -> "dict[str, np.ndarray]":
         """The final model of `runs[run]`, arrays by name such as "Dense_0/kernel"; needs `record.models`."""
         return self._stored[run].read_model()

@@ -1,22 +1,25 @@
 """`fedsim show` and `fedsim diff`: what they say of complete, incomplete and broken folders."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 
+import polars as pl
 import pytest
 
 import fedsim
+from fedsim import report
 from fedsim.cli.main import main
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.groups import GroupFolder, Record
+from fedsim.runs.parts import Span
 from tests.cli.test_main import SMALL
-from tests.engine.test_resume import interrupt
+from tests.conftest import Stop
 from tests.report import synthetic
 
 
@@ -28,10 +31,12 @@ def folders(tmp_path_factory):
     plan = make_plan(parse(SMALL, {"client.learning_rate": 0.01, "seed": fedsim.sweep([0, 1])}))
     run_plan(plan, path / "second")
     plan = make_plan(parse(SMALL, {"server.aggregator": fedsim.sweep(["fedavg", "arfl"])}))
-    interrupt(plan, path / "cut", 2, checkpoint_seconds=0)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, path / "cut", [Stop(2)], checkpoint_seconds=0)
     for age, name in enumerate(("second", "first", "cut")):
         then = time.time() - 3600 * (age + 3)
-        os.utime(path / name / "manifest.json", (then, then))
+        for group in (path / name / "groups").iterdir():
+            os.utime(group, (then, then))
     return path
 
 
@@ -65,10 +70,10 @@ def test_show_names_the_best_rule_of_the_hardest_scenario_without_failed_runs(tm
 
 
 def test_show_lists_folders_whose_locks_are_of_another_user(folders, monkeypatch, capsys):
-    def refuse(folder, group):
-        raise RunFolderError(f"{folder.path}/locks/{group:05}.lock: cannot be written: Permission denied")
+    def refuse(group):
+        raise RunFolderError(f"{group.path}/lock: cannot be written: Permission denied")
 
-    monkeypatch.setattr(RunFolder, "is_locked", refuse)
+    monkeypatch.setattr(GroupFolder, "is_locked", refuse)
     assert main(["show", str(folders)]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert "not complete" in " ".join("".join(rows).split())
@@ -85,41 +90,60 @@ def test_show_starts_without_jax(folders):
 
 def test_show_lists_broken_folders(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "manifest.json").write_text("{}")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "manifest.json").write_text("{}")
+    (tmp_path / "new" / "groups" / "a").mkdir(parents=True)
+    (tmp_path / "new" / "groups" / "a" / "group.json").write_text("{}")
     assert main(["show", "."]) == 2
-    assert "broken: " in " ".join(capsys.readouterr().out.split())
+    assert " ".join(capsys.readouterr().out.split()).count("broken: ") == 2
 
 
-@pytest.mark.parametrize("kind", ["rounds", "clients", "info"])
-def test_a_flipped_bit_is_reported(kind, folders, tmp_path, capsys):
+@pytest.mark.parametrize(("name", "kind"), [("first", "rounds"), ("cut", "clients")])
+def test_a_flipped_bit_or_a_missing_end_is_reported(kind, name, folders, tmp_path, capsys):
     """Parquet alone notices about half of them."""
-    shutil.copytree(folders / "first", tmp_path / "run")
-    folder, path = RunFolder(tmp_path / "run"), tmp_path / "run" / f"{kind}.parquet"
+    shutil.copytree(folders / name, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    (path, *_) = sorted(folder.path.glob(f"groups/*/*-{kind}.parquet"))
     expected, data = folder.read(kind), path.read_bytes()
-    for position in range(0, len(data), max(1, len(data) // 200)):
-        path.write_bytes(data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :])
-        with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: it does not match its checksum"):
-            folder.read(kind)
-    message = "it does not match its checksum; delete it and run its config.toml again"
-    assert main(["report", str(folder.path)]) == 2
-    assert f"{kind}.parquet: broken: {message}" in capsys.readouterr().err
-    assert main(["show", str(folder.path)]) == 2
-    assert "broken: it does not" in " ".join(capsys.readouterr().out.replace("│", " ").split())
-    path.unlink()
-    run_plan(make_plan(parse(SMALL)), folder.path)
-    assert folder.read(kind).equals(expected)
-
-
-def test_a_flipped_bit_or_a_missing_end_of_parts_is_reported(folders, tmp_path):
-    shutil.copytree(folders / "cut", tmp_path / "run")
-    (path, *_) = sorted((tmp_path / "run").glob("parts/*/*-clients.parquet"))
-    data, folder = path.read_bytes(), RunFolder(tmp_path / "run")
     for position in range(0, len(data), max(1, len(data) // 100)):
         for damaged in (data[:position] + bytes([data[position] ^ 16]) + data[position + 1 :], data[:position]):
             path.write_bytes(damaged)
-            with pytest.raises(RunFolderError, match=r"clients\.parquet: broken: .*; delete it and run again"):
-                folder.read_parts("clients")
+            with pytest.raises(RunFolderError, match=rf"{kind}\.parquet: broken: .*; delete it and run again"):
+                folder.read(kind)
+    assert main(["report", str(folder.path)]) == 2
+    assert f"{path}: broken: it does not match its checksum; delete it and run again" in capsys.readouterr().err
+    assert main(["show", str(folder.path)]) == (2 if name == "first" else 0)
+    assert "broken: it does not" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    if name == "first":
+        path.unlink()
+        run_plan(make_plan(parse(SMALL)), folder.path)
+        assert folder.read(kind).equals(expected)
+
+
+def test_broken_measurements_are_reported_though_no_report_shows_them(tmp_path):
+    folder = synthetic.make_folder(tmp_path / "run", synthetic.GRID[:1])
+    (path,) = folder.path.glob("groups/*/*-info.parquet")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RunFolderError, match=r"info\.parquet: broken: it does not match its checksum"):
+        report.load(folder)
+
+
+def test_show_says_what_settings_lack(tmp_path, capsys):
+    """Two of three seeds are complete after four rounds, the third has rows up to the second, and the fourth none."""
+    make = lambda rule, seeds, rounds: [synthetic.run(rule, 0.3, s, **{"server.num_rounds": rounds}) for s in seeds]
+    folder = synthetic.make_folder(tmp_path / "run", make("arfl", (0, 1), 10) + make("rfa", (0, 1), 10))
+    for seed in (2, 3):
+        (run,) = make("arfl", (seed,), 10)
+        index = {"id": f"{seed}", "position": seed, "num_clients": 20}
+        (name,) = folder.add_groups([("cut", Record(1.0, [index | run], {}, [synthetic.ENVIRONMENT]))])
+        if seed == 2:
+            rounds = folder.read("rounds")[:1].with_columns(run=pl.lit("2"))
+            folder.group(name).parts.write(Span(0, 4), {"rounds": rounds})
+    assert main(["show", str(folder.path)]) == 0
+    text = "".join(capsys.readouterr().out.split())
+    assert "73%,stopped" in text  # 4 x 10 + 4 of 60 rounds
+    assert "ARFL│Shuffling30%│10│2of4runs│seed2(has4rounds),seed3(norows)│" in text
+    assert "RFA│Shuffling30%│10│2of2runs││" in text
 
 
 @pytest.mark.parametrize(
@@ -155,4 +179,3 @@ def test_report_of_an_incomplete_folder(folders, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "Incomplete: of" in printed
     assert "are complete" in printed
-    assert json.loads((folders / "cut" / "manifest.json").read_text())["status"] == "incomplete"

@@ -129,9 +129,9 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--engine.client-devices 3", "engine.client_devices: must be at most the number of devices, 1, got 3"),
         ("--corruption.fraction 0.05", "corruption.fraction: 0.05 rounds to 0 of 6 clients"),
         ("--corruption.clients [6]", "corruption.clients: must be ids from 0 to 5, got 6"),
-        ("--data.partition natural --data.num-train 240", "data.num_train: has no effect with"),
+        ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
         ("--data.partition natural", 'data.partition: must not be "natural" for digits'),
-        ("--data.sample-clients 3", "data.sample_clients: has an effect with"),
+        ("--data.sample-clients 3", "data.sample_clients: has no effect: data.partition is not"),
         ("--data.name femnist", "femnist is not prepared in "),
         (
             "--client.augmentation shift_flip --data.name separable_2d",

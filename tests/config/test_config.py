@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import fedsim
 from fedsim.config.clients import num_corrupted
-from fedsim.config.components import flatten, traced_settings
+from fedsim.config.components import flatten
 from fedsim.config.experiment import Experiment
-from fedsim.config.fields import FIXED
 from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
 from fedsim.config.schema import Config
@@ -377,35 +376,6 @@ def test_keywords_are_keys_and_sweeps_are_explicit():
         fedsim.load({1: 2})
     with pytest.raises(ConfigError, match=r"source: .* got \[1\]"):
         fedsim.load([1])
-
-
-def test_traced_settings():
-    """Numbers marked as traced, of components built in the trace; not sizes, nor components built on the host."""
-    text = """
-    [server]
-    aggregator = "multi_krum"
-    optimizer = "adam"
-    [client]
-    algorithm = "fedprox"
-    [multi_krum]
-    num_byzantine = 2
-    [corruption]
-    kind = "shift"
-    fraction = 0.2
-    """
-    (run,) = parse(text).runs()
-    assert traced_settings(run) == {
-        "fedprox.mu": 0.01,
-        "multi_krum.num_byzantine": 2,  # num_selected has no number
-        "adam.b1": 0.9,
-        "adam.b2": 0.99,
-        "adam.eps": 1e-3,
-    }
-    assert setting(run, "shift.scale") == 2.0
-    (run,) = parse("server = {aggregator = 'rfa'}\nrfa = {num_iters = 3}").runs()
-    assert traced_settings(run) == {"rfa.eps": 1e-5}
-    assert FIXED["client.learning_rate"].is_traced
-    assert not FIXED["client.epochs"].is_traced
 
 
 # An experiment as text

@@ -8,10 +8,9 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan
+from fedsim.engine import build, make_plan, run_plan
 from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.inputs import make_run_inputs
-from fedsim.engine.program_key import group_runs
 from fedsim.engine.shared_programs import clear_programs
 from fedsim.models import MLP
 from tests.conftest import build_simulation
@@ -87,42 +86,6 @@ def test_what_shapes_local_training_compiles_each_time(compiled, tmp_path):
     plan = make_plan(parse(TINY, {"client.batch_size": fedsim.sweep([4, 8])}))
     run_plan(plan, tmp_path / "batches")
     assert compiled == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sizes"),
-    [
-        (
-            {"server.aggregator": "rfa", "rfa.num_iters": fedsim.sweep([1, 2, 4]), "seed": fedsim.sweep([0, 1])},
-            [2, 2, 2],
-        ),
-        ({"server.aggregator": "multi_krum", "multi_krum.num_selected": fedsim.sweep([1, 2, 3])}, [3]),
-        ({"server.aggregator": "trimmed_mean", "trimmed_mean.num_byzantine": fedsim.sweep([1, 2, 3])}, [3]),
-        ({"server.pre_aggregators": ["nnm", "arc"], "nnm.num_byzantine": fedsim.sweep([1, 2])}, [2]),
-        ({"server.pre_aggregators": ["bucketing"], "bucketing.size": fedsim.sweep([2, 3])}, [1, 1]),
-        ({"server.aggregator": fedsim.sweep(["rfa", "fedavg"]), "rfa.eps": fedsim.sweep([1e-5, 1e-3])}, [2, 1]),
-        (
-            {"server.optimizer": "adam", "adam.b1": fedsim.sweep([0.5, 0.9]), "adam.eps": fedsim.sweep([1e-3, 1e-2])},
-            [4],
-        ),
-        ({"server.optimizer": fedsim.sweep(["sgd", "adam", "yogi"])}, [1, 1, 1]),
-        ({"sgd.momentum": fedsim.sweep([0, 0.5])}, [1, 1]),
-        ({"client.dropout_rate": fedsim.sweep([0, 0.5])}, [1, 1]),
-        ({"attack.kind": "fake_loss", "corruption.fraction": fedsim.sweep([0, 0.2, 0.5])}, [1, 2]),
-        ({"data.seed": fedsim.sweep([0, 1])}, [1, 1]),
-        ({"client.momentum": fedsim.sweep([0, 0.9]), "client.weight_decay": fedsim.sweep([1e-4, 1e-3])}, [4]),
-        ({"client.steps": fedsim.sweep([1, 2])}, [1, 1]),
-        ({"client.steps": 2, "client.epochs": fedsim.sweep([1, 2])}, [1]),
-        ({"client.schedule": "step", "step.every": fedsim.sweep([1, 2]), "step.factor": fedsim.sweep([0.1, 0.5])}, [4]),
-        ({"client.schedule": fedsim.sweep(["constant", "cosine"])}, [1, 1]),
-        ({"client.algorithm": "worker_momentum", "worker_momentum.beta": fedsim.sweep([0, 0.9])}, [2]),
-    ],
-)
-def test_groups(overrides, sizes):
-    runs = parse(TINY, overrides).runs()
-    groups = group_runs(runs)
-    assert [len(group) for group in groups] == sizes
-    assert sorted(sum(groups, ())) == list(range(len(runs)))
 
 
 PARTS = """
@@ -208,3 +171,15 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     assert config.corruption.start_round == 3  # explicit ids keep it
     (clean,) = parse(TINY + "[[sweep]]\ncorruption.start_round = [3]\n").runs()
     assert clean.corruption.start_round == 0  # no client is corrupted
+
+
+def test_runs_with_equal_draws_have_the_corrupted_data_of_runs_that_differ():
+    text = TINY + "[corruption]\nkind = 'noisy'\nfraction = 0.5\n[[sweep]]\nclient.learning_rate = [0.1, 0.2, 0.3]\n"
+    plan = make_plan(parse(f"{text}seed = [0, 1]"))
+    runs, dataset = plan.runs, plan.dataset(plan.groups[0])
+    inputs = lambda runs: make_run_inputs(runs, build.hparams(runs[0]), dataset.train, dataset.spec).changes
+    different = inputs(runs[:2])
+    for name, array in inputs(runs).items():
+        np.testing.assert_array_equal(array, np.tile(different[name], (3, *[1] * (array.ndim - 1))))
+    for name, array in inputs(runs[::2]).items():
+        np.testing.assert_array_equal(array, different[name][np.zeros(3, int)])

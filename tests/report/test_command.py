@@ -88,6 +88,7 @@ def test_a_report_of_other_numbers_is_not_written_into_a_run_folder_from_python_
         (["a", "--baseline", "cfl"], "--baseline: must be one of arfl, fedavg, rfa, got cfl"),
         (["c", "--paired"], "--paired: must have another rule"),
         (["a", "b", "nowhere"], "nowhere: must be a run folder"),
+        (["a", "--preset", "small"], "--preset: must be used with --config CONFIG"),
         (["a", "--format", "pdf"], "invalid choice"),
         (["a", "b", "--format", "html"], "--format html: must be used with --out DIR"),
         (["d", "--final", "mean:2", "--out", "d"], "--out: must not be a run folder"),

@@ -1,15 +1,25 @@
 """Settings of one or several folders: the runs of each setting, and its name."""
 
 import dataclasses
+import shutil
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+import fedsim
 from fedsim import report
+from fedsim.cli.main import main
+from fedsim.config.components import flatten
+from fedsim.config.roles import run_id
+from fedsim.config.toml import parse
 from fedsim.errors import ConfigError
 from fedsim.report.names import labels, scenario_name
 from fedsim.report.rows import row_names
 from fedsim.report.settings import scenarios
 from tests.report.synthetic import GRID, SEEDS, make_folder, run, synthetic_accuracy
+
+ROWS = Path(__file__).parents[2] / "docs" / "results" / "rows"
 
 
 def test_lambda_is_in_row_names_only_where_needed(tmp_path):
@@ -120,6 +130,75 @@ def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
         assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
     assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
+
+
+EXPERIMENT = """
+name = "made"
+server.num_rounds = 40
+[[sweep]]
+server.aggregator = ["arfl", "fedavg", "rfa"]
+seed = [0, 1, 2]
+"""
+
+
+def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys, monkeypatch, no_figures):
+    """As if a folder had no others; of a longer run, the first rows."""
+    every = parse(EXPERIMENT).runs()
+    runs, ids = list(map(flatten, every)), list(map(run_id, every))
+    folder = make_folder(tmp_path / "a", runs, ids=ids)
+    keys = {"server.aggregator": fedsim.sweep(["rfa", "arfl"]), "seed": fedsim.sweep([2, 0]), "server.num_rounds": 20}
+    fewer = parse(EXPERIMENT, {"name": "fewer"} | keys)
+    expected = report.load(make_folder(tmp_path / "b", list(map(flatten, fewer.runs()))))
+    results = report.load(folder, config=fewer)
+    assert results.runs == expected.runs
+    assert results.table.equals(expected.table)
+    assert report.accuracy_tables(results) == report.accuracy_tables(expected)
+    more = parse(EXPERIMENT, {"name": "more", "seed": fedsim.sweep([1, 7])})
+    assert len((partial := report.load(folder, config=more)).runs) == 3
+    assert partial.notes == (f"Incomplete: {folder.path} lacks 3 of 6 runs of more.",)
+    monkeypatch.chdir(tmp_path)
+    Path("more.toml").write_text(more.dump())
+    assert main(["report", "a", "--config", "more.toml", "--format", "markdown"]) == 0
+    assert "lacks 3 of 6 runs of more" in capsys.readouterr().out
+    assert not list((tmp_path / "a").glob("*.csv"))
+    assert main(["report", "a", "--config", "quickstart"]) == 2
+    assert "a: must have runs of quickstart, but none has its keys" in capsys.readouterr().err
+
+
+def test_longer_runs_are_incomplete_up_to_their_last_evaluation(tmp_path):
+    """Runs of 40 rounds in a folder that has 20 of them are shown with these, and complete ones of 20 are complete."""
+    experiment = parse(EXPERIMENT)
+    ids = list(map(run_id, experiment.runs()))
+    shown = lambda rounds: rounds.filter(pl.col("round") <= 20)
+    folder = make_folder(
+        tmp_path / "a", list(map(flatten, experiment.runs())), ids=ids, is_complete=False, change=shown
+    )
+    (note,) = report.load(folder, config=experiment).notes
+    assert note == f"Incomplete: of {folder.path}, 0 of 9 runs are complete, 9 are shown up to the last evaluation."
+    assert report.load(folder, config=parse(EXPERIMENT, {"server.num_rounds": 20})).notes == ()
+
+
+def test_folders_of_version_0_3_are_read(tmp_path):
+    """The rows of the introductory example, whole and stopped after ten rounds."""
+    whole = report.load(ROWS / "intro")
+    assert (len(whole.runs), whole.notes, whole.settings[0].rounds[-1]) == (6, (), 100)
+    assert whole.sources[5][1].read_model()["Dense_0/kernel"].shape == (2, 2)
+    shutil.copytree(ROWS / "intro", tmp_path / "cut")
+    manifest = tmp_path / "cut" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"status":"complete"', '"status":"incomplete"'))
+    (tmp_path / "cut" / "parts" / "00000").mkdir(parents=True)
+    rows = pl.read_parquet(tmp_path / "cut" / "rounds.parquet").filter(pl.col("round") <= 10)
+    rows.write_parquet(tmp_path / "cut" / "parts" / "00000" / "00000000-00000010-rounds.parquet")
+    cut = report.load(tmp_path / "cut")
+    assert cut.notes[0].endswith("0 of 6 runs are complete, 6 are shown up to the last evaluation.")
+    assert cut.table.equals(whole.table.filter(pl.col("round") <= 10))
+
+
+def test_inputs_that_differ_within_a_folder_are_a_note(tmp_path):
+    """They were allowed when the folder's missing runs were computed."""
+    folders = [make_folder(tmp_path / f"{n}", [plugin_run(seed=n)], files={"a.py:f": f"{n}"}) for n in (0, 1)]
+    shutil.copytree(folders[1].path / "groups", folders[0].path / "groups", dirs_exist_ok=True)
+    assert report.load(folders[0]).notes == (f"Mixed: a.py:f has changed between runs of {folders[0].path}.",)
 
 
 def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):

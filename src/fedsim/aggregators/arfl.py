@@ -49,7 +49,7 @@ def arfl(
         Traced(ge=1),
         Limit("target <= N", lambda n: n, of="clients"),
         OnlyIf("lam", "auto"),
-        "for auto: clients with a positive weight; default: more than half",
+        "clients with a positive weight; default: more than half",
     ] = None,
     target_of: Annotated[
         Literal["clients", "effective"],

@@ -35,10 +35,10 @@ def fang(
         Scalar,
         Traced(gt=1, le=1e30),
         OnlyIf("against", "trimmed_mean"),
-        "trimmed_mean: b > 1, values reach up to b times the extreme honest one",
+        "b > 1, values reach up to b times the extreme honest one",
     ] = 2.0,
     num_halvings: Annotated[
-        int, Bounds(ge=1, le=100), OnlyIf("against", "krum"), "krum: number of lambdas tried, each half of the last"
+        int, Bounds(ge=1, le=100), OnlyIf("against", "krum"), "number of lambdas tried, each half of the last"
     ] = 20,
 ) -> Attack:
     """Deviates against s = sign(mean), the direction of the honest update of each parameter, with full knowledge.

@@ -36,9 +36,9 @@ def mimic(
         "the honest client to copy: the extreme one along the direction of largest variance, or `client_id`",
     ] = "learned",
     warmup: Annotated[
-        Array | int, Traced(ge=1), OnlyIf("target", "learned"), "learned: rounds in which the direction is learned"
+        Array | int, Traced(ge=1), OnlyIf("target", "learned"), "rounds in which the direction is learned"
     ] = 50,
-    client_id: Annotated[Array | int, Traced(ge=0), OnlyIf("target", "fixed"), "fixed: id of the client to copy"] = 0,
+    client_id: Annotated[Array | int, Traced(ge=0), OnlyIf("target", "fixed"), "id of the client to copy"] = 0,
 ) -> Attack:
     """All malicious clients copy the update of one honest client, which then counts too much: none is an outlier.
 

@@ -84,15 +84,14 @@ class Experiment:
         >>> [run.seed for run in fedsim.load({}, seed=fedsim.sweep([0, 1])).runs()]
         [0, 1]
         """
+        runs: dict[str, Config] = {}
         try:
-            points = dict.fromkeys(map(self.schema.resolve_converted, self.points(self.schema.convert)))
+            for config in map(self.schema.resolve_converted, self.points(self.schema.convert)):
+                known = runs.setdefault(key := run_id(config), config)
+                if config.server.num_rounds > known.server.num_rounds:
+                    runs[key] = config
         except ConfigError as error:
             raise self.explain(error) from None
-        runs: dict[str, Config] = {}
-        for config in points:
-            known = runs.setdefault(key := run_id(config), config)
-            if config.server.num_rounds > known.server.num_rounds:
-                runs[key] = config
         return list(runs.values())
 
     def __repr__(self) -> str:

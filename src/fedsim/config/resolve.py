@@ -168,7 +168,7 @@ def canonical(config: Config) -> Config:
     if config.server.num_byzantine is not None:
         names = [field.name for factory in factories(config) for field in settings_of(factory)]
         config = replace(config, settings=tuple((name, None) for name in names))
-    values: dict[str, Any] = {key: tuple(sorted(set(value(config)))) for key, value in CLIENTS}
+    values: dict[str, Any] = {key: tuple(sorted(set(ids))) for key, value in CLIENTS if (ids := value(config))}
     values |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
     values |= {
         field.name: field.default

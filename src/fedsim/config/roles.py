@@ -14,7 +14,7 @@ from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config, Role, Settings
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
-_NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
+NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
@@ -23,11 +23,11 @@ def run_id(config: Config) -> str:
     values = flatten(config)
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
     is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
-    left_out = _WITHOUT_ROUNDS if is_extendable else _NOT_IN_IDS
+    left_out = _WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS
     return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
 
 
-_WITHOUT_ROUNDS = _NOT_IN_IDS | {"server.num_rounds"}
+_WITHOUT_ROUNDS = NOT_IN_IDS | {"server.num_rounds"}
 
 
 def part(config: Config, *roles: Role) -> Settings:

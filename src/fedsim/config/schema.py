@@ -27,18 +27,12 @@ Settings = tuple[tuple[str, Any], ...]  # (dotted key, value), in order of the k
 class Role(Enum):
     """What a key reaches; `config/roles.py` derives from it when two runs are equal."""
 
-    PROGRAM = "program"
-    """It shapes the compiled program."""
-    BRANCH = "branch"
-    """It shapes a branch of a family's program."""
-    DATA = "data"
-    """It determines the data set."""
-    TRACED = "traced"
-    """It is an input of the program, or changes one."""
-    RECORD = "record"
-    """It says what is written; the numbers are the same."""
-    ENGINE = "engine"
-    """It says how and where rounds are computed; the numbers are the same, except for the last bits."""
+    PROGRAM = "program"  # it shapes the compiled program
+    BRANCH = "branch"  # it shapes a branch of a family's program
+    DATA = "data"  # it determines the data set
+    TRACED = "traced"  # it determines inputs of the program, as do numbers of other roles that are marked `Traced`
+    RECORD = "record"  # it says what is written; the numbers are the same
+    ENGINE = "engine"  # it says where and how wide rounds are computed; the numbers are the same up to rounding
 
 
 NOT_NATURAL = OnlyIf("has_natural_clients", False, "the data set has its own clients")

@@ -5,6 +5,7 @@ from typing import Any
 
 from fedsim.config.components import flatten, unmet
 from fedsim.config.experiment import Experiment
+from fedsim.config.fields import FIXED
 from fedsim.config.schema import Config
 
 
@@ -14,8 +15,7 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     for block in experiment.sweep:
         for key, values in block.items():
             given.setdefault(key, []).extend(values)
-    resolved = [flatten(config) for config in runs]
-    reasons = {key: _reason(experiment, key, values, runs, resolved) for key, values in given.items()}
+    reasons = {key: _reason(experiment, key, values, runs) for key, values in given.items()}
     lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
     for block in experiment.sweep:
         repeated = [key for key, values in block.items() if len(set(map(repr, values))) < len(values)]
@@ -24,12 +24,10 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     return lines
 
 
-def _reason(
-    experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config], resolved: Sequence[dict[str, Any]]
-) -> str:
+def _reason(experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config]) -> str:
     """Why the key has no effect; "" if it has one."""
-    users = [(config, run) for config, run in zip(runs, resolved, strict=True) if key in run]
-    if not users:
+    has_key = lambda config: key in FIXED or key in dict(config.settings)
+    if not any(map(has_key, runs)):
         section = key.rpartition(".")[0]
         is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other presets
         return "" if is_named else f"no run uses {section}"
@@ -39,10 +37,11 @@ def _reason(
         return f"the largest batch has {largest} examples" if sizes and min(sizes) > largest else ""
     field = experiment.schema.fields[key]
     changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != field.default]
-    has_effect = lambda config, run: run[key] != field.default and not unmet(field, config)
-    if not changed or not field.only_if or any(has_effect(*user) for user in users):
+    if not changed or not field.only_if:
         return ""
-    reasons = {unmet(field, config) for config, _ in users}
+    if any(flatten(run)[key] != field.default and not unmet(field, run) for run in filter(has_key, runs)):
+        return ""
+    reasons = {unmet(field, run) for run in filter(has_key, runs)}
     return next(
         (condition.reason for condition in field.only_if if condition.reason in reasons), field.only_if[-1].reason
     )

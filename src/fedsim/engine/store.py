@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -86,18 +87,22 @@ class _Opening:
         path = self._folder.path
         latest = {run["id"]: (group, run) for group in known for run in group.record.runs}
         completed = {group: group.rounds_complete() for group in known}
+        is_locked, has_checkpoint = cache(GroupFolder.is_locked), cache(GroupFolder.has_checkpoint)  # once a group
+        changed_inputs: dict[GroupFolder, str] = {}
         missing: dict[int, int] = {}
         resumed: dict[GroupFolder, int] = {}
         repeated: dict[GroupFolder, int] = {}
         for position, config in enumerate(self.runs):
             num_rounds = config.server.num_rounds
             group, run = latest.get(self._ids[position], (None, {}))
-            if group is not None and (force or num_rounds > run[ROUNDS]) and group.is_locked():
+            if group is not None and (force or num_rounds > run[ROUNDS]) and is_locked(group):
                 raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
             if group is None or force:
                 missing[position] = num_rounds
                 continue
-            changed = self._changed_inputs(group.record, config)
+            if group not in changed_inputs:
+                changed_inputs[group] = self._changed_inputs(group.record, config)
+            changed = changed_inputs[group]
             if changed and not allow_mismatch:
                 raise RunFolderError(
                     f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
@@ -111,7 +116,7 @@ class _Opening:
             if not _records(run, config) or (changed and not is_complete):
                 missing[position] = longest
             elif not is_complete:
-                is_lost = completed[group] == run[ROUNDS] and not group.has_checkpoint()  # the final state
+                is_lost = completed[group] == run[ROUNDS] and not has_checkpoint(group)  # the final state
                 needed = repeated if is_lost else resumed
                 needed[group] = max(longest, needed.get(group, 0))
         return missing, resumed, repeated
