@@ -33,10 +33,10 @@ INSIDE = {  # the same for the modules of a package
         "differences files locks sweep schemas parts groups legacy folder tables events checkpoints trackers writer"
     ),
     "engine": (
-        "devices environment cache hlo collectives targets processes ending transfer memory slots layout factories "
-        "dataset model build inputs backdoors program_key estimate placement model_check plugin_checks checks family families "
-        "programs client_states streaming device_inputs shared_programs compiling background plan forecast group "
-        "store shared_plan experiment slurm"
+        "devices environment cache hlo collectives targets processes ending transfer memory slots layout "
+        "factories dataset model build inputs backdoors program_key estimate placement model_check plugin_checks "
+        "checks family families programs client_states streaming device_inputs shared_programs compiling "
+        "background plan forecast group store shared_plan experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

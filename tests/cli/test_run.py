@@ -80,16 +80,18 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
 
 def test_another_command_adds_its_runs(config, folder, tmp_path, capsys):
     """The seeds of the file, to one that is there; the table shows all."""
-    out = ["--out", str(tmp_path / "out")]
-    assert main(["run", str(config), *out, "--seed", "0"]) == 0
-    assert "one seed" in capsys.readouterr().out
-    assert main(["run", str(config), *out]) == 0
-    printed = capsys.readouterr()
-    assert "2 seeds" in printed.out
-    assert "group 1/1 arfl, 1 run: running" in printed.err
-    check_equal(RunFolder(tmp_path / "out"), folder)
-    assert main(["run", str(config), *out, "--seed", "0", "--force"]) == 0
-    check_equal(RunFolder(tmp_path / "out"), folder)
+    out = RunFolder(tmp_path / "out")
+    command = ["run", str(config), "--out", str(out.path)]
+    rows = []
+    for options, seeds in ((["--seed", "0"], "one seed"), ([], "2 seeds"), (["--seed", "0", "--force"], "2 seeds")):
+        assert main([*command, *options]) == 0
+        printed = capsys.readouterr()
+        assert seeds in printed.out
+        assert "group 1/1 arfl, 1 run: running" in printed.err
+        rows.append(out.read("rounds").filter(seed=0))
+    assert rows[0].equals(rows[1])
+    assert rows[0].equals(rows[2])
+    assert {run.id for run in out.runs()} == {run.id for run in folder.runs()}
 
 
 def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsys):
