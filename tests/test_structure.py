@@ -30,13 +30,13 @@ INSIDE = {  # the same for the modules of a package
         "resolve reader experiment toml unused"
     ),
     "runs": (
-        "differences files locks sweep manifests schemas parts tables events checkpoints folder streams trackers writer"
+        "differences files locks sweep schemas parts groups legacy folder tables events checkpoints trackers writer"
     ),
     "engine": (
-        "devices cache hlo collectives targets processes ending transfer memory slots layout factories dataset "
-        "model build inputs backdoors estimate placement model_check plugin_checks checks family families "
-        "programs client_states streaming device_inputs shared_programs compiling background plan forecast group "
-        "manifest matching resume shared_plan experiment slurm"
+        "devices environment cache hlo collectives targets processes ending transfer memory slots layout "
+        "factories dataset model build inputs backdoors estimate placement model_check plugin_checks "
+        "checks family families programs client_states streaming device_inputs shared_programs compiling "
+        "background plan forecast group store shared_plan experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

@@ -1,9 +1,8 @@
 """`fedsim run` and `fedsim report`, from a configuration to tables, and Ctrl-C in between."""
 
-import json
+import shutil
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from fedsim import report
@@ -62,7 +61,8 @@ def test_run_then_report_again(config, folder, tmp_path, monkeypatch, capsys):
     assert main(["run", str(config)]) == 0
     again = capsys.readouterr()
     assert again.out == printed.out
-    assert "kept" in again.err
+    assert "all rounds completed: 4 of 4 rounds" in again.err
+    assert "running" not in again.err  # nothing was missing
 
 
 def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
@@ -71,16 +71,28 @@ def test_keys_on_the_command_line_win(config, tmp_path, capsys, monkeypatch):
     options = ["--seed", "3", "--server.num-rounds", "1", "--name", "other", "--sweep.arfl.lam", "0.1", ".5"]
     assert main(["run", *options, str(config), "--out", str(out)]) == 0
     assert "one seed" in capsys.readouterr().out
-    rows = pl.read_parquet(out / "rounds.parquet").to_dicts()
+    rows = RunFolder(out).read("rounds").to_dicts()
     assert [(row["seed"], row["round"], row["lam"]) for row in rows] == [
         (3, 0, 0.1), (3, 1, 0.1), (3, 0, 0.5), (3, 1, 0.5)
     ]  # fmt: skip
-    assert RunFolder(out).read_manifest()["runs"][0]["name"] == "other"
-    assert main(["run", str(config), "--out", str(out)]) == 2
-    error = capsys.readouterr().err
-    assert "holds results of another config" in error
-    assert "name was other, is small" in error
-    assert "add --force to start over" in error
+    assert list(out.glob("configs/other-*.toml"))
+
+
+def test_another_command_adds_its_runs(config, folder, tmp_path, capsys, monkeypatch):
+    """The seeds of the file, to one that is there; the table shows all."""
+    monkeypatch.setattr(report, "figures", lambda results: {})
+    out = RunFolder(tmp_path / "out")
+    command = ["run", str(config), "--out", str(out.path)]
+    rows = []
+    for options, seeds in ((["--seed", "0"], "one seed"), ([], "2 seeds"), (["--seed", "0", "--force"], "2 seeds")):
+        assert main([*command, *options]) == 0
+        printed = capsys.readouterr()
+        assert seeds in printed.out
+        assert "group 1/1 arfl, 1 run: running" in printed.err
+        rows.append(out.read("rounds").filter(seed=0).drop("run"))
+    assert rows[0].equals(rows[1])
+    assert rows[0].equals(rows[2])
+    assert {run.id for run in out.runs()} == {run.id for run in folder.runs()}
 
 
 def test_ctrl_c_shows_how_to_resume(config, folder, tmp_path, monkeypatch, capsys):
@@ -117,13 +129,13 @@ def test_missing_and_broken_run_folders(folder, tmp_path, capsys):
         return printed
 
     assert "must be a run folder" in error()
-    (broken / "manifest.json").write_text("{")
-    assert "broken" in error()
-    manifest = folder.read_manifest()
-    (broken / "manifest.json").write_text(json.dumps(manifest | {"runs": manifest["runs"][:1]}))
-    assert "broken: 1 runs, but 2 are in its plan; run its config.toml again with --force" in error()
-    (broken / "manifest.json").write_text(json.dumps(manifest | {"checksums": {}}))
-    folder.read("rounds")[:2].write_parquet(broken / "rounds.parquet")
-    assert "no rows of run 1" in error()
-    (broken / "rounds.parquet").write_bytes(b"not parquet")
+    shutil.copytree(folder.path, broken, dirs_exist_ok=True)
+    (rows,) = broken.glob("groups/*/*-rounds.parquet")
+    content = rows.read_bytes()
+    rows.write_bytes(content[:-1])
     assert "rounds.parquet: broken" in error()
+    rows.unlink()
+    assert "has no rows yet" in error()
+    (index,) = broken.glob("groups/*/group.json")
+    index.write_text("{")
+    assert "group.json: broken" in error()

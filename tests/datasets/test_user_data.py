@@ -5,13 +5,13 @@ import re
 import sys
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from fedsim.cli.main import main
 from fedsim.datasets import arrays
 from fedsim.datasets.huggingface import huggingface
 from fedsim.errors import ConfigError, DataError
+from fedsim.runs.folder import RunFolder
 from tests.datasets.build import build_dataset, write_leaf
 
 RUN = [
@@ -35,7 +35,7 @@ def npz(tmp_path):
 def run(tmp_path, *data, out="out"):
     (tmp_path / "config.toml").write_text("")
     assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / out), *data, *RUN]) == 0
-    return pq.read_table(tmp_path / out / "rounds.parquet").to_pylist()
+    return RunFolder(tmp_path / out).read("rounds").to_dicts()
 
 
 def with_labels(parts, change):
@@ -76,7 +76,7 @@ def test_run_on_a_leaf_folder(tmp_path):
 def test_no_percentiles_without_test_clients(tmp_path):
     (tmp_path / "config.toml").write_text("")
     assert main(["run", str(tmp_path / "config.toml"), "--out", str(tmp_path / "out"), "--server.num-rounds", "0"]) == 0
-    rows = pq.read_table(tmp_path / "out" / "rounds.parquet").to_pylist()
+    rows = RunFolder(tmp_path / "out").read("rounds").to_dicts()
     assert [row["accuracy_p50"] for row in rows] == [None]
 
 

@@ -108,7 +108,7 @@ def test_runs_are_computed_again_only_for_what_was_not_recorded(records, num_rou
     check_equal(folder, kept)
     assert (times_of_files(folder.path) == files) == (num_rounds == 0)
     for run in folder.runs() if num_rounds else ():
-        assert run.group.read_arrays("data", run.id)
+        assert run.read_data()
     assert compute(plan, folder.path).computed == []
 
 
@@ -117,9 +117,9 @@ def test_rows_of_clients_are_asked_for_later(tmp_path):
     for clients, num_rounds in (("evaluated", 12), ("none", 0), ("all", 12), ("evaluated", 0)):
         assert compute(plan_of(record__clients=clients), path).num_rounds == num_rounds
     assert RunFolder(path).read("clients")["round"].n_unique() == 6
+    run = RunFolder(path).runs()[0]
     with pytest.raises(RunFolderError, match=r"cannot be read: .*; run with record\.models = true"):
-        run = RunFolder(path).runs()[0]
-        run.group.read_arrays("models", run.id)
+        run.read_model()
 
 
 def test_what_is_no_run_folder_is_not_touched(tmp_path):

@@ -113,7 +113,7 @@ def test_run_folders(folder, plan, scratch, data):
     except FedsimError as error:
         check_line(error)
     try:
-        if copy.read_manifest()["status"] == "complete" and copy.has_joined_tables():
+        if all(run.is_complete for run in copy.runs()):
             run_plan(plan, copy.path)
     except FedsimError as error:
         check_line(error)
