@@ -28,33 +28,17 @@ from fedsim.engine.families import family_key, program_key
 from fedsim.engine.layout import Layout
 from fedsim.errors import ConfigError
 
-BASE = {
-    "data.num_train": 60,
-    "data.num_test": 20,
-    "data.num_clients": 6,
-    "server.cohort_size": 4,
-    "server.num_rounds": 4,
-    "server.eval_every": 2,
-    "server.num_byzantine": 1,
-    "server.aggregator": "trimmed_mean",
-    "client.batch_size": 4,
-    "client.momentum": 0.5,
-    "client.weight_decay": 0.1,
-    "mlp.hidden_sizes": (4,),
-    "corruption.kind": "flipping",
-    "corruption.fraction": 0.5,
-    "corruption.start_round": 1,
-    "attack.kind": "ipm",
-    "attack.fraction": 0.5,
-}
+BASE = parse("""
+data = {num_train = 60, num_test = 20, num_clients = 6}
+server = {cohort_size = 4, num_rounds = 4, eval_every = 2, num_byzantine = 1, aggregator = "trimmed_mean"}
+client = {batch_size = 4, momentum = 0.5, weight_decay = 0.1}
+mlp = {hidden_sizes = [4]}
+corruption = {kind = "flipping", fraction = 0.5, start_round = 1}
+attack = {kind = "ipm", fraction = 0.5}
+""").values
 NATURAL = {key: value for key, value in BASE.items() if not key.startswith("data.")} | {"data.partition": "natural"}
-VALUES = {
-    "data.num_train": 50,
-    "data.max_test_examples": 1,
-    "data.partition": "shards",
-    "corruption.kind": "shuffling",
-    "attack.kind": "alie",
-}
+NUMBERS = {"data.num_train": 50, "data.max_test_examples": 1}
+VALUES = NUMBERS | {"data.partition": "shards", "corruption.kind": "shuffling", "attack.kind": "alie"}
 
 
 def resolve(values) -> Config:

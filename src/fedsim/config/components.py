@@ -6,7 +6,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
+from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config
@@ -65,15 +65,6 @@ def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
 _find_built_in = cache(_find)
 _COMPONENTS = attrgetter(*KINDS)
 _FIXED_VALUES = attrgetter(*FIXED)
-
-
-def defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of all keys of the run with `values` by dotted key, its components' settings included.
-
-    Raises `ConfigError` if it names an unknown component.
-    """
-    named = [find(key, name) for key, name in component_names(values)]
-    return DEFAULTS | {field.name: field.default for factory in named for field in settings_of(factory)}
 
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
