@@ -91,7 +91,7 @@ class Config:
 
 NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"
 CORRUPTION = OnlyIf("has_corruption", reason=NO_CORRUPTION)
-NOT_CORRUPTED = "no clients are corrupted: set corruption.fraction"
+NOT_MALICIOUS = "no clients are corrupted or malicious: set corruption.fraction or attack.fraction"
 ATTACK = OnlyIf("has_attack", reason="there is no attack: set attack.kind")
 FRACTION = OnlyIf("corruption.clients", (), "corruption.clients replaces it"), CORRUPTION
 NATURAL = (OnlyIf("has_natural_clients", True, 'data.partition is not "natural": leave it out', is_error=True),)
@@ -104,12 +104,12 @@ ONLY_IF = {
     "data.max_test_examples": NATURAL,
     "data.num_train": SUBSAMPLE,
     "data.num_test": SUBSAMPLE,
-    "corruption.kind": (OnlyIf("has_corrupted", reason=NOT_CORRUPTED),),
+    "corruption.kind": (OnlyIf("has_corrupted", reason="no clients are corrupted: set corruption.fraction"),),
     "corruption.fraction": FRACTION,
     "corruption.rounding": FRACTION,
     "corruption.clients": (CORRUPTION,),
     "corruption.start_round": (OnlyIf("has_corruption_or_attack", reason=NO_CORRUPTION),),
-    "attack.kind": (OnlyIf("has_malicious", reason=f"{NOT_CORRUPTED} or attack.fraction"),),
+    "attack.kind": (OnlyIf("has_malicious", reason=NOT_MALICIOUS),),
     "attack.fraction": (OnlyIf("attack.clients", (), "attack.clients replaces it"), ATTACK),
     "attack.clients": (ATTACK,),
     "client.epochs": (OnlyIf("client.steps", None, "client.steps replaces it"),),
