@@ -449,7 +449,7 @@ some_keys = st.lists(st.sampled_from(INDEPENDENT), max_size=3, unique=True)
 @given(st.data(), some_keys, some_keys)
 @settings(max_examples=60)
 def test_dump_of_any_experiment_is_the_same_experiment(data, fixed, swept):
-    values = {key: data.draw(valid_values(key)) for key in fixed}
+    values = {"data.partition": "iid"} | {key: data.draw(valid_values(key)) for key in fixed}
     block = {key: data.draw(st.lists(valid_values(key), min_size=1, max_size=2)) for key in swept}
     experiment = from_tables({**values, "sweep": [block]})
     again = parse(experiment.dump())
