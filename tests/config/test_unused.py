@@ -29,7 +29,10 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("engine.micro_batch=64", ["engine.micro_batch: has no effect: the largest batch has 32 examples"]),
         ("client.steps=2\nclient.epochs=3", ["client.epochs: has no effect: client.steps replaces it"]),
         ("[[sweep]]\nseed=[0, 1, 0]", ["sweep: seed has a value twice"]),
-        ("[[sweep]]\nname=['a', 'b']", ["sweep: name cannot be swept"]),
+        ("[[sweep]]\nname=['a', 'b']", ["sweep: name changes no results"]),
+        ("[[sweep]]\nengine.run_width=[1, 2]", ["sweep: engine.run_width changes no results"]),
+        ("[[sweep]]\nserver.num_rounds=[10, 20]", ["sweep: server.num_rounds: 10 rounds are part"]),
+        ("client.schedule='cosine'\n[[sweep]]\nserver.num_rounds=[10, 20]", []),
         ("arfl.target=3", ['arfl.target: has no effect: arfl.lam is not "auto"']),
         ("arfl.target_of='effective'", ['arfl.target_of: has no effect: arfl.lam is not "auto"']),
         (
