@@ -7,6 +7,7 @@ from pathlib import Path
 from fedsim.config.fields import Field
 from fedsim.config.kinds import KINDS
 from fedsim.config.resolve import schema
+from fedsim.config.sections import Role
 from fedsim.config.values import format_toml
 from fedsim.core.setting_types import describe_type
 
@@ -14,9 +15,11 @@ PAGE = Path(__file__).parents[1] / "reference" / "keys.md"
 HEAD = """# Keys
 
 Every key of a configuration, generated from the code; `fedsim config` prints the same as a TOML file to start from. On
-the command line a key is `--section.key value`, in Python `section__key=value`. Keys marked *traced* are inputs of a
-compiled program: a sweep over them compiles once. Upper bounds of 1e30 are left out."""
-TABLE = "| key | type | default | meaning |\n| --- | --- | --- | --- |"
+the command line a key is `--section.key value`, in Python `section__key=value`. Its
+[role](../architecture.md#keys-and-their-roles) says what it reaches; *traced* keys are inputs of a compiled program: a
+sweep over them compiles once. Runs that differ in keys with the roles record and engine only are one run. Upper bounds
+of 1e30 are left out."""
+TABLE = "| key | type | default | role | meaning |\n| --- | --- | --- | --- | --- |"
 COMPONENTS = """## Components
 
 Keys whose values name components, which have [other names in other programs](names.md). Each also takes a
@@ -55,9 +58,9 @@ def _quote(names: Iterable[str]) -> str:
 
 def _row(field: Field) -> str:
     default = "" if field.default is None else f"`{format_toml(field.default)}`"
-    traced = " *traced*" if field.is_traced else ""
+    role = "*traced*" if Role.TRACED is field.role or field.is_traced else field.role.value
     meaning = re.sub(r" \(.*\)", "", field.meaning) if field.name in KINDS else field.meaning
-    cells = (f"`{field.name}`", describe_type(field.type).replace(" and <= 1e+30", "") + traced, default, meaning)
+    cells = (f"`{field.name}`", describe_type(field.type).replace(" and <= 1e+30", ""), default, role, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
