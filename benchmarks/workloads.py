@@ -25,7 +25,8 @@ from jax.sharding import PartitionSpec as P
 from synthetic import images, vectors
 
 import fedsim
-from fedsim.config.schema import ClientConfig, Config, DataConfig, ServerConfig
+from fedsim.config.schema import Config
+from fedsim.config.sections import ClientConfig, DataConfig, ServerConfig
 from fedsim.core.contracts import Aggregator, Attack, Task
 from fedsim.core.types import Array, HParams, PyTree, Scalar
 from fedsim.engine import memory
