@@ -1,11 +1,17 @@
 """`fedsim report` on the command line."""
 
 import csv
+from pathlib import Path
 
+import polars as pl
 import pytest
 
+import fedsim
 from fedsim import report
 from fedsim.cli.main import main
+from fedsim.config.components import flatten
+from fedsim.config.roles import run_id
+from fedsim.config.toml import parse
 from fedsim.errors import ConfigError
 from fedsim.report.final import Final
 from tests.report.synthetic import GRID, make_folder, synthetic_accuracy
@@ -79,6 +85,54 @@ def test_a_report_of_other_numbers_is_not_written_into_a_run_folder_from_python_
             report.write(results, folder)
     with pytest.raises(ConfigError, match="--out: must not be a run folder"):
         report.write(report.load(folder), folder, baseline="rfa")
+
+
+EXPERIMENT = """
+name = "made"
+server.num_rounds = 40
+[[sweep]]
+server.aggregator = ["arfl", "fedavg", "rfa"]
+seed = [0, 1, 2]
+"""
+
+
+def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys, monkeypatch, no_figures):
+    """As if a folder had no others; of a longer run, the first rows."""
+    every = parse(EXPERIMENT).runs()
+    runs, ids = list(map(flatten, every)), list(map(run_id, every))
+    folder = make_folder(tmp_path / "a", runs, ids=ids)
+    keys = {"server.aggregator": fedsim.sweep(["rfa", "arfl"]), "seed": fedsim.sweep([2, 0]), "server.num_rounds": 20}
+    fewer = parse(EXPERIMENT, {"name": "fewer"} | keys)
+    expected = report.load(make_folder(tmp_path / "b", list(map(flatten, fewer.runs()))))
+    results = report.load(folder, config=fewer)
+    assert (results.name, results.runs) == ("fewer", expected.runs)
+    assert results.table.equals(expected.table)
+    assert report.accuracy_tables(results) == report.accuracy_tables(expected)
+    more = parse(EXPERIMENT, {"name": "more", "seed": fedsim.sweep([1, 7])})
+    assert len((partial := report.load(folder, config=more)).runs) == 3
+    assert partial.notes == (f"Incomplete: {folder.path} lacks 3 of 6 runs of more.",)
+    monkeypatch.chdir(tmp_path)
+    Path("more.toml").write_text(more.dump())
+    assert main(["report", "a", "--config", "more.toml", "--format", "markdown"]) == 0
+    assert "lacks 3 of 6 runs of more" in capsys.readouterr().out
+    assert not list((tmp_path / "a").glob("*.csv"))
+    assert main(["report", "a", "--config", "more.toml", "--sweep.seed", "1", "2", "--format", "markdown"]) == 0
+    assert "Incomplete" not in capsys.readouterr().out
+    assert main(["report", "a", "--config", "quickstart"]) == 2
+    assert "a: must have runs of quickstart, but none has its keys" in capsys.readouterr().err
+
+
+def test_longer_runs_are_incomplete_up_to_their_last_evaluation(tmp_path):
+    """Runs of 40 rounds in a folder that has 20 of them are shown with these, and complete ones of 20 are complete."""
+    experiment = parse(EXPERIMENT)
+    ids = list(map(run_id, experiment.runs()))
+    shown = lambda rounds: rounds.filter(pl.col("round") <= 20)
+    folder = make_folder(
+        tmp_path / "a", list(map(flatten, experiment.runs())), ids=ids, is_complete=False, change=shown
+    )
+    (note,) = report.load(folder, config=experiment).notes
+    assert note == f"Incomplete: of {folder.path}, 0 of 9 runs are complete, 9 are shown up to the last evaluation."
+    assert report.load(folder, config=parse(EXPERIMENT, {"server.num_rounds": 20})).notes == ()
 
 
 @pytest.mark.parametrize(

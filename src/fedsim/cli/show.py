@@ -122,15 +122,16 @@ def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
 
 
 def _missing(runs: Sequence["StoredRun"], setting: "Setting") -> str:
-    """Which runs of a setting are not complete, for example "seed 3 (no rows), seed 4 (40 rounds)"."""
-    has_splits, texts = len(setting.splits) > 1, []
+    """Which runs of a setting are not complete, for example "seed 2 (has 40 rounds), seed 3, seed 4 (no rows)"."""
+    has_splits = len(setting.splits) > 1
+    missing: dict[str, list[str]] = {}  # by what there is of them
     for (split, seed), run in zip(setting.draws, setting.runs, strict=True):
         if not runs[run].is_complete:
             last = runs[run].group.rounds_completed()
-            done = f"has {last} rounds" if last >= 0 else "no rows"
-            texts.append(f"split {split} " * has_splits + f"seed {seed} ({done})")
-    more = [f"and {len(texts) - MAX_DRAWS} more"] if len(texts) > MAX_DRAWS else []
-    return ", ".join([*texts[:MAX_DRAWS], *more])
+            draws = missing.setdefault(f"has {last} rounds" if last >= 0 else "no rows", [])
+            draws.append(f"split {split} " * has_splits + f"seed {seed}")
+    more = lambda draws: [f"and {len(draws) - MAX_DRAWS} more"] if len(draws) > MAX_DRAWS else []
+    return ", ".join(f"{', '.join(draws[:MAX_DRAWS] + more(draws))} ({what})" for what, draws in missing.items())
 
 
 def _best(folder: "RunFolder") -> tuple[str, bool]:

@@ -21,7 +21,7 @@ from fedsim.report.keys import (
     swept_values,
     with_labels,
 )
-from fedsim.report.mixtures import check_data_in_memory, check_plugins
+from fedsim.report.mixtures import check_inputs
 from fedsim.report.names import SweptValues, count
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -49,8 +49,7 @@ def load(*paths: RunFolder | Path | str, final: Final = LAST, config: "Experimen
     notes: list[str] = []
     if config is not None:
         runs_of, notes = _select(folders, runs_of, config)
-    notes += check_data_in_memory(folders, runs_of)
-    notes += check_plugins(folders, runs_of)
+    notes += check_inputs(folders, runs_of)
     every = [run.keys for run in chain.from_iterable(runs_of)]
     identity: Iterator[Any] = iter(identities(every) if len(folders) > 1 else range(len(every)))
     sources: dict[Any, tuple[int, int]] = {}  # of each run, by its identity: folder and position there

@@ -74,7 +74,10 @@ def read_table(path: Path, schema: pl.Schema, checksum: int | None, remedy: str)
     """
     data = read_bytes(path, checksum, remedy)
     try:
-        return pl.concat([pl.DataFrame(schema=schema), pl.read_parquet(data)], how="diagonal_relaxed").cast(schema)
+        table = pl.read_parquet(data)
+        if table.schema == schema:  # as in most files, where it saves passes
+            return table
+        return pl.concat([pl.DataFrame(schema=schema), table], how="diagonal_relaxed").cast(schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 

@@ -153,13 +153,16 @@ class RunFolder:
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
         """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these."""
-        positions: dict[GroupFolder, list[tuple[int, int]]] = {}
+        positions: dict[GroupFolder, dict[int, int]] = {}
         for position, run in enumerate(self.runs() if runs is None else runs):
-            positions.setdefault(run.group, []).append((run.slot, position))
+            positions.setdefault(run.group, {})[run.slot] = position
         tables = [pl.DataFrame(schema=SCHEMAS[kind])]
-        for group, places in positions.items():
-            new = pl.DataFrame(places, {"run": pl.Int32, "position": pl.Int32}, orient="row")
-            tables.append(group.read(kind).join(new, on="run").with_columns(run="position").drop("position"))
+        for group, of_slots in positions.items():
+            new = np.full(len(group.record.runs), -1, np.int32)
+            new[list(of_slots)] = list(of_slots.values())
+            table = group.read(kind)
+            table = table.with_columns(pl.Series("run", new[table["run"].to_numpy()]))
+            tables.append(table if len(of_slots) == len(new) else table.filter(pl.col("run") >= 0))
         keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
         return pl.concat(tables).sort(keys)
 

@@ -171,7 +171,8 @@ class GroupFolder:
         """The rows of "rounds", "clients" or "info", with the positions of runs in the index in place of their ids."""
         schema, ids = SCHEMAS[kind], pl.Enum([run["id"] for run in self.record.runs])
         position = pl.col("run").cast(ids).to_physical().cast(pl.Int32)
-        tables = [table.select(schema.names()).with_columns(position) for table in self.parts.read(kind)]
+        columns = [position, *(name for name in schema if name != "run")]
+        tables = [table.select(columns).select(schema.names()) for table in self.parts.read(kind)]
         return pl.concat([pl.DataFrame(schema=schema), *tables])
 
     def check(self, kind: str) -> None:

@@ -25,12 +25,10 @@ def commands(results: Results) -> list[str]:
         folder, config = _source(results, setting)
         path, values, swept = configs[folder]
         first, *others = draw_blocks(setting)
-        is_changed = lambda key, config=config, values=values: (
-            hashable(values.get(key, DEFAULTS.get(key))) != config[key]
-        )
-        is_needed = lambda key, config=config: config[key] is not None or applies(key, config)
-        own = [key for key in config if key not in (*first, *NOT_IN_IDS) and not is_shared_f(key, config)]
-        keys = [key for key in own if (key in swept or is_changed(key)) and is_needed(key)]
+        unchanged = {key for key in config if hashable(values.get(key, DEFAULTS.get(key))) == config[key]}
+        given = (unchanged - swept) | NOT_IN_IDS | first.keys()
+        keys = [key for key in config if key not in given and not is_shared_f(key, config)]
+        keys = [key for key in keys if config[key] is not None or applies(key, config)]
         words = ["fedsim", "run", str(path)]
         for key in keys:
             words += [f"--{key}", config[key] if isinstance(config[key], str) else format_toml(config[key])]
