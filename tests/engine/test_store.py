@@ -86,7 +86,7 @@ def folder(whole, tmp_path):
 some = lambda values: st.sets(st.sampled_from(values), min_size=1).map(sorted)
 
 
-@settings(max_examples=8, derandomize=True, database=None)
+@settings(max_examples=6, derandomize=True, database=None)
 @given(commands=st.lists(st.tuples(some(SEEDS), some(RULES), st.integers(0, 8)), min_size=1, max_size=3))
 def test_after_any_commands_that_are_stopped_anywhere_everything_is_computed_once(whole, tmp_path_factory, commands):
     """Each is stopped during an evaluation, which is then lost; 0, or more than there are: it is not stopped."""
