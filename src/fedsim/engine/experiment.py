@@ -5,8 +5,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from fedsim.config.components import flatten
-from fedsim.config.roles import run_id
 from fedsim.engine import factories, processes
 from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.group import GroupRun
@@ -16,7 +14,6 @@ from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.parts import Span
-from fedsim.runs.sweep import run_names
 from fedsim.runs.writer import FolderWriter, StateWriter
 
 CHECKPOINT_SECONDS = 10.0
@@ -55,8 +52,7 @@ def run_plan(
     if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
         num_pending = sum(map(plan.num_rounds, plan.groups))
-        names = run_names(list(map(flatten, plan.runs)), list(map(run_id, plan.runs)))
-        observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, names, plan.runs))
+        observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
     groups = processes.decide_each(_lock_groups(plan, pending, folder, observe, wait))
     with closing(groups), BackgroundCompiler(plan.compiler) as background:
         for number in groups:

@@ -22,8 +22,6 @@ class Started:
     """Sum over all runs."""
     num_completed: int = 0
     """Rounds of the runs that are complete already, which are in no group."""
-    names: tuple[str, ...] = field(default=(), compare=False)
-    """A unique name for each run."""
     configs: "Sequence[Config]" = field(default=(), compare=False)
     """The runs."""
 

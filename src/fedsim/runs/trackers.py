@@ -11,6 +11,7 @@ from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.errors import ConfigError, import_extra, pip_install
 from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
+from fedsim.runs.sweep import run_names
 
 PROJECT = "fedsim"
 TRACKED = (
@@ -45,8 +46,9 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started(names=names, configs=configs):
-                self._names, self._configs = names, configs
+            case Started(configs=configs):
+                self._configs = configs
+                self._names = run_names(list(map(flatten, configs)), list(map(run_id, configs)))
             case GroupStarted(after=after, name=name):
                 self._group, self._start = name, after + 1
             case Evaluated(tables=tables):
