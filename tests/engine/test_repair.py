@@ -42,7 +42,7 @@ def replan(**keys):
 
 @pytest.mark.parametrize(
     ("pattern", "num_rounds"),
-    [("*-rounds.parquet", 12), ("*-clients.parquet", 12), ("done.json", 0), ("models/*.npz", 0), ("checkpoints", 12)],
+    [("*-clients.parquet", 12), ("done.json", 0), ("models/*.npz", 0), ("checkpoints", 12)],
 )
 def test_what_was_deleted_is_made_again(pattern, num_rounds, folder, kept):
     """The saved states replace all but rows; without states everything is computed again."""
