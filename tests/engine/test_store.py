@@ -86,7 +86,7 @@ def folder(whole, tmp_path):
 some = lambda values: st.sets(st.sampled_from(values), min_size=1).map(sorted)
 
 
-@settings(max_examples=8, derandomize=True, database=None)
+@settings(max_examples=6, derandomize=True, database=None)
 @given(commands=st.lists(st.tuples(some(SEEDS), some(RULES), st.integers(0, 8)), min_size=1, max_size=3))
 def test_after_any_commands_that_are_stopped_anywhere_everything_is_computed_once(whole, tmp_path_factory, commands):
     """Each is stopped during an evaluation, which is then lost; 0, or more than there are: it is not stopped."""
@@ -175,7 +175,12 @@ def test_a_sweep_over_rounds_is_one_run(whole, tmp_path):
 
 
 def test_force_computes_the_named_runs_again(folder, whole):
-    """Old rows are shown until new ones are complete; then groups without other runs are deleted."""
+    """Old rows are shown until new ones are complete; then groups without other runs are deleted.
+
+    The clock of the computer that wrote the old ones was wrong.
+    """
+    for group in folder.groups():
+        group.write_record(msgspec.structs.replace(group.record, created=4e9))
     before, groups = rows_by_round(folder), len(folder.groups())
     assert compute(plan_of(SEEDS), folder.path, calls=2, force=True).num_rounds == 2 * 6
     assert rows_by_round(folder) == before

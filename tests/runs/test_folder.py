@@ -222,38 +222,6 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
     assert RunFolder(folder.path / "notes.txt").is_occupied()
 
 
-def test_a_folder_shows_the_latest_complete_group_of_a_run(group):
-    """Else the latest with rows; runs stay in the order in which they were added."""
-    folder = RunFolder(group.path.parents[1])
-    newer = msgspec.structs.replace(RECORD, created=2.5, runs=[RUNS[2], RUNS[0]])
-    (name,) = folder.add_groups([("krum", newer)])
-    later = folder.group(name)
-    shown = lambda: [(run.keys["seed"], run.group.path == later.path, run.is_complete) for run in folder.runs()]
-    seconds = {"seconds_compiling": 0.0, "seconds_running": 1.5}
-    assert shown() == [(0, False, False), (1, False, False), (2, False, False)]
-    write(later, 0, 2, rounds(0, 2, test_loss=0.5), rounds(2, 2, test_loss=2.5))
-    assert shown() == [(0, True, False), (1, False, False), (2, True, False)]
-    assert folder.read("rounds").select("run", "test_loss").rows() == [(0, 0.5), (2, 2.5)]
-    write(group, 0, 4, *(rounds(run, 4) for run in range(3)))
-    group.mark_complete(4, seconds, False, False)
-    assert group.read_completion().seconds_running == 1.5
-    assert shown() == [(0, False, True), (1, False, True), (2, False, True)]
-    folder.remove_superseded()
-    assert len(folder.groups()) == 2
-    write(later, 4, 4, rounds(0, 4), rounds(2, 4))
-    later.mark_complete(4, seconds, False, False)
-    assert shown() == [(0, True, True), (1, False, True), (2, True, True)]
-    folder.remove_superseded()
-    assert len(folder.groups()) == 2  # the older one has another run
-    group.write_record(msgspec.structs.replace(RECORD, runs=RUNS[::2]))
-    with group.lock():
-        folder.remove_superseded()  # not those that are in use
-    assert len(folder.groups()) == 2
-    folder.remove_superseded()
-    assert [group.path for group in folder.groups()] == [later.path]
-    assert not group.path.exists()
-
-
 def test_rows_are_read_in_order_of_runs_and_rounds(group):
     for round_, runs in [(2, (1, 0)), (0, (2, 1))]:
         write(group, round_, round_, *(rounds(run, round_, test_loss=np.nan, seed=run) for run in runs))

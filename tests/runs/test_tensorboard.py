@@ -58,10 +58,12 @@ UNTRACKED = ("malicious_weight", "backdoor_success", "validation_accuracy", "val
 
 
 def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path, monkeypatch):
+    """Also if other keys are swept when it resumes, which are in names."""
     monkeypatch.setattr(time, "time", lambda: 1.7e9)
+    other = parse(TINY, {"client.epochs": 7}).runs()[0]
     for round_ in (0, 2):
         stream = tensorboard(tmp_path)
-        stream(Started(4, 8, configs=parse(TINY).runs()))
+        stream(Started(4, 8, configs=parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]))
         stream(GroupStarted(7, round_ - 1, 2))
         tables = rows(round_)
         tables["rounds"] |= {"corrupted_weight": [0.0]} | {key: [float("nan")] for key in UNTRACKED}

@@ -74,11 +74,11 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
         locked = []  # by other processes
         for number in list(pending):
             group = folder.group(plan.groups[number].folder)
-            if not group.exists():  # another process has computed its runs again
-                continue
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
+                elif not group.exists():  # another process has computed its runs again
+                    group.remove()
                 elif group.is_complete():
                     observe(plan.status(number, "kept"))
                     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))

@@ -47,7 +47,9 @@ def open_folder(
     folder.make_directory()
     with folder.lock():
         known = folder.groups() if folder.is_occupied() else []
-        opening = _Opening(folder, plan)
+        # Later than all others, whatever the clocks of other computers say.
+        created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
+        opening = _Opening(folder, plan, created)
         missing, incomplete, repeated = opening.find_missing(known, force, allow_mismatch)
         if not (force or allow_mismatch):
             opening.check_environment(known, bool(missing or incomplete or repeated))
@@ -66,15 +68,15 @@ def open_folder(
 class _Opening:
     """A folder that is opened for a plan."""
 
-    def __init__(self, folder: RunFolder, plan: Plan) -> None:
-        self._folder, self._plan = folder, plan
+    def __init__(self, folder: RunFolder, plan: Plan, created: float) -> None:
+        self._folder, self._plan, self._created = folder, plan, created
         self.runs = list(plan.runs)
         """The plan's runs, then others of the groups that are resumed."""
         self._ids = list(map(run_id, plan.runs))
         self._positions = {run: position for position, run in enumerate(self._ids)}
         self._data = {choice: dataset_digest(dataset) for choice, dataset in plan.datasets.items()}
         self._files = factories.plugin_files(plan.runs)
-        self._environment, self._created = environment(), time.time()
+        self._environment = environment()
 
     def find_missing(
         self, known: Sequence[GroupFolder], force: bool, allow_mismatch: bool

@@ -74,7 +74,8 @@ def tensorboard(folder: Path) -> Tracker:
     package = import_extra("tensorboardX", ConfigError, missing)
 
     def open_run(config: Config, name: str, group: str, start: int) -> TrackerRun:
-        path = folder / "tensorboard" / name
+        names = (folder / "tensorboard").glob(f"*-{name.rpartition('-')[2]}")  # whatever was swept when it started
+        path = next(names, folder / "tensorboard" / name)
         # The file's name ends in a number, as its time is in whole seconds and a run may resume within one.
         suffix = f".{len(list(path.glob('events.*'))):05}"
         writer = package.SummaryWriter(str(path), purge_step=start, filename_suffix=suffix)
