@@ -141,7 +141,7 @@ def test_run_folder_columns(table):
     documented = []
     for names, kind in re.findall(r"^\| (`.*?`) \| (\w+) \|", part, re.MULTILINE):
         documented += [(name, kind) for name in re.findall(r"`(\w+)`", names)]
-    in_files = SCHEMAS[table] | {"run": "String"}  # ids
+    in_files = {**SCHEMAS[table], "run": "String"}  # ids
     assert documented == [(name, str(dtype)) for name, dtype in in_files.items()]
 
 
