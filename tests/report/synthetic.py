@@ -99,7 +99,6 @@ def make_folder(
     alphas: Callable[[Run], Iterable[float]] | None = None,
     loss: Callable[[Run, int], float] | None = None,
     validation: Callable[[Run, int], float] | None = None,
-    fraction: Callable[[Run], float] = lambda run: run["corruption.fraction"],
     **about: Any,
 ) -> RunFolder:
     """A folder with rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy.
@@ -111,7 +110,7 @@ def make_folder(
             "run": number,
             "aggregator": run["server.aggregator"],
             "corruption": run["corruption.kind"],
-            "fraction": fraction(run),
+            "fraction": run["corruption.fraction"],
             "lam": next((v for key, v in run.items() if key.endswith(".lam") and v != "auto"), None),
             "seed": run["seed"],
             "round": t,

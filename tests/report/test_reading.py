@@ -166,7 +166,7 @@ def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
 def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     listed = {"corruption.clients": [0, 1], "data.partition": "natural"}
     runs = [run("fedavg", **listed, **{"data.seed": split}) for split in (0, 1, 2)]
-    folder = make_folder(tmp_path / "a", runs, fraction=lambda run: 2 / (40 + run["data.seed"]))
+    folder = make_folder(tmp_path / "a", runs, num_clients=[40, 41, 42])
     (setting,) = report.load(folder).settings
     assert (setting.splits, setting.fraction) == ([0, 1, 2], 0.05)
     attacked = {"attack.kind": "ipm", "attack.clients": [3], "data.partition": "natural"}
@@ -175,7 +175,7 @@ def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     settings = report.load(folder).settings
     assert [(s.fraction, s.attack_fraction) for s in settings] == [(0.2, 1 / 40), (0.3, 1 / 40)]
     runs = [run("fedavg", **listed, **{"data.sample_clients": number}) for number in (10, 20)]
-    folder = make_folder(tmp_path / "c", runs, fraction=lambda run: 2 / run["data.sample_clients"])
+    folder = make_folder(tmp_path / "c", runs, num_clients=[10, 20])
     assert [s.fraction for s in report.load(folder).settings] == [0.2, 0.1]
 
 

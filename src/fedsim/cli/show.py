@@ -72,15 +72,16 @@ def _describe(folder: "RunFolder") -> tuple[list[str], Sequence["StoredRun"], bo
 
     A broken folder has the error in place of its status or its best setting.
     """
+    from fedsim.report.load import stored_runs
     from fedsim.report.names import duration
 
     try:
-        runs = folder.runs()
+        runs = stored_runs(folder)
     except FedsimError as error:
         return [str(error).removeprefix(f"{folder.path}: "), "", "", ""], [], False
     age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
-    best, is_whole = _best(folder)
+    best, is_whole = _best(folder, runs)
     status = _status(runs)
     return [status, days, str(len(runs)), best], runs, is_whole or status != "complete"
 
@@ -102,11 +103,12 @@ def _status(runs: Sequence["StoredRun"]) -> str:
 
 def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
     """A row a setting, incomplete ones first; of many settings, complete ones are one row."""
-    from fedsim.report.load import stored_settings
+    from fedsim.report.keys import with_labels
     from fedsim.report.names import count, scenario_name
     from fedsim.report.rows import row_names
+    from fedsim.report.settings import settings_of
 
-    settings = stored_settings(runs)
+    settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
     num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
     last = {group: group.rounds_completed() for group in {run.group for run in runs if not run.is_complete}}
@@ -139,18 +141,18 @@ def _missing(runs: Sequence["StoredRun"], last: dict["GroupFolder", int], settin
     return ", ".join(f"{', '.join(draws[:MAX_DRAWS] + more(draws))} ({what})" for what, draws in missing.items())
 
 
-def _best(folder: "RunFolder") -> tuple[str, bool]:
+def _best(folder: "RunFolder", runs: Sequence["StoredRun"]) -> tuple[str, bool]:
     """The best of the hardest scenario, such as "95.32 ± 0.57 ARFL, Shuffling 30 %"; and whether there are rows.
 
     The scenario of the first data set in which the best rule is worst; without rows, the reason instead.
     """
-    from fedsim import report
     from fedsim.report.accuracy import final_number
+    from fedsim.report.load import load_runs
     from fedsim.report.names import scenario_name
     from fedsim.report.rows import row_names
 
     try:
-        results = report.load(folder)
+        results = load_runs([folder], [runs])
     except FedsimError as error:
         return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
