@@ -124,7 +124,7 @@ def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
         actual = last.filter(**{key: configuration[key] for key in keys})["test_accuracy"].item()
         assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
-    assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
+    assert table.notes == ("6 runs are in several folders; the first folder's, or the longest, are used.",)
 
 
 def test_folders_of_version_0_3_are_read(tmp_path):
