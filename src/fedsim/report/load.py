@@ -55,7 +55,7 @@ def load_runs(
     every = [(folder, run) for folder, runs in zip(folders, runs_of, strict=True) for run in runs]
     stored = [run for _, run in every]
     table = read_rows("rounds", folders[0], stored)
-    rows = dict(table.group_by("run").agg(col("round").max()).iter_rows())
+    rows = dict(table.group_by("run", maintain_order=True).agg(col("round").max()).iter_rows())
     ends = [rows.get(position, -1) for position in range(len(every))]  # the last round of each run
     rest = iter(ends)
     for folder, of_folder in zip(folders, runs_of, strict=True):
@@ -68,17 +68,12 @@ def load_runs(
     for group in dict.fromkeys(run.group for run in stored):
         for kind in ("clients", "info"):  # which are read later, or never
             group.check(kind)
-    longest: dict[Hashable, int] = {}  # of each run, where it has most rounds: a position in `every`
-    for position, identity in enumerate(identities(stored) if len(folders) > 1 else range(len(every))):
-        if position in rows and ends[position] > ends[longest.setdefault(identity, position)]:
-            longest[identity] = position
-    sources = [every[position] for position in longest.values()]
-    shown = [run for _, run in sources]
-    new = {position: number for number, position in enumerate(longest.values())}
+    longest = _longest(stored, ends) if len(folders) > 1 else list(rows)
+    new = {position: number for number, position in enumerate(longest)}
     numbers = col("run").replace_strict(new, default=None, return_dtype=pl.Int32)
     table = table.with_columns(numbers, pl.selectors.float().fill_nan(None)).drop_nulls("run").sort("run", "round")
-    runs = with_labels([run.keys for run in shown])
-    settings = settings_of(runs, [run.num_clients for run in shown])
+    runs = with_labels([stored[position].keys for position in longest])
+    settings = settings_of(runs, [stored[position].num_clients for position in longest])
     positions = {run: setting.position for setting in settings for run in setting.runs}
     setting = col("run").replace_strict(positions, return_dtype=pl.Int32).alias("setting")
     table = table.with_columns(setting, pl.int_range(pl.len()).over("run").alias("evaluation"))
@@ -88,7 +83,7 @@ def load_runs(
     return Results(
         tuple(folders),
         tuple(runs),
-        tuple(sources),
+        tuple(every[position] for position in longest),
         [replace(setting, rounds=tuple(rounds[setting.position])) for setting in settings],
         _with_keys(table, runs),
         final,
@@ -123,6 +118,15 @@ def _up_to(run: StoredRun, num_rounds: int) -> StoredRun:
     """The run as if it had these rounds, which it may have before others."""
     is_complete = run.is_complete or run.keys[NUM_ROUNDS] > num_rounds
     return run._replace(keys=run.keys | {NUM_ROUNDS: num_rounds}, is_complete=is_complete)
+
+
+def _longest(runs: Sequence[StoredRun], ends: Sequence[int]) -> list[int]:
+    """The positions of the different runs that have rows; of one in several folders, the first with most rounds."""
+    longest: dict[Hashable, int] = {}
+    for position, identity in enumerate(identities(runs)):
+        if ends[position] >= 0 and ends[position] > ends[longest.setdefault(identity, position)]:
+            longest[identity] = position
+    return list(longest.values())
 
 
 def _describe_incomplete(folder: RunFolder, runs: Sequence[StoredRun], ends: Sequence[int]) -> list[str]:

@@ -79,7 +79,7 @@ class Results:
     `run` is a position in `runs`. Of the settings and runs that are shown.
     """
     final: Final  # which evaluations tables and figures show
-    num_repeated: int  # runs that were left out because an earlier folder has them
+    num_repeated: int  # runs that were left out because another folder has them
     selection: Selection | None = None  # None: nothing was chosen, so that `settings` has all
     notes: tuple[str, ...] = ()
     """Sentences on runs that are missing, or were computed with different data or plug-ins."""
