@@ -145,9 +145,12 @@ def test_folders_of_version_0_3_are_read(tmp_path):
 
 def test_inputs_that_differ_within_a_folder_are_a_note(tmp_path):
     """They were allowed when the folder's missing runs were computed."""
-    folders = [make_folder(tmp_path / f"{n}", [plugin_run(seed=n)], files={"a.py:f": f"{n}"}) for n in (0, 1)]
+    inputs = [{"files": {"a.py:f": f"{n}"}, "data": f"{n}"} for n in (0, 1)]
+    folders = [make_folder(tmp_path / f"{n}", [plugin_run(seed=n)], **of) for n, of in enumerate(inputs)]
     shutil.copytree(folders[1].path / "groups", folders[0].path / "groups", dirs_exist_ok=True)
-    assert report.load(folders[0]).notes == (f"Mixed: a.py:f has changed between runs of {folders[0].path}.",)
+    assert report.load(folders[0]).notes == tuple(
+        f"Mixed: {name} has changed between runs of {folders[0].path}." for name in ("data", "a.py:f")
+    )
 
 
 def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
