@@ -172,10 +172,3 @@ def test_diff(folders, monkeypatch, capsys):
     assert main(["diff", "first", "first"]) == 0
     assert capsys.readouterr().out == "No key differs.\nNo results differ.\n"
     assert main(["diff", "first", "nowhere"]) == 2
-
-
-def test_report_of_an_incomplete_folder(folders, capsys):
-    assert main(["report", str(folders / "cut")]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "Incomplete: of" in printed
-    assert "are complete" in printed

@@ -58,24 +58,18 @@ def lambda_runs(accuracies: Sequence[float] = (40, 70, 60, 50)) -> list[ROW]:
 def make_folder(path: Path, name: str, runs: Sequence[ROW]) -> RunFolder:
     """A run folder with these runs."""
     configs = [flatten(schema().resolve({"name": name} | run_["keys"])) for run_ in runs]
-    rounds, clients = [], []
-    for number, (config, run_) in enumerate(zip(configs, runs, strict=True)):
-        for t, accuracy in enumerate(run_["accuracy"]):
-            row = {
-                "run": number,
-                "aggregator": config["server.aggregator"],
-                "corruption": config["corruption.kind"],
-                "fraction": len(config["corruption.clients"]) / 4 or config["corruption.fraction"],
-                "lam": config.get("arfl.lam"),
-                "seed": config["seed"],
-                "round": t,
-                "test_accuracy": accuracy / 100,
-                "test_loss": run_["loss"][t] if run_["loss"] else 1.0,
-                "corrupted_weight": None if t == 0 else run_["weight"],
-                "diverged": False,
-            }
-            rounds.append(row)
-        clients += [{"run": number} | row for row in run_["clients"]]
+    rounds = [
+        {
+            "run": number,
+            "round": t,
+            "test_accuracy": accuracy / 100,
+            "test_loss": run_["loss"][t] if run_["loss"] else 1.0,
+            "corrupted_weight": None if t == 0 else run_["weight"],
+        }
+        for number, run_ in enumerate(runs)
+        for t, accuracy in enumerate(run_["accuracy"])
+    ]
+    clients = [{"run": number} | row for number, run_ in enumerate(runs) for row in run_["clients"]]
     return write_folder(path, configs, {"rounds": rounds, "clients": clients}, config=f'name = "{name}"')
 
 

@@ -65,12 +65,15 @@ def write_folder(
 ) -> RunFolder:
     """A folder of `runs` with `rows` of each table, in which "run" is a position; runs of equal rounds are a group.
 
-    `change` replaces the rows of rounds.
+    Rows of rounds need no columns of keys; `change` replaces these rows.
     """
     folder = RunFolder(path)
     shutil.rmtree(path, ignore_errors=True)
     (path / "groups").mkdir(parents=True)
     ids = ids or [f"{position:08x}{zlib.crc32(repr(run).encode()):08x}" for position, run in enumerate(runs)]
+    keys = {"aggregator": "server.aggregator", "corruption": "corruption.kind", "fraction": "corruption.fraction"}
+    of_run = [{name: run[key] for name, key in {**keys, "seed": "seed"}.items()} for run in runs]
+    rows = rows | {"rounds": [of_run[row["run"]] | {"diverged": False} | row for row in rows["rounds"]]}
     tables = {kind: pl.DataFrame(rows.get(kind, []), schema, strict=False) for kind, schema in SCHEMAS.items()}
     tables["rounds"] = change(tables["rounds"])
     tables = {kind: table.with_columns(pl.Series("run", ids).gather(table["run"])) for kind, table in tables.items()}
@@ -99,7 +102,6 @@ def make_folder(
     alphas: Callable[[Run], Iterable[float]] | None = None,
     loss: Callable[[Run, int], float] | None = None,
     validation: Callable[[Run, int], float] | None = None,
-    fraction: Callable[[Run], float] = lambda run: run["corruption.fraction"],
     **about: Any,
 ) -> RunFolder:
     """A folder with rows after rounds 0, 10, ...; `alphas` are client weights; the loss is 1 - accuracy.
@@ -109,11 +111,6 @@ def make_folder(
     rounds = [
         {
             "run": number,
-            "aggregator": run["server.aggregator"],
-            "corruption": run["corruption.kind"],
-            "fraction": fraction(run),
-            "lam": next((v for key, v in run.items() if key.endswith(".lam") and v != "auto"), None),
-            "seed": run["seed"],
             "round": t,
             "test_accuracy": accuracy(run, t),
             "test_loss": None if diverged(run) else loss(run, t) if loss else 1 - accuracy(run, t),

@@ -122,8 +122,8 @@ def test_a_configuration_shows_its_runs_alone_up_to_its_rounds(tmp_path, capsys,
     assert "a: must have runs of quickstart, but none has its keys" in capsys.readouterr().err
 
 
-def test_longer_runs_are_incomplete_up_to_their_last_evaluation(tmp_path):
-    """Runs of 40 rounds in a folder that has 20 of them are shown with these, and complete ones of 20 are complete."""
+def test_a_run_with_more_rounds_in_one_of_two_folders(tmp_path):
+    """Runs of 40 rounds that have 20 are complete as runs of 20; of several folders, the one with most rows counts."""
     experiment = parse(EXPERIMENT)
     ids = list(map(run_id, experiment.runs()))
     shown = lambda rounds: rounds.filter(pl.col("round") <= 20)
@@ -132,7 +132,16 @@ def test_longer_runs_are_incomplete_up_to_their_last_evaluation(tmp_path):
     )
     (note,) = report.load(folder, config=experiment).notes
     assert note == f"Incomplete: of {folder.path}, 0 of 9 runs are complete, 9 are shown up to the last evaluation."
-    assert report.load(folder, config=parse(EXPERIMENT, {"server.num_rounds": 20})).notes == ()
+    fewer = parse(EXPERIMENT, {"server.num_rounds": 20})
+    assert report.load(folder, config=fewer).notes == ()
+    longer = make_folder(tmp_path / "b", list(map(flatten, experiment.runs())), ids=ids)
+    shorter = make_folder(tmp_path / "c", list(map(flatten, fewer.runs())), ids=ids)
+    alone = report.load(longer)
+    for first, second in ((longer, shorter), (shorter, longer), (folder, longer)):
+        assert (both := report.load(first, second)).table.equals(alone.table)
+        assert (both.settings, both.num_repeated) == (alone.settings, 9)
+    cut = report.load(shorter, longer, config=fewer)
+    assert cut.table.equals(report.load(shorter).table)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_run_in_two_folders_is_read_from_the_first(tmp_path):
         actual = last.filter(**{key: configuration[key] for key in keys})["test_accuracy"].item()
         assert actual == pytest.approx(expected)
     (table,) = report.accuracy_tables(results)
-    assert table.notes == ("6 runs are in several folders; the first folder's are used.",)
+    assert table.notes == ("6 runs are in several folders; the first folder's, or the longest, are used.",)
 
 
 def test_folders_of_version_0_3_are_read(tmp_path):
@@ -145,9 +145,12 @@ def test_folders_of_version_0_3_are_read(tmp_path):
 
 def test_inputs_that_differ_within_a_folder_are_a_note(tmp_path):
     """They were allowed when the folder's missing runs were computed."""
-    folders = [make_folder(tmp_path / f"{n}", [plugin_run(seed=n)], files={"a.py:f": f"{n}"}) for n in (0, 1)]
+    inputs = [{"files": {"a.py:f": f"{n}"}, "data": f"{n}"} for n in (0, 1)]
+    folders = [make_folder(tmp_path / f"{n}", [plugin_run(seed=n)], **of) for n, of in enumerate(inputs)]
     shutil.copytree(folders[1].path / "groups", folders[0].path / "groups", dirs_exist_ok=True)
-    assert report.load(folders[0]).notes == (f"Mixed: a.py:f has changed between runs of {folders[0].path}.",)
+    assert report.load(folders[0]).notes == tuple(
+        f"Mixed: {name} has changed between runs of {folders[0].path}." for name in ("data", "a.py:f")
+    )
 
 
 def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
@@ -166,7 +169,7 @@ def test_a_plugin_that_has_changed_gives_other_runs(tmp_path):
 def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     listed = {"corruption.clients": [0, 1], "data.partition": "natural"}
     runs = [run("fedavg", **listed, **{"data.seed": split}) for split in (0, 1, 2)]
-    folder = make_folder(tmp_path / "a", runs, fraction=lambda run: 2 / (40 + run["data.seed"]))
+    folder = make_folder(tmp_path / "a", runs, num_clients=[40, 41, 42])
     (setting,) = report.load(folder).settings
     assert (setting.splits, setting.fraction) == ([0, 1, 2], 0.05)
     attacked = {"attack.kind": "ipm", "attack.clients": [3], "data.partition": "natural"}
@@ -175,7 +178,7 @@ def test_listed_clients_are_one_setting_in_splits_of_different_sizes(tmp_path):
     settings = report.load(folder).settings
     assert [(s.fraction, s.attack_fraction) for s in settings] == [(0.2, 1 / 40), (0.3, 1 / 40)]
     runs = [run("fedavg", **listed, **{"data.sample_clients": number}) for number in (10, 20)]
-    folder = make_folder(tmp_path / "c", runs, fraction=lambda run: 2 / run["data.sample_clients"])
+    folder = make_folder(tmp_path / "c", runs, num_clients=[10, 20])
     assert [s.fraction for s in report.load(folder).settings] == [0.2, 0.1]
 
 

@@ -92,12 +92,6 @@ def test_runs_that_are_missing_leave_the_means_of_their_splits(tmp_path):
     assert difference.mean == pytest.approx(np.mean([pairs[0, 0], *pairs[1:].mean(axis=1)]))
 
 
-def test_one_split_is_named_as_such(tmp_path):
-    (table,) = report.accuracy_tables(report.load(make_folder(tmp_path / "a", runs_of(splits=(3,)), accuracy)))
-    assert "over 2 seeds of one split" in table.subtitle
-    assert table.rows[0].entries[0].spread == pytest.approx(values("fedavg", splits=(3,))[0].std(ddof=1))
-
-
 @pytest.mark.parametrize(
     ("draws", "text"),
     [

@@ -23,11 +23,6 @@ def folder(tmp_path) -> RunFolder:
     rounds = [
         {
             "run": number,
-            "aggregator": "arfl",
-            "corruption": "shuffling",
-            "fraction": 0.5,
-            "lam": 1.0,
-            "seed": 3 + number,
             "round": t,
             "test_accuracy": ACCURACY[number, i],
             "test_loss": 1.0,
@@ -35,7 +30,6 @@ def folder(tmp_path) -> RunFolder:
             "accuracy_p10": i / 10,
             "accuracy_p50": 0.5,
             "accuracy_p90": number / 2,
-            "diverged": False,
         }
         for number in range(2)
         for i, t in enumerate(ROUND_NUMBERS)

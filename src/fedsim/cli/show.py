@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedsim.errors import FedsimError
 
 if TYPE_CHECKING:
+    from fedsim.report.results import Results
     from fedsim.report.settings import Setting
     from fedsim.runs.folder import RunFolder, StoredRun
     from fedsim.runs.groups import GroupFolder
@@ -18,6 +19,7 @@ COLUMNS = ("folder", "status", "age", "runs", "best in the hardest scenario")
 SETTING_COLUMNS = ("rule", "scenario", "rounds", "complete", "missing")
 MAX_SETTINGS, MAX_DRAWS = 50, 6  # that are listed, except incomplete settings
 DAY = 24 * 3600
+ROUNDS = "server.num_rounds"
 
 
 def add_parser(commands: Any) -> None:
@@ -43,12 +45,13 @@ def call(options: argparse.Namespace) -> int:
     if not folders:
         raise FedsimError(f"{' '.join(map(str, roots))}: no run folders found; create one with `fedsim run`")
     folders.sort(key=_modified, reverse=True)
-    cells, runs, are_whole = zip(*map(_describe, folders), strict=True)
+    described = [_describe(folder, folder.path in options.run) for folder in folders]
+    cells, settings, are_whole = zip(*described, strict=True)
     output = make_console()
     output.print(make_table(COLUMNS, [(str(f.path), *texts) for f, texts in zip(folders, cells, strict=True)]))
-    for folder, of_folder in zip(folders, runs, strict=True):
-        if folder.path in options.run and of_folder:
-            output.print(f"{folder.path}:", make_table(SETTING_COLUMNS, _setting_rows(of_folder)))
+    for folder, rows in zip(folders, settings, strict=True):
+        if rows:
+            output.print(f"{folder.path}:", make_table(SETTING_COLUMNS, rows))
     return 0 if all(are_whole) else 2
 
 
@@ -67,63 +70,72 @@ def _modified(folder: "RunFolder") -> float:
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
 
 
-def _describe(folder: "RunFolder") -> tuple[list[str], Sequence["StoredRun"], bool]:
-    """The cells after the folder's name, its runs, and whether it is whole.
+def _describe(folder: "RunFolder", has_table: bool) -> tuple[list[str], list[tuple[str, ...]], bool]:
+    """The cells after the folder's name, the rows of its settings if asked for, and whether it is whole.
 
     A broken folder has the error in place of its status or its best setting.
     """
+    from fedsim.report.keys import with_labels
+    from fedsim.report.load import load_runs, stored_runs
     from fedsim.report.names import duration
+    from fedsim.report.settings import settings_of
 
+    text = lambda error: str(error).removeprefix(f"{folder.path}: ")
     try:
-        runs = folder.runs()
+        runs = stored_runs(folder)
     except FedsimError as error:
-        return [str(error).removeprefix(f"{folder.path}: "), "", "", ""], [], False
+        return [text(error), "", "", ""], [], False
+    try:
+        results = load_runs([folder], [runs])
+        best, settings, is_whole = _best(results), results.settings, True
+    except FedsimError as error:
+        best, settings, is_whole = text(error), [], False
+    if has_table and sum(len(setting.runs) for setting in settings) < len(runs):  # some have no rows
+        settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
     age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
-    best, is_whole = _best(folder)
-    status = _status(runs)
-    return [status, days, str(len(runs)), best], runs, is_whole or status != "complete"
+    last = {group: group.rounds_completed() for group in {run.group for run in runs if not run.is_complete}}
+    status = _status(runs, last)
+    rows = _setting_rows(runs, settings, last) if has_table else []
+    return [status, days, str(len(runs)), best], rows, is_whole or status != "complete"
 
 
-def _status(runs: Sequence["StoredRun"]) -> str:
-    """For example "complete", "40 %, stopped" or "40 %, running"."""
-    if runs and all(run.is_complete for run in runs):
+def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:
+    """For example "complete", "40 %, stopped" or "40 %, running"; `last` as for `_missing`."""
+    if runs and not last:
         return "complete"
-    groups = {run.group for run in runs}
-    total = sum(run.keys["server.num_rounds"] for run in runs)
-    last = {group: max(group.rounds_completed(), 0) for group in groups}
-    completed = sum(last[run.group] for run in runs)
+    total = sum(run.keys[ROUNDS] for run in runs)
+    completed = sum(max(last.get(run.group, run.keys[ROUNDS]), 0) for run in runs)
     try:
-        state = "running" if any(group.is_locked() for group in groups) else "stopped"
+        state = "running" if any(group.is_locked() for group in last) else "stopped"
     except FedsimError:  # another user's folder
         state = "not complete"
     return f"{100 * completed / max(total, 1):.0f} %, {state}"
 
 
-def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
+def _setting_rows(
+    runs: Sequence["StoredRun"], settings: Sequence["Setting"], last: dict["GroupFolder", int]
+) -> list[tuple[str, ...]]:
     """A row a setting, incomplete ones first; of many settings, complete ones are one row."""
-    from fedsim.report.load import stored_settings
     from fedsim.report.names import count, scenario_name
     from fedsim.report.rows import row_names
 
-    settings = stored_settings(runs)
     num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
-    last = {group: group.rounds_completed() for group in {run.group for run in runs if not run.is_complete}}
-    settings.sort(key=is_complete)
-    rows, others = [], []
-    for setting, rule in row_names(settings).items():
+    rows, num_others, num_runs = [], 0, 0
+    names = row_names(settings)
+    for setting in sorted(settings, key=is_complete):
         if is_complete(setting) and len(settings) > MAX_SETTINGS:
-            others.append(len(setting.runs))
+            num_others, num_runs = num_others + 1, num_runs + len(setting.runs)
             continue
-        rounds = str(runs[setting.runs[0]].keys["server.num_rounds"])
+        rounds = str(runs[setting.runs[0]].keys[ROUNDS])
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
-        rows.append((rule, scenario_name(setting.scenario), rounds, of, _missing(runs, last, setting)))
-    rest = (count(len(others), "complete setting"), "", "", f"{sum(others)} of {count(sum(others), 'run')}", "")
-    return [*rows, *([rest] if others else [])]
+        rows.append((names[setting], scenario_name(setting.scenario), rounds, of, _missing(runs, setting, last)))
+    rest = (count(num_others, "complete setting"), "", "", f"{num_runs} of {count(num_runs, 'run')}", "")
+    return [*rows, *([rest] if num_others else [])]
 
 
-def _missing(runs: Sequence["StoredRun"], last: dict["GroupFolder", int], setting: "Setting") -> str:
+def _missing(runs: Sequence["StoredRun"], setting: "Setting", last: dict["GroupFolder", int]) -> str:
     """Which runs of a setting are not complete, for example "seed 2 (has 40 rounds), seed 3, seed 4 (no rows)".
 
     `last` is the last round of each incomplete group, -1 without rows.
@@ -139,20 +151,15 @@ def _missing(runs: Sequence["StoredRun"], last: dict["GroupFolder", int], settin
     return ", ".join(f"{', '.join(draws[:MAX_DRAWS] + more(draws))} ({what})" for what, draws in missing.items())
 
 
-def _best(folder: "RunFolder") -> tuple[str, bool]:
-    """The best of the hardest scenario, such as "95.32 ± 0.57 ARFL, Shuffling 30 %"; and whether there are rows.
+def _best(results: "Results") -> str:
+    """The best of the hardest scenario, such as "95.32 ± 0.57 ARFL, Shuffling 30 %".
 
-    The scenario of the first data set in which the best rule is worst; without rows, the reason instead.
+    The scenario of the first data set in which the best rule is worst.
     """
-    from fedsim import report
     from fedsim.report.accuracy import final_number
     from fedsim.report.names import scenario_name
     from fedsim.report.rows import row_names
 
-    try:
-        results = report.load(folder)
-    except FedsimError as error:
-        return str(error).removeprefix(f"{folder.path}: "), False
     data = results.settings[0].data
     metric = results.metric(data)
     candidates: dict[str, list[tuple[float, str, float | None]]] = {}  # by scenario: goodness, row and spread
@@ -162,11 +169,11 @@ def _best(folder: "RunFolder") -> tuple[str, bool]:
             of_scenario = candidates.setdefault(scenario_name(setting.scenario), [])
             of_scenario.append((metric.sign * number.mean, row, number.spread))
     if not candidates:
-        return "all runs failed", True
+        return "all runs failed"
     best = {scenario: max(of, key=lambda candidate: candidate[0]) for scenario, of in candidates.items()}
     hardest = min(best, key=lambda scenario: best[scenario][0])
     goodness, row, deviation = best[hardest]
     num_equal = sum(other == goodness for other, *_ in candidates[hardest]) - 1
     spread = "" if deviation is None else f" ± {deviation:.{metric.digits}f}"
     others = f" and {num_equal} more" if num_equal else ""
-    return f"{metric.sign * goodness:.{metric.digits}f}{spread} {row}{others}, {hardest}", True
+    return f"{metric.sign * goodness:.{metric.digits}f}{spread} {row}{others}, {hardest}"

@@ -33,7 +33,7 @@ def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
     over = f"mean ± standard deviation over {draws_text(setting.draws for setting in shown)}"
     has_spread = any(len(setting.runs) > 1 for setting in shown)
     kind = "regression; " if metric == LOSS else ""
-    repeated = [f"{results.num_repeated} runs are in several folders; the first folder's are used."]
+    repeated = [f"{results.num_repeated} runs are in several folders; the first folder's, or the longest, are used."]
     table = tabulate(
         f"{metric.label} {final_text(shown, results.final)}",
         f"{kind}{over if has_spread else 'one split, one seed'}; best in bold",

@@ -1,6 +1,6 @@
 """What the keys of runs are part of: the rule, the scenario, or the draw; and which of them vary."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.report.names import SweptValues, labels
+from fedsim.runs.folder import StoredRun
 from fedsim.runs.sweep import lam_key, section_name, split_common, varying_keys
 
 Run = dict[str, Any]  # the configuration of a run by dotted key: the fixed keys, and the settings of what it names
@@ -48,10 +49,13 @@ def hashable(value: Any) -> Any:
     return tuple(map(hashable, value)) if isinstance(value, list) else value
 
 
-def identities(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
-    """For each run its keys that not all of them share; equal for two that give the same results."""
-    _, different = split_common(runs)
-    return [tuple((key, value) for key, value in sorted(run.items()) if key not in NOT_IN_IDS) for run in different]
+def identities(runs: Sequence[StoredRun]) -> list[Hashable]:
+    """For each run what identifies it in all folders: its id or, of fedsim 0.3, its keys that not all of them share."""
+    _, different = split_common([run.keys for run in runs])
+    keys = [tuple((key, value) for key, value in sorted(of.items()) if key not in NOT_IN_IDS) for of in different]
+    known: dict[Hashable, Hashable] = {}
+    has_id = lambda run: len(run.id) > len("00000")  # which is a position
+    return [known.setdefault(of, run.id if has_id(run) else of) for run, of in zip(runs, keys, strict=True)]
 
 
 def with_labels(runs: Sequence[Run]) -> list[Run]:
@@ -84,12 +88,9 @@ def is_in_memory(run: Run) -> bool:
     return run.get("arrays.path") == ""
 
 
-def swept_values(runs: Sequence[Run], different: Sequence[Run]) -> list[SweptValues]:
-    """For each run, the keys that apply to it and vary among the runs of its data set, with their values.
-
-    `different` are the runs' keys that not all of them share.
-    """
-    candidates = [key for key in varying_keys(different) if key not in (*NOT_IN_IDS, *SETTING_KEYS)]
+def swept_values(runs: Sequence[Run]) -> list[SweptValues]:
+    """For each run, the keys that apply to it and vary among the runs of its data set, with their values."""
+    candidates = [key for key in varying_keys(runs) if key not in (*NOT_IN_IDS, *SETTING_KEYS)]
     applied = [{key: run[key] for key in candidates if applies(key, run)} for run in runs]
     by_data: dict[str, list[Run]] = {}
     for run, values in zip(runs, applied, strict=True):

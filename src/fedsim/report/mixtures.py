@@ -1,11 +1,10 @@
-"""Runs of the same keys that were computed with different data in memory, or different code of plug-ins."""
+"""Runs of the same keys that were computed with different data or plug-ins."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Hashable, Sequence
 
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.errors import ConfigError
-from fedsim.report.keys import is_in_memory, section
+from fedsim.report.keys import Run, is_in_memory, section
 from fedsim.runs.folder import RunFolder, StoredRun
 from fedsim.runs.sweep import section_name
 
@@ -22,27 +21,26 @@ PLUGIN = (
 def check_inputs(folders: Sequence[RunFolder], runs_of: Sequence[Sequence[StoredRun]]) -> list[str]:
     """Raises `ConfigError` if data in memory, which no key describes, or plug-ins differ between folders.
 
-    Within one folder, in which `--allow-mismatch` computed some of its runs, it is a sentence.
+    Data or plug-ins that differ within one folder, as `--allow-mismatch` allows, give a sentence.
     """
-    first: dict[tuple[str, Hashable], tuple[RunFolder, str]] = {}
+    first: dict[Hashable, tuple[RunFolder, str]] = {}
     notes: dict[str, None] = {}
     for folder, runs in zip(folders, runs_of, strict=True):
-        for name, keys, digests in dict.fromkeys(chain.from_iterable(map(_inputs, runs))):
-            earlier, before = first.setdefault((name, keys), (folder, digests))
-            if digests == before or set(digests.split()) & set(before.split()):
-                continue
-            if earlier is not folder:
-                problem = (PLUGIN if ":" in name else DATA).format(earlier.path, folder.path)
-                raise ConfigError(f"{name}: {problem}")
-            notes[f"Mixed: {name} has changed between runs of {folder.path}."] = None
+        for run in {(run.group, run.keys["data.seed"]): run for run in runs}.values():
+            record, place = run.group.record, None if is_in_memory(run.keys) else folder
+            inputs = [("data", (place, _data_keys(run.keys)), record.data)] if record.data else []
+            for name, key, digests in [*inputs, *((name, None, digest) for name, digest in record.files.items())]:
+                earlier, before = first.setdefault((name, key), (folder, digests))
+                if set(digests.split()) & set(before.split()):  # data of 0.3 have one a split
+                    continue
+                if earlier is not folder:
+                    problem = (DATA if name == "data" else PLUGIN).format(earlier.path, folder.path)
+                    raise ConfigError(f"{name}: {problem}")
+                notes[f"Mixed: {name} has changed between runs of {folder.path}."] = None
     return list(notes)
 
 
-def _inputs(run: StoredRun) -> Iterator[tuple[str, Hashable, str]]:
-    """Name, keys that determine it, and digests (one, in 0.3 one a split) of the data in memory and each plug-in."""
-    record = run.group.record
-    if is_in_memory(run.keys):
-        sections = ("data", "arrays", section_name(run.keys["data.partition"]))
-        keys = sorted(key for key in run.keys if section(key) in sections and key not in NOT_IN_IDS)
-        yield "data", tuple((key, run.keys[key]) for key in keys), record.data
-    yield from ((name, None, digest) for name, digest in record.files.items())
+def _data_keys(run: Run) -> tuple[tuple[str, Hashable], ...]:
+    """What determines the run's data, except their content."""
+    sections = ("data", section_name(run["data.name"]), section_name(run["data.partition"]))
+    return tuple(pair for pair in sorted(run.items()) if section(pair[0]) in sections and pair[0] not in NOT_IN_IDS)

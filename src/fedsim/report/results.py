@@ -18,12 +18,20 @@ from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
 from fedsim.runs.folder import RunFolder, StoredRun
+from fedsim.runs.groups import ROUNDS as NUM_ROUNDS
 from fedsim.runs.groups import GroupFolder
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
 
 BASELINE = "arfl"  # the rule that others are compared with by default
+
+
+def read_rows(kind: str, folder: RunFolder, runs: Sequence[StoredRun]) -> pl.DataFrame:
+    """The rows of "rounds" or "clients" of the runs, of whichever folders, up to the last round in their keys."""
+    table = folder.read(kind, runs)
+    ends = pl.Series("end", [run.keys[NUM_ROUNDS] for run in runs], pl.Int32)
+    return table.filter(table["round"] <= ends.gather(table["run"]))
 
 
 @dataclass(frozen=True)
@@ -70,9 +78,8 @@ class Results:
 
     `run` is a position in `runs`. Of the settings and runs that are shown.
     """
-    clients: pl.DataFrame  # rows of clients of all runs
     final: Final  # which evaluations tables and figures show
-    num_repeated: int  # runs that were left out because an earlier folder has them
+    num_repeated: int  # runs that were left out because another folder has them
     selection: Selection | None = None  # None: nothing was chosen, so that `settings` has all
     notes: tuple[str, ...] = ()
     """Sentences on runs that are missing, or were computed with different data or plug-ins."""
@@ -91,6 +98,11 @@ class Results:
             return self.config.name
         names = [config["name"] for config in self.folders[0].read_configs().values() if "name" in config]
         return str(names[0]) if names else self.folders[0].path.name
+
+    @cached_property
+    def clients(self) -> pl.DataFrame:
+        """The rows of clients of all runs."""
+        return read_rows("clients", self.folders[0], [run for _, run in self.sources])
 
     @property
     def groups(self) -> list[GroupFolder]:

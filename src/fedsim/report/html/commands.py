@@ -22,8 +22,8 @@ def commands(results: Results) -> list[str]:
     configs = {folder: _latest(folder) for folder in results.folders}
     lines = []
     for setting in results.settings:
-        folder, config = _source(results, setting)
-        path, values, swept = configs[folder]
+        folder, run = results.sources[setting.runs[0]]
+        config, (path, values, swept) = run.keys, configs[folder]
         first, *others = draw_blocks(setting)
         unchanged = {key for key in config if hashable(values.get(key, DEFAULTS.get(key))) == config[key]}
         given = (unchanged - swept) | NOT_IN_IDS | first.keys()
@@ -41,8 +41,7 @@ def commands(results: Results) -> list[str]:
 def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]]:
     """The folder's latest configuration: its file, its values by dotted key, and the keys that it sweeps."""
     path, tables = next(iter(folder.read_configs().items()), (folder.path / "config.toml", {}))
-    blocks = tables.pop("sweep", [])
-    return path, flatten(tables), {key for block in blocks for key in flatten(block)}
+    return path, flatten(tables), {key for block in tables.get("sweep", []) for key in flatten(block)}
 
 
 def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
@@ -57,13 +56,7 @@ def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
 def setting_tomls(results: Results) -> list[str]:
     """For each setting, its runs as one TOML file."""
     named = {"name": results.name}
-    return [_toml(_source(results, setting)[1] | named, setting) for setting in results.settings]
-
-
-def _source(results: Results, setting: Setting) -> tuple[RunFolder, Run]:
-    """The folder of a setting's first run, and that run's keys with the names of its configuration."""
-    folder, run = results.sources[setting.runs[0]]
-    return folder, run.keys
+    return [_toml(results.sources[setting.runs[0]][1].keys | named, setting) for setting in results.settings]
 
 
 def _toml(config: Run, setting: Setting) -> str:
