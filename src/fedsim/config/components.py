@@ -1,6 +1,6 @@
 """The components that a run names, and their settings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -80,11 +80,11 @@ def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, f
     return [(field, value) for field, value in limited if value is not None]
 
 
-def positions_by(configs: Iterable[Config], *parts: str) -> dict[Hashable, list[int]]:
-    """The positions of the runs by the values of `parts`, such as "server" and "settings"."""
-    positions: dict[Hashable, list[int]] = {}
-    for position, values in enumerate(map(attrgetter(*parts), configs)):
-        positions.setdefault(values, []).append(position)
+def positions_by(items: Iterable[Any], *parts: str) -> dict[Any, list[int]]:
+    """The positions of equal `items`, or of those with equal `parts`, such as "server" and "settings" of runs."""
+    positions: dict[Any, list[int]] = {}
+    for position, value in enumerate(map(attrgetter(*parts), items) if parts else items):
+        positions.setdefault(value, []).append(position)
     return positions
 
 

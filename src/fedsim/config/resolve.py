@@ -154,7 +154,7 @@ def _defaults(schema: Schema, named: tuple[Factory, ...]) -> dict[str, Any]:
 
 
 def canonical(config: Config, values: Mapping[str, Any]) -> Config:
-    """The run `config` of these `values`, with fixed keys without effect at their defaults, and the number of its split.
+    """The run `config` of these `values`, with fixed keys without effect at their defaults; the split is a number.
 
     The name is that of an experiment, so it is at its default, too.
     """
