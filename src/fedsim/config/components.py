@@ -68,16 +68,14 @@ _CONDITIONAL = [(field, attrgetter(field.name)) for field in FIXED.values() if f
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
     """The settings of one component by the parameters of its factory."""
-    values = dict(config.settings)
-    names = [field.name for field in settings_of(factory) if field.name in values]
-    return {name.rpartition(".")[2]: values[name] for name in names}
+    names = {field.name for field in settings_of(factory)}
+    return {name.rpartition(".")[2]: value for name, value in config.settings if name in names}
 
 
 def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, float]]:
     """The settings with limits, and their values, of the component `name` under `key`."""
-    values = dict(config.settings)
-    limited = [(field, values.get(field.name)) for field in settings_of(find(key, name)) if field.limits]
-    return [(field, value) for field, value in limited if value is not None]
+    limits = {field.name: field for field in settings_of(find(key, name)) if field.limits}
+    return [(limits[name], value) for name, value in config.settings if name in limits and value is not None]
 
 
 def positions_by(items: Iterable[Any], *parts: str) -> dict[Any, list[int]]:
