@@ -48,7 +48,7 @@ def without_effect(config: Config) -> dict[str, str]:
     return {field.name: reason for field in conditional if (reason := unmet(field, config))}
 
 
-def factories(config: Config) -> Sequence[Factory]:
+def factories(config: Config) -> tuple[Factory, ...]:
     """The factories of all components of a run."""
     values = _COMPONENTS(config)
     names = [name for value in values for name in ([value] if isinstance(value, str) else value or ())]
@@ -98,7 +98,7 @@ def is_number(value: Any) -> bool:
 
 def traced_settings(config: Config) -> dict[str, float]:
     """The settings that are inputs of the compiled program: numbers marked `Traced`, of components built in it."""
-    is_traced = are_traced(tuple(factories(config)), tuple(KINDS))
+    is_traced = are_traced(factories(config), tuple(KINDS))
     return {name: value for name, value in config.settings if is_traced.get(name) and is_number(value)}
 
 

@@ -73,7 +73,7 @@ class Schema:
 
     def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
         """The settings of the run's components."""
-        defaults = _defaults(self, tuple(factories(config)))
+        defaults = _defaults(self, factories(config))
         f = {name: number for name in defaults if (number := configured_f(config, self.fields[name])) is not None}
         for name, number in f.items():
             if values.get(name, number) != number:

@@ -36,7 +36,7 @@ def part(config: Config, *roles: Role) -> Settings:
 
 def component(config: Config, *keys: str) -> Settings:
     """These keys, as in `part`, and the settings of the components that they name."""
-    is_traced = are_traced(tuple(factories(config)), keys)
+    is_traced = are_traced(factories(config), keys)
     values = ((key, value) for key, value in flatten(config).items() if key in is_traced)
     return tuple((key, 0 if is_traced[key] and is_number(value) else value) for key, value in values)
 
