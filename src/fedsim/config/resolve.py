@@ -64,8 +64,8 @@ class Schema:
 
     def resolve_converted(self, values: dict[str, Any]) -> Config:
         """As `resolve`, for values that have been converted."""
-        config = unflatten(values)
-        factories(config)  # also of a component that has no effect: an unknown name is an error
+        config = unflatten(values)  # below also components that have no effect: an unknown name is an error
+        config = replace(config, settings=tuple(_defaults(self, factories(config)).items()))
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
         config = canonical(config, values)
@@ -158,9 +158,6 @@ def canonical(config: Config, values: Mapping[str, Any]) -> Config:
 
     The name is that of an experiment, so it is at its default, too.
     """
-    if config.server.num_byzantine is not None:  # it has an effect if there is a setting of this name
-        names = [field.name for factory in factories(config) for field in settings_of(factory)]
-        config = replace(config, settings=tuple((name, None) for name in names))
     unused = {key for key in without_effect(config) if not any(condition.is_error for condition in FIXED[key].only_if)}
     values = {key: value for key, value in values.items() if key not in unused and key != "name"}
     values |= {key: tuple(sorted(set(values[key]))) for key in CLIENTS if key in values}

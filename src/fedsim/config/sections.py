@@ -20,7 +20,7 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]
-Limit = PositiveInt | None
+Count = PositiveInt | None
 Width = PositiveInt | Literal["auto"]
 
 
@@ -50,16 +50,16 @@ class DataConfig:
     sample_fraction: Annotated[
         PositiveFraction, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
     ] = 1.0
-    sample_clients: Annotated[Limit, "clients to keep, drawn at random; default: all"] = None
+    sample_clients: Annotated[Count, "clients to keep, drawn at random; default: all"] = None
     test_fraction: Annotated[
         ProperFraction | None,
         "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
         "split is replaced with natural clients only; default: the given split, or 0.2",
     ] = None
-    num_train: Annotated[Limit, "number of training examples to keep, drawn at random; default: all"] = None
-    num_test: Annotated[Limit, "number of test examples to keep, drawn at random; default: all"] = None
-    max_examples: Annotated[Limit, "maximum of training examples per client, evenly spaced; default: none"] = None
-    max_test_examples: Annotated[Limit, "maximum of test examples per client, evenly spaced; default: none"] = None
+    num_train: Annotated[Count, "number of training examples to keep, drawn at random; default: all"] = None
+    num_test: Annotated[Count, "number of test examples to keep, drawn at random; default: all"] = None
+    max_examples: Annotated[Count, "maximum of training examples per client, evenly spaced; default: none"] = None
+    max_test_examples: Annotated[Count, "maximum of test examples per client, evenly spaced; default: none"] = None
     root_examples: Annotated[
         NonNegativeInt,
         "number of clean training examples that the server holds (root data set), drawn before the partition",
