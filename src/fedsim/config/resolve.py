@@ -64,6 +64,7 @@ class Schema:
 
     def resolve_converted(self, values: dict[str, Any]) -> Config:
         """As `resolve`, for values that have been converted."""
+        values = {name: value for name, value in values.items() if name != "name"}  # that of the experiment
         config = unflatten(values)  # below also components that have no effect: an unknown name is an error
         config = replace(config, settings=tuple(_defaults(self, factories(config)).items()))
         if config.data.partition != "natural":
@@ -154,14 +155,9 @@ def _defaults(schema: Schema, named: tuple[Factory, ...]) -> dict[str, Any]:
 
 
 def canonical(config: Config, values: Mapping[str, Any]) -> Config:
-    """The run `config` of these `values`, with fixed keys without effect at their defaults; the split is a number.
-
-    The name is that of an experiment, so it is at its default, too.
-    """
+    """The run `config` of these `values`, with fixed keys without effect at their defaults; the split is a number."""
     unused = {key for key in without_effect(config) if not any(condition.is_error for condition in FIXED[key].only_if)}
-    values = {key: value for key, value in values.items() if key not in unused and key != "name"}
-    values |= {key: tuple(sorted(set(values[key]))) for key in CLIENTS if key in values}
-    return unflatten(values | ({"data.seed": config.seed} if config.data.seed == "seed" else {}))
-
-
-CLIENTS = "corruption.clients", "attack.clients"
+    kept = {key: value for key, value in values.items() if key not in unused}
+    kept |= {key: tuple(sorted(set(ids))) for key in ("corruption.clients", "attack.clients") if (ids := kept.get(key))}
+    kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+    return config if kept == values else unflatten(kept)
