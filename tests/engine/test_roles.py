@@ -135,7 +135,7 @@ def test_inputs_change_rows(tmp_path):
 
 def test_a_key_without_a_role_is_an_error():
     with pytest.raises(AssertionError, match="key has no role"):
-        _fixed_fields(make_dataclass("Section", [("key", Annotated[int, "meaning"], 0)]))
+        _fixed_fields(make_dataclass("Section", [("key", Annotated[int, "meaning"], 0)])())
 
 
 def test_an_id_depends_on_the_numbers_of_a_run_only():

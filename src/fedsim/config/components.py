@@ -1,16 +1,16 @@
 """The components that a run names, and their settings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config
-from fedsim.errors import ConfigError
 
 
 def component_names(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -25,14 +25,14 @@ def flatten(config: Config) -> dict[str, Any]:
     return dict(zip(FIXED, _FIXED_VALUES(config), strict=True)) | dict(config.settings)
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """The configuration with these `values` of fixed keys."""
-    sections: dict[str, dict[str, Any]] = {"": {}}
+def unflatten(values: Mapping[str, Any]) -> Config:
+    """The configuration with these values by dotted key; all other fixed keys are at their defaults."""
+    nested: dict[str, Any] = {"settings": [pair for pair in values.items() if pair[0] not in FIXED]}
     for key, value in values.items():
         section, _, name = key.rpartition(".")
-        sections.setdefault(section, {})[name] = value
-    top = sections.pop("")
-    return replace(config, **top, **{name: replace(getattr(config, name), **new) for name, new in sections.items()})
+        if key in FIXED:
+            (nested.setdefault(section, {}) if section else nested)[name] = value
+    return msgspec.convert(nested, Config)
 
 
 def unmet(field: Field, config: Config) -> str:
@@ -42,15 +42,13 @@ def unmet(field: Field, config: Config) -> str:
     return next((condition.reason for condition in field.only_if if value(condition.name) != condition.value), "")
 
 
-def check_effects(config: Config) -> None:
-    """Raises `ConfigError` for a key that must not be set where it has no effect."""
-    for key, value in flatten(config).items():
-        is_error = key in FIXED and any(condition.is_error for condition in FIXED[key].only_if)
-        if is_error and value != FIXED[key].default and (reason := unmet(FIXED[key], config)):
-            raise ConfigError(f"{key}: has no effect: {reason}")
+def without_effect(config: Config) -> dict[str, str]:
+    """The fixed keys that the run sets although they have no effect on it, and why."""
+    conditional = [field for field, value in _CONDITIONAL if value(config) != field.default]
+    return {field.name: reason for field in conditional if (reason := unmet(field, config))}
 
 
-def factories(config: Config) -> Sequence[Factory]:
+def factories(config: Config) -> tuple[Factory, ...]:
     """The factories of all components of a run."""
     values = _COMPONENTS(config)
     names = [name for value in values for name in ([value] if isinstance(value, str) else value or ())]
@@ -65,27 +63,26 @@ def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
 _find_built_in = cache(_find)
 _COMPONENTS = attrgetter(*KINDS)
 _FIXED_VALUES = attrgetter(*FIXED)
+_CONDITIONAL = [(field, attrgetter(field.name)) for field in FIXED.values() if field.only_if]
 
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
     """The settings of one component by the parameters of its factory."""
-    values = dict(config.settings)
-    names = [field.name for field in settings_of(factory) if field.name in values]
-    return {name.rpartition(".")[2]: values[name] for name in names}
+    names = {field.name for field in settings_of(factory)}
+    return {name.rpartition(".")[2]: value for name, value in config.settings if name in names}
 
 
 def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, float]]:
     """The settings with limits, and their values, of the component `name` under `key`."""
-    values = dict(config.settings)
-    limited = [(field, values.get(field.name)) for field in settings_of(find(key, name)) if field.limits]
-    return [(field, value) for field, value in limited if value is not None]
+    limits = {field.name: field for field in settings_of(find(key, name)) if field.limits}
+    return [(limits[name], value) for name, value in config.settings if name in limits and value is not None]
 
 
-def positions_by(configs: Iterable[Config], *parts: str) -> dict[Hashable, list[int]]:
-    """The positions of the runs by the values of `parts`, such as "server" and "settings"."""
-    positions: dict[Hashable, list[int]] = {}
-    for position, values in enumerate(map(attrgetter(*parts), configs)):
-        positions.setdefault(values, []).append(position)
+def positions_by(items: Iterable[Any], *parts: str) -> dict[Any, list[int]]:
+    """The positions of equal `items`, or of those with equal `parts`, such as "server" and "settings" of runs."""
+    positions: dict[Any, list[int]] = {}
+    for position, value in enumerate(map(attrgetter(*parts), items) if parts else items):
+        positions.setdefault(value, []).append(position)
     return positions
 
 
@@ -101,10 +98,12 @@ def is_number(value: Any) -> bool:
 
 def traced_settings(config: Config) -> dict[str, float]:
     """The settings that are inputs of the compiled program: numbers marked `Traced`, of components built in it."""
-    names = _traced_names(tuple(factories(config)))
-    return {name: value for name, value in config.settings if name in names and is_number(value)}
+    is_traced = are_traced(factories(config), tuple(KINDS))
+    return {name: value for name, value in config.settings if is_traced.get(name) and is_number(value)}
 
 
 @cache
-def _traced_names(factories: tuple[Factory, ...]) -> frozenset[str]:
-    return frozenset(field.name for factory in factories for field in settings_of(factory) if field.is_traced)
+def are_traced(named: tuple[Factory, ...], keys: tuple[str, ...]) -> dict[str, bool]:
+    """Whether numbers are inputs of a program: of these keys, and the settings of those of the factories under them."""
+    settings = [field for factory in named if factory.key in keys for field in settings_of(factory)]
+    return {field.name: field.is_traced for field in [*(FIXED[key] for key in keys), *settings]}

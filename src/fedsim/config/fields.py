@@ -2,7 +2,7 @@
 
 import inspect
 import types
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -43,17 +43,15 @@ class Field:
         return self.name.rpartition(".")[0]
 
 
-def _fixed_fields(cls: type = Config, prefix: str = "") -> dict[str, Field]:
-    """The keys that every configuration has."""
+def _fixed_fields(values: Any, prefix: str = "", role: Role | None = None) -> dict[str, Field]:
+    """The keys of a section, with their `values` by default."""
     result: dict[str, Field] = {}
-    hints, annotated = get_type_hints(cls), get_type_hints(cls, include_extras=True)
-    default = cls()
-    for f in fields(cls):
-        name = prefix + f.name
-        if is_dataclass(hints[f.name]):
-            result |= _fixed_fields(hints[f.name], f"{f.name}.")
+    for name, annotation in get_type_hints(type(values), include_extras=True).items():
+        default = getattr(values, name)
+        if is_dataclass(default):
+            result |= _fixed_fields(default, f"{name}.", get_args(annotation)[1])
         elif name != "settings":
-            result[name] = _make_field(name, annotated[f.name], getattr(default, f.name), getattr(cls, "role", None))
+            result[prefix + name] = _make_field(prefix + name, annotation, default, role)
     return result
 
 
@@ -118,6 +116,6 @@ def settings_of(factory: Factory) -> tuple[Field, ...]:
     return tuple(result)
 
 
-FIXED = _fixed_fields()
+FIXED = _fixed_fields(Config())
 assert ONLY_IF.keys() <= FIXED.keys()
 DEFAULTS = {name: field.default for name, field in FIXED.items()}

@@ -3,16 +3,15 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from operator import attrgetter
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from fedsim.config.byzantine_count import configured_f
 from fedsim.config.clients import check_clients
-from fedsim.config.components import factories, unmet, with_values
-from fedsim.config.fields import DEFAULTS, FIXED, Field, settings_of
+from fedsim.config.components import factories, unflatten, without_effect
+from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, Settings
@@ -32,7 +31,7 @@ SWEEP_HELP = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Schema:
     """All keys that a configuration may have: the fixed ones, and the settings of built-in components and plug-ins."""
 
@@ -65,25 +64,17 @@ class Schema:
 
     def resolve_converted(self, values: dict[str, Any]) -> Config:
         """As `resolve`, for values that have been converted."""
-        nested: dict[str, Any] = {}
-        for name, value in values.items():
-            section, _, key = name.rpartition(".")
-            if name in FIXED:
-                (nested.setdefault(section, {}) if section else nested)[key] = value
-        config = msgspec.convert(nested, Config)
-        factories(config)  # also of a component that has no effect: an unknown name is an error
+        values = {name: value for name, value in values.items() if name != "name"}  # that of the experiment
+        config = unflatten(values)  # below also components that have no effect: an unknown name is an error
+        config = replace(config, settings=tuple(_defaults(self, factories(config)).items()))
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
-        config = canonical(config)
+        config = canonical(config, values)
         return replace(config, settings=self._settings(config, values))
 
     def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
         """The settings of the run's components."""
-        if (named := tuple(factories(config))) not in self._defaults:
-            names = {field.name for factory in named for field in settings_of(factory)}
-            kept = [field for field in self.fields.values() if field.name in names]
-            self._defaults[named] = {field.name: self.convert(field.name, field.default) for field in kept}
-        defaults = self._defaults[named]
+        defaults = _defaults(self, factories(config))
         f = {name: number for name in defaults if (number := configured_f(config, self.fields[name])) is not None}
         for name, number in f.items():
             if values.get(name, number) != number:
@@ -92,11 +83,6 @@ class Schema:
                 )
         given = values | {name: self.convert(name, number) for name, number in f.items()}
         return tuple((name, given.get(name, default)) for name, default in defaults.items())
-
-    @cached_property
-    def _defaults(self) -> dict[tuple[Factory, ...], dict[str, Any]]:
-        """The defaults of the settings of the components that runs name, converted."""
-        return {}
 
     def convert(self, name: str, value: Any) -> Any:
         """The value of a key, checked. Raises `ConfigError` for an unknown key or a wrong value."""
@@ -160,27 +146,18 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
     return Schema(keys, headings)
 
 
-def canonical(config: Config) -> Config:
-    """The same run with every fixed key that has no effect on it at its default, and the number of its split.
-
-    The name is that of an experiment, so it is at its default, too.
-    """
-    if config.server.num_byzantine is not None:
-        names = [field.name for factory in factories(config) for field in settings_of(factory)]
-        config = replace(config, settings=tuple((name, None) for name in names))
-    values: dict[str, Any] = {key: tuple(sorted(set(ids))) for key, value in CLIENTS if (ids := value(config))}
-    values |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
-    values |= {
-        field.name: field.default
-        for field, value in CONDITIONAL
-        if value(config) != field.default and unmet(field, config)
-    }
-    return with_values(config, values | {"name": DEFAULTS["name"]})
+@cache
+def _defaults(schema: Schema, named: tuple[Factory, ...]) -> dict[str, Any]:
+    """The settings of these components, in the order of the schema, with their defaults."""
+    names = {field.name for factory in named for field in settings_of(factory)}
+    kept = [field for field in schema.fields.values() if field.name in names]
+    return {field.name: schema.convert(field.name, field.default) for field in kept}
 
 
-CONDITIONAL = [
-    (field, attrgetter(field.name))
-    for field in FIXED.values()
-    if field.only_if and not any(condition.is_error for condition in field.only_if)
-]
-CLIENTS = [(key, attrgetter(key)) for key in ("corruption.clients", "attack.clients")]
+def canonical(config: Config, values: Mapping[str, Any]) -> Config:
+    """The run `config` of these `values`, with fixed keys without effect at their defaults; the split is a number."""
+    unused = {key for key in without_effect(config) if not any(condition.is_error for condition in FIXED[key].only_if)}
+    kept = {key: value for key, value in values.items() if key not in unused}
+    kept |= {key: tuple(sorted(set(ids))) for key in ("corruption.clients", "attack.clients") if (ids := kept.get(key))}
+    kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+    return config if kept == values else unflatten(kept)

@@ -2,13 +2,11 @@
 
 import hashlib
 import inspect
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import msgspec
 
-from fedsim.config.components import factories, flatten, is_number, with_values
+from fedsim.config.components import are_traced, factories, flatten, is_number, unflatten
 from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config, Settings
@@ -38,7 +36,7 @@ def part(config: Config, *roles: Role) -> Settings:
 
 def component(config: Config, *keys: str) -> Settings:
     """These keys, as in `part`, and the settings of the components that they name."""
-    is_traced = _traced(tuple(factories(config)), keys)
+    is_traced = are_traced(factories(config), keys)
     values = ((key, value) for key, value in flatten(config).items() if key in is_traced)
     return tuple((key, 0 if is_traced[key] and is_number(value) else value) for key, value in values)
 
@@ -55,7 +53,10 @@ def attack_component(config: Config) -> Settings:
 
 def corruption_config(config: Config) -> Config:
     """What determines corrupted data and malicious clients, except keys and numbers; defaults for all else."""
-    return _config_of(component(config, *_keys((Role.TRACED,), "corruption", "attack")))
+    return _unflatten(component(config, *_keys((Role.TRACED,), "corruption", "attack")))
+
+
+_unflatten = cache(lambda values: unflatten(dict(values)))
 
 
 def data_choice(config: Config) -> Settings:
@@ -64,22 +65,9 @@ def data_choice(config: Config) -> Settings:
 
 
 @cache
-def _config_of(values: Settings) -> Config:
-    fixed = {key: value for key, value in values if key in FIXED}
-    return with_values(replace(Config(), settings=tuple(pair for pair in values if pair[0] not in FIXED)), fixed)
-
-
-@cache
 def _keys(roles: tuple[Role, ...], *sections: str) -> tuple[str, ...]:
     keys = [name for name, field in FIXED.items() if field.role in roles]
     return tuple(key for key in keys if not sections or FIXED[key].section in sections)
-
-
-@cache
-def _traced(named: Sequence[Factory], keys: Sequence[str]) -> dict[str, bool]:
-    """Whether numbers are inputs of a program: of these keys, and the settings of those of the factories under them."""
-    settings = [field for factory in named if factory.key in keys for field in settings_of(factory)]
-    return {field.name: field.is_traced for field in [*(FIXED[key] for key in keys), *settings]}
 
 
 @cache

@@ -30,15 +30,15 @@ class Config:
     seed: Annotated[
         NonNegativeInt, Role.TRACED, Traced(), "seed of the run: corrupted clients, initial model, cohorts, batches"
     ] = 0
-    data: sections.DataConfig = field(default_factory=sections.DataConfig)
-    corruption: sections.CorruptionConfig = field(default_factory=sections.CorruptionConfig)
-    attack: sections.AttackConfig = field(default_factory=sections.AttackConfig)
-    model: sections.ModelConfig = field(default_factory=sections.ModelConfig)
-    client: sections.ClientConfig = field(default_factory=sections.ClientConfig)
-    server: sections.ServerConfig = field(default_factory=sections.ServerConfig)
-    engine: sections.EngineConfig = field(default_factory=sections.EngineConfig)
-    record: sections.RecordConfig = field(default_factory=sections.RecordConfig)
-    report: sections.ReportConfig = field(default_factory=sections.ReportConfig)
+    data: Annotated[sections.DataConfig, Role.DATA] = field(default_factory=sections.DataConfig)
+    corruption: Annotated[sections.CorruptionConfig, Role.TRACED] = field(default_factory=sections.CorruptionConfig)
+    attack: Annotated[sections.AttackConfig, Role.TRACED] = field(default_factory=sections.AttackConfig)
+    model: Annotated[sections.ModelConfig, Role.PROGRAM] = field(default_factory=sections.ModelConfig)
+    client: Annotated[sections.ClientConfig, Role.PROGRAM] = field(default_factory=sections.ClientConfig)
+    server: Annotated[sections.ServerConfig, Role.PROGRAM] = field(default_factory=sections.ServerConfig)
+    engine: Annotated[sections.EngineConfig, Role.ENGINE] = field(default_factory=sections.EngineConfig)
+    record: Annotated[sections.RecordConfig, Role.RECORD] = field(default_factory=sections.RecordConfig)
+    report: Annotated[sections.ReportConfig, Role.RECORD] = field(default_factory=sections.ReportConfig)
     settings: Settings = ()
     """The settings of all components of the run, defaults included."""
 

@@ -1,12 +1,12 @@
 """The sections of a configuration: type, bounds, default, role and meaning of their keys.
 
-A key has the role of its section or, if it has one, its own. The components named here, such as an aggregator, have
-settings: those of their factories. They have the role of the key that names the component.
+A key has the role of its section (`schema.Config`) or, if it has one, its own. The components named here, such as an
+aggregator, have settings: those of their factories. They have the role of the key that names the component.
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -20,6 +20,7 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 PositiveFraction = Annotated[float, Meta(gt=0, le=1)]
 FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]
+Count = PositiveInt | None
 Width = PositiveInt | Literal["auto"]
 
 
@@ -38,7 +39,6 @@ class Role(Enum):
 class DataConfig:
     """The data set, and its partition among clients."""
 
-    role: ClassVar = Role.DATA
     name: Annotated[str, "data set"] = "digits"
     deduplicate: Annotated[
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
@@ -50,22 +50,16 @@ class DataConfig:
     sample_fraction: Annotated[
         PositiveFraction, "fraction of the examples to keep, as whole clients drawn at random (as LEAF does)"
     ] = 1.0
-    sample_clients: Annotated[PositiveInt | None, "clients to keep, drawn at random; default: all"] = None
+    sample_clients: Annotated[Count, "clients to keep, drawn at random; default: all"] = None
     test_fraction: Annotated[
         ProperFraction | None,
         "fraction of the examples for testing, drawn at random, from each natural client if there are any; a given "
         "split is replaced with natural clients only; default: the given split, or 0.2",
     ] = None
-    num_train: Annotated[PositiveInt | None, "number of training examples to keep, drawn at random; default: all"] = (
-        None
-    )
-    num_test: Annotated[PositiveInt | None, "number of test examples to keep, drawn at random; default: all"] = None
-    max_examples: Annotated[
-        PositiveInt | None, "maximum of training examples per client, evenly spaced; default: none"
-    ] = None
-    max_test_examples: Annotated[
-        PositiveInt | None, "maximum of test examples per client, evenly spaced; default: none"
-    ] = None
+    num_train: Annotated[Count, "number of training examples to keep, drawn at random; default: all"] = None
+    num_test: Annotated[Count, "number of test examples to keep, drawn at random; default: all"] = None
+    max_examples: Annotated[Count, "maximum of training examples per client, evenly spaced; default: none"] = None
+    max_test_examples: Annotated[Count, "maximum of test examples per client, evenly spaced; default: none"] = None
     root_examples: Annotated[
         NonNegativeInt,
         "number of clean training examples that the server holds (root data set), drawn before the partition",
@@ -91,7 +85,6 @@ class DataConfig:
 class CorruptionConfig:
     """Corrupted training data, and which clients have it."""
 
-    role: ClassVar = Role.TRACED
     kind: Annotated[str, "corruption of the training data of corrupted clients"] = "none"
     fraction: Annotated[Fraction, Traced(), "fraction of the clients that are corrupted"] = 0.0
     rounding: Annotated[
@@ -107,7 +100,6 @@ class CorruptionConfig:
 class AttackConfig:
     """Forged reports, and which clients make them."""
 
-    role: ClassVar = Role.TRACED
     kind: Annotated[str, Role.BRANCH, "attack by which malicious clients forge their reports"] = "none"
     fraction: Annotated[
         Fraction | None,
@@ -122,7 +114,6 @@ class AttackConfig:
 class ModelConfig:
     """The model."""
 
-    role: ClassVar = Role.PROGRAM
     name: Annotated[str, "model"] = "mlp"
 
 
@@ -130,7 +121,6 @@ class ModelConfig:
 class ClientConfig:
     """Local training."""
 
-    role: ClassVar = Role.PROGRAM
     algorithm: Annotated[str, "local training algorithm; fedavg: plain SGD"] = "fedavg"
     learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' SGD"] = 0.1
     schedule: Annotated[str, "schedule of the clients' learning rate over the rounds"] = "constant"
@@ -164,7 +154,6 @@ class ClientConfig:
 class ServerConfig:
     """Rounds and aggregation."""
 
-    role: ClassVar = Role.PROGRAM
     aggregator: Annotated[str, Role.BRANCH, "aggregation rule"] = "arfl"
     pre_aggregators: Annotated[
         tuple[str, ...], Role.BRANCH, "pre-aggregators, applied in this order before the rule"
@@ -198,7 +187,6 @@ class ServerConfig:
 class EngineConfig:
     """Execution: affects speed, rounding errors and (micro_batch) the random draws of dropout and augmentation."""
 
-    role: ClassVar = Role.ENGINE
     client_width: Annotated[Width, "clients of a run that train in one vectorized step (1 to K), or auto"] = "auto"
     run_width: Annotated[Width, "runs of a group that train in one vectorized step, or auto"] = "auto"
     micro_batch: Annotated[Width, Role.PROGRAM, "examples per gradient computation (1 to B), or auto"] = "auto"
@@ -216,7 +204,6 @@ class EngineConfig:
 class RecordConfig:
     """What a run writes."""
 
-    role: ClassVar = Role.RECORD
     losses: Annotated[
         bool,
         Role.PROGRAM,  # a client whose loss is not finite is invalid, if losses are recorded
@@ -232,7 +219,6 @@ class RecordConfig:
 class ReportConfig:
     """What the report shows besides tables and figures. Of the whole experiment, so it is no part of a run."""
 
-    role: ClassVar = Role.RECORD
     claims: Annotated[
         str | None, "function from results to claims, as file.py:function; its verdicts are shown; default: none"
     ] = None

@@ -31,8 +31,8 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
 
 def _reason(experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config]) -> str:
     """Why the key has no effect; "" if it has one."""
-    has_key = lambda config: key in FIXED or key in dict(config.settings)
-    if not any(map(has_key, runs)):
+    runs = [run for run in runs if key in FIXED or key in dict(run.settings)]
+    if not runs:
         section = key.rpartition(".")[0]
         is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other presets
         return "" if is_named else f"no run uses {section}"
@@ -44,9 +44,8 @@ def _reason(experiment: Experiment, key: str, values: Sequence[Any], runs: Seque
     changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != field.default]
     if not changed or not field.only_if:
         return ""
-    if any(flatten(run)[key] != field.default and not unmet(field, run) for run in filter(has_key, runs)):
+    if any(flatten(run)[key] != field.default and not unmet(field, run) for run in runs):
         return ""
-    reasons = {unmet(field, run) for run in filter(has_key, runs)}
-    return next(
-        (condition.reason for condition in field.only_if if condition.reason in reasons), field.only_if[-1].reason
-    )
+    known = {unmet(field, run) for run in runs}
+    reasons = [condition.reason for condition in field.only_if]
+    return next((reason for reason in reasons if reason in known), reasons[-1])

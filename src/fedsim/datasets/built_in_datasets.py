@@ -4,12 +4,9 @@ from fedsim.datasets.digits import digits as digits
 from fedsim.datasets.separable_2d import separable_2d as separable_2d
 from fedsim.datasets.prepared import cifar10 as cifar10
 from fedsim.datasets.cifar100 import cifar100 as cifar100
-from fedsim.datasets.mnist import mnist as mnist
-from fedsim.datasets.mnist import fashion_mnist as fashion_mnist
+from fedsim.datasets.mnist import mnist as mnist, fashion_mnist as fashion_mnist
 from fedsim.datasets.emnist import emnist as emnist
-from fedsim.datasets.prepared import femnist as femnist
-from fedsim.datasets.prepared import shakespeare as shakespeare
-from fedsim.datasets.prepared import tfds as tfds
+from fedsim.datasets.prepared import femnist as femnist, shakespeare as shakespeare, tfds as tfds
 from fedsim.datasets.leaf import leaf as leaf
 from fedsim.datasets.arrays import arrays as arrays
 from fedsim.datasets.table import table as table

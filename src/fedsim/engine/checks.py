@@ -9,8 +9,10 @@ import numpy as np
 
 from fedsim.config import components
 from fedsim.config.clients import check_clients, num_corrupted, num_malicious
+from fedsim.config.fields import FIXED
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
+from fedsim.config.sections import Role
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
@@ -65,12 +67,9 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
 def check_settings(configs: Sequence[Config]) -> None:
     """Raises `ConfigError` if settings of an attack, a rule, a weighting or a pre-aggregator do not fit each other."""
     for config in {config.settings: config for config in configs}.values():
-        factories.build(config, "attack.kind", config.attack.kind)
-        factories.build(config, "server.aggregator", config.server.aggregator)
-        if config.server.weighting is not None:
-            factories.build(config, "server.weighting", config.server.weighting)
-        for name in config.server.pre_aggregators:
-            factories.build(config, "server.pre_aggregators", name)
+        for key, name in components.component_names(components.flatten(config)):
+            if FIXED[key].role is Role.BRANCH:
+                factories.build(config, key, name)
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:

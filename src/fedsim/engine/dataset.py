@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.config import components
+from fedsim.config.components import without_effect
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets import sampling
@@ -15,6 +15,7 @@ from fedsim.datasets.holdout import hold_out_root, hold_out_validation
 from fedsim.datasets.partition import natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import factories
+from fedsim.errors import ConfigError
 
 
 def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None) -> FederatedDataset:
@@ -24,7 +25,8 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     """
     data, split = config.data, int(config.data.seed)  # a number in every run
     is_natural = config.has_natural_clients
-    components.check_effects(config)
+    for key, reason in without_effect(config).items():
+        raise ConfigError(f"{key}: has no effect: {reason}")
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]

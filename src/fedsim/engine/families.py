@@ -4,8 +4,8 @@ A server or an attack whose state would take much memory in the runs of others h
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
-Part: TypeAlias = tuple[Settings | None, str]
+LOSSES = "these rules use losses, which are not recorded"
 
 
 def program_key(config: Config) -> tuple[Settings, bool]:
@@ -50,24 +50,18 @@ class Member(NamedTuple):
 
 def make_families(members: Sequence[Member], available: int) -> list[Family]:
     """The family of each group, given the `available` bytes of memory; groups of a family share the same object."""
-    candidates: dict[Hashable, list[int]] = {}
-    for number, member in enumerate(members):
-        program = family_key(member.configs, member.dataset), member.layout
-        candidates.setdefault(program, []).append(number)
     family_of: dict[int, Family] = {}
-    for numbers in candidates.values():
-        parts: dict[tuple[Part, ...], list[int]] = {}
-        for number, key in zip(numbers, _split([members[number] for number in numbers], available), strict=True):
-            parts.setdefault(key, []).append(number)
-        for key, together in parts.items():
-            reason = "; ".join(why for _, why in key if why)
-            family = replace(make_family([members[number] for number in together]), reason=reason)
-            family_of |= dict.fromkeys(together, family)
+    programs = [(family_key(member.configs, member.dataset), member.layout) for member in members]
+    for numbers in positions_by(programs).values():
+        candidates = [members[number] for number in numbers]
+        for (_, reason), positions in positions_by(_split(candidates, available)).items():
+            family = make_family([candidates[position] for position in positions], reason)
+            family_of |= {numbers[position]: family for position in positions}
     return [family_of[number] for number in range(len(members))]
 
 
-def make_family(members: Sequence[Member]) -> Family:
-    """The family of these groups."""
+def make_family(members: Sequence[Member], reason: str = "") -> Family:
+    """The family of these groups, and the reason why it is not part of a larger one."""
     servers: dict[Settings, Config] = {}
     attacks: dict[Settings, Config] = {}
     settings: dict[str, tuple[float, type]] = {}
@@ -78,7 +72,7 @@ def make_family(members: Sequence[Member]) -> Family:
             for key, value in traced_settings(config).items():
                 if key not in settings or isinstance(value, float):
                     settings[key] = value, np.int32 if isinstance(value, int) else np.float32
-    return Family(servers, attacks, settings, max(member.dataset.max_num_examples for member in members))
+    return Family(servers, attacks, settings, max(member.dataset.max_num_examples for member in members), reason)
 
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
@@ -99,8 +93,8 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     return keys, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
 
 
-def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
-    """The parts of groups that could be a family: groups with equal values are one, the second of each is the reason.
+def _split(members: Sequence[Member], available: int) -> list[tuple[tuple[Settings, ...], str]]:
+    """For each of the groups that could be a family, its large components and the reason; equal ones are a family.
 
     Slots of servers and attacks may take `MAX_SLOT_SHARE` of the memory, the smallest first; each of the others has a
     program of its own. So have rules that use losses, if these are not recorded: the others do not compute them.
@@ -109,17 +103,16 @@ def _split(members: Sequence[Member], available: int) -> list[tuple[Part, ...]]:
     attacks = {attack_component(member.configs[0]): member for member in members}
     num_runs = max(len(member.configs) for member in members)
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
-    uses_losses: dict[Settings, str] = {}
+    users: set[Settings] = set()
     if len(servers) > 1 and not members[0].configs[0].record.losses:
-        for server, member in servers.items():
-            uses = trace_server(member.configs[0], member.dataset).uses_losses
-            uses_losses[server] = "these rules use losses, which are not recorded" if uses else ""
-    parts: list[tuple[Part, ...]] = []
+        uses_losses = lambda member: trace_server(member.configs[0], member.dataset).uses_losses
+        users = {server for server, member in servers.items() if uses_losses(member)}
+    parts = []
     for configs, _, _ in members:
         components = server_component(configs[0]), attack_component(configs[0])
-        by_size = [(component, large[component]) if component in large else (None, "") for component in components]
-        losses = uses_losses.get(components[0], "")
-        parts.append((*by_size, (None, losses)))
+        alone = tuple(component for component in components if component in large)
+        reasons = [large[component] for component in alone] + [LOSSES] * (components[0] in users)
+        parts.append((alone, "; ".join(reasons)))
     return parts
 
 

@@ -115,32 +115,25 @@ def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | 
 
     Two positions at least, if there are two draws: compilers round differently outside of a loop (`corrupt_inputs`).
     """
-    first: dict[Hashable, int] = {}
-    for position, draw in enumerate(draws):
-        first.setdefault(draw, position)
-    if len(first) == len(draws):
+    positions = positions_by(draws)
+    if len(positions) == len(draws):
         return np.arange(len(draws)), None
-    places = {draw: place for place, draw in enumerate(first)}
-    positions = [*first.values()] if len(first) > 1 else [0, 1]
-    return np.asarray(positions), np.asarray([places[draw] for draw in draws])
+    places = {draw: place for place, draw in enumerate(positions)}
+    first = [place for place, *_ in positions.values()] if len(positions) > 1 else [0, 1]
+    return np.asarray(first), np.asarray([places[draw] for draw in draws])
 
 
 def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> list[np.ndarray]:
     """The labels [M] of each run, on the host; runs with equal ones share the array."""
-    labels: dict[Hashable, np.ndarray] = {}
-
-    def corrupt_run(config: Config) -> np.ndarray:
-        if "y" not in build.corruption(config).changed_fields:
-            return np.asarray(data.y)
-        corruption, number = corruption_config(config), num_corrupted(config, data.num_examples.shape[0])
-        if (run := (corruption, config.seed, number)) not in labels:
-            factory, changed = factories.factory_of(corruption, "corruption.kind"), frozenset({"y"})
-            draws = np.asarray([[config.seed, number, 0]], np.int32)
-            changes = _corrupt_runs(factory, corruption, spec, changed, draws, data)
-            labels[run] = np.asarray(changes["y"])[0]
-        return labels[run]
-
-    return list(map(corrupt_run, configs))
+    labels, num_clients = [np.asarray(data.y)] * len(configs), data.num_examples.shape[0]
+    draws = [(corruption_config(config), config.seed, num_corrupted(config, num_clients)) for config in configs]
+    for (corruption, *_), positions in positions_by(draws).items():
+        if "y" in build.corruption(corruption).changed_fields:
+            one, hparams = [configs[positions[0]]], HParams()
+            corrupted = np.asarray(make_run_inputs(one, hparams, data, spec, frozenset({"y"})).changes["y"])[0]
+            for position in positions:
+                labels[position] = corrupted
+    return labels
 
 
 def corrupt_buffers(
