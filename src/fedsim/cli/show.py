@@ -90,7 +90,7 @@ def _status(runs: Sequence["StoredRun"]) -> str:
         return "complete"
     groups = {run.group for run in runs}
     total = sum(run.keys["server.num_rounds"] for run in runs)
-    last = {group: max(group.rounds_completed(), 0) for group in groups}
+    last = {group: max(group.last_round(), 0) for group in groups}
     completed = sum(last[run.group] for run in runs)
     try:
         state = "running" if any(group.is_locked() for group in groups) else "stopped"
@@ -127,7 +127,7 @@ def _missing(runs: Sequence["StoredRun"], setting: "Setting") -> str:
     missing: dict[str, list[str]] = {}  # by what there is of them
     for (split, seed), run in zip(setting.draws, setting.runs, strict=True):
         if not runs[run].is_complete:
-            last = runs[run].group.rounds_completed()
+            last = runs[run].group.last_round()
             draws = missing.setdefault(f"has {last} rounds" if last >= 0 else "no rows", [])
             draws.append(f"split {split} " * has_splits + f"seed {seed}")
     more = lambda draws: [f"and {len(draws) - MAX_DRAWS} more"] if len(draws) > MAX_DRAWS else []
