@@ -47,12 +47,11 @@ def run_plan(
     is_primary = processes.is_primary()
     observers = observers if is_primary else []
     observe = _broadcast(observers)
-    pending = list(range(len(plan.groups))) if is_primary else []
     if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
         num_pending = sum(map(plan.num_rounds, plan.groups))
         observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
-    groups = processes.decide_each(_lock_groups(plan, pending, folder, observe, wait))
+    groups = processes.decide_each(_lock_groups(plan, folder, observe, wait))
     with closing(groups), BackgroundCompiler(plan.compiler) as background:
         for number in groups:
             _run_group(plan, number, folder, observers, checkpoint_seconds, background)
@@ -63,23 +62,23 @@ def run_plan(
     return folder
 
 
-def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
-    """The groups of `pending` that are to be run, each locked until the next; removes complete ones from `pending`.
+def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
+    """The groups that are to be run, each locked until the next.
 
     With `wait`, waits for groups that other processes have locked.
     """
-    waiting_for = None
+    pending, waiting_for = list(range(len(plan.groups))), None
     while pending:
         locked = []  # by other processes
-        for number in list(pending):
+        for number in pending:
             group = folder.group(plan.groups[number].folder)
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
                     group.remove()
-                elif group.is_complete() or group.num_rounds > plan.configs(plan.groups[number])[0].server.num_rounds:
-                    # In the second case it is left to another process, which has added rounds.
+                elif group.is_complete() or group.last_round() > plan.configs(plan.groups[number])[0].server.num_rounds:
+                    # In the second case another process computes more rounds than this plan has.
                     observe(plan.status(number, "kept"))
                     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
                 else:
@@ -92,7 +91,7 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
                 waiting_for = status
                 observe(status)
             time.sleep(POLL_SECONDS)
-        pending[:] = locked
+        pending = locked
 
 
 def _broadcast(observers: Sequence[Observer]) -> Observer:
