@@ -80,7 +80,7 @@ def write_folder(
             if run["server.num_rounds"] == rounds
         ]
         record = Record(0.0, index, {}, [environment], data, files or {})
-        group = folder.group(*folder.add_groups([("group", record)]))
+        group = folder.add_group("group", record)
         is_own = pl.col("run").is_in([run["id"] for run in index])
         group.write_rows(0, rounds, {kind: table.filter(is_own) for kind, table in tables.items()})
         if is_complete:

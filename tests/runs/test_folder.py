@@ -42,9 +42,7 @@ RECORD = Record(1.5, RUNS, {"run_width": 2}, [{"versions": {}}], "digest", {"a.p
 @pytest.fixture
 def group(tmp_path):
     """The only group of a folder."""
-    folder = RunFolder(tmp_path / "run")
-    (name,) = folder.add_groups([("krum", RECORD)])
-    return folder.group(name)
+    return RunFolder(tmp_path / "run").add_group("krum", RECORD)
 
 
 def rounds(run, round_, **columns):

@@ -58,13 +58,13 @@ def open_folder(
         if not (force or allow_mismatch):
             _check_environment(folder.path, known, current, bool(missing or incomplete))
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
-        resumed = [_resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()]
+        groups = [_resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()]
         plan, ids = replace(plan, runs=runs), list(positions)
-        added = fit(with_groups_of(plan, list(missing))).groups
-        records = [_record(plan, group, ids, digests, Record(created, [], {}, [current])) for group in added]
-        names = folder.add_groups((_name(plan, group), record) for group, record in zip(added, records, strict=True))
+        for group in fit(with_groups_of(plan, list(missing))).groups:
+            name = section_name(plan.runs[group.runs[0]].server.aggregator)
+            added = folder.add_group(name, _record(plan, group, ids, digests, Record(created, [], {}, [current])))
+            groups.append(replace(group, folder=added.path.name))
         folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
-    groups = [*resumed, *(replace(group, folder=name) for group, name in zip(added, names, strict=True))]
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
@@ -83,17 +83,10 @@ def _find_missing(
     Raises `RunFolderError` if data or plug-ins have changed.
     """
     files = factories.plugin_files(plan.runs)
-
-    @cache
-    def changed_input(group: GroupFolder, choice: Settings) -> str:
-        """The data set or the plug-in that has changed since the group was added; "" if none has."""
-        if group.record.data != digests[choice]:
-            return "the data set"
-        return next((name for name, digest in group.record.files.items() if files.get(name, digest) != digest), "")
-
     latest = {run["id"]: (group, run) for group in known for run in group.record.runs}
     completed = {group: group.read_completion().rounds for group in known}
     is_locked = cache(GroupFolder.is_locked)  # once a group
+    changes: dict[GroupFolder, str | None] = {}
     missing: dict[int, Config] = {}
     resumed: dict[GroupFolder, int] = {}
     for position, config in enumerate(plan.runs):
@@ -104,24 +97,32 @@ def _find_missing(
         if group is None or force:
             missing[position] = config
             continue
-        changed = changed_input(group, data_choice(config))
-        if changed and not allow_mismatch:
+        if group not in changes:
+            edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
+            has_same_data = group.record.data == digests[data_choice(config)]
+            changes[group] = next(iter(edited), None) if has_same_data else "the data set"
+        if (changed := changes[group]) and not allow_mismatch:
             raise RunFolderError(
                 f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
                 f"compute only missing runs with the new one, or {ELSEWHERE}"
             )
         if config.record.models and num_rounds < run[ROUNDS]:
             raise RunFolderError(f"{path}: has models after {run[ROUNDS]} rounds, not {num_rounds}; {ELSEWHERE}")
-        merged = _merge(config, run, max(num_rounds, run[ROUNDS]), config.record.final_states)
-        is_recorded = all(run[f"record.{key}"] == getattr(merged.record, key) for key in ("models", "data", "clients"))
-        has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
-        if is_recorded and completed[group] >= num_rounds:
+        if (is_recorded := _records(run, config)) and completed[group] >= num_rounds:
             continue
+        longest = max(num_rounds, run[ROUNDS])
+        has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
         if not is_recorded or changed or has_no_states:
-            missing[position] = merged
+            missing[position] = _merge(config, run, longest, config.record.final_states)
         else:
-            resumed[group] = max(merged.server.num_rounds, resumed.get(group, 0))
+            resumed[group] = max(longest, resumed.get(group, 0))
     return missing, resumed
+
+
+def _records(run: Mapping[str, Any], config: Config) -> bool:
+    """Whether the stored `run` has all that `config` records, except final states."""
+    has_arrays = all(run[f"record.{key}"] or not getattr(config.record, key) for key in ("models", "data"))
+    return has_arrays and CLIENTS.index(run["record.clients"]) >= CLIENTS.index(config.record.clients)
 
 
 def _merge(config: Config, run: Mapping[str, Any], num_rounds: int, final_states: bool) -> Config:
@@ -223,8 +224,3 @@ def list_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, now)]
     more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
     return "; ".join([*changes[:MAX_CHANGES], *more])
-
-
-def _name(plan: Plan, group: Group) -> str:
-    """The start of the name of a new group's folder."""
-    return section_name(plan.runs[group.runs[0]].server.aggregator)

@@ -105,13 +105,11 @@ class RunFolder:
         first = lambda group: min(run["position"] for run in group.record.runs)
         return sorted(groups, key=lambda group: (group.record.created, first(group), group.path.name))
 
-    def add_groups(self, records: Iterable[tuple[str, Record]]) -> list[str]:
-        """Adds groups, each with a name that need not be unique; returns the names of their folders."""
-        names = []
-        for name, record in records:
-            names.append(f"{name}-{uuid.uuid4().hex[:8]}")
-            self.group(names[-1]).write_record(record)
-        return names
+    def add_group(self, name: str, record: Record) -> GroupFolder:
+        """Adds a group whose folder's name starts with `name`."""
+        group = self.group(f"{name}-{uuid.uuid4().hex[:8]}")
+        group.write_record(record)
+        return group
 
     def group(self, name: str) -> GroupFolder:
         """The group whose folder has this name."""
@@ -143,7 +141,9 @@ class RunFolder:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
                 if known is None or is_complete or (has_rows and not known.is_complete):
-                    keys = {key: value for key, value in run.items() if key not in FACTS}
+                    keys = dict(run)
+                    for fact in FACTS:
+                        del keys[fact]
                     runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete)
         return sorted(runs.values(), key=lambda run: order[run.id])
 
