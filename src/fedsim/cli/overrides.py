@@ -16,6 +16,7 @@ WHERE = "on the command line: "  # the start of messages about values of overrid
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist
     "--resume": "an unfinished run resumes when the same command is run again",
+    "--extend": "runs and rounds that the folder lacks are added without it",
     "--budget": "it is called --preset now",
     "--tensorboard": "use --log tensorboard",
     "--lam": "use --arfl.lam or --autogm.lam",

@@ -12,6 +12,7 @@ from fedsim.errors import FedsimError
 if TYPE_CHECKING:
     from fedsim.report.settings import Setting
     from fedsim.runs.folder import RunFolder, StoredRun
+    from fedsim.runs.groups import GroupFolder
 
 COLUMNS = ("folder", "status", "age", "runs", "best in the hardest scenario")
 SETTING_COLUMNS = ("rule", "scenario", "rounds", "complete", "missing")
@@ -108,6 +109,7 @@ def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
     settings = stored_settings(runs)
     num_complete = {setting: sum(runs[run].is_complete for run in setting.runs) for setting in settings}
     is_complete = lambda setting: num_complete[setting] == len(setting.runs)
+    last = {group: group.last_round() for group in {run.group for run in runs if not run.is_complete}}
     settings.sort(key=is_complete)
     rows, others = [], []
     for setting, rule in row_names(settings).items():
@@ -116,19 +118,22 @@ def _setting_rows(runs: Sequence["StoredRun"]) -> list[tuple[str, ...]]:
             continue
         rounds = str(runs[setting.runs[0]].keys["server.num_rounds"])
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
-        rows.append((rule, scenario_name(setting.scenario), rounds, of, _missing(runs, setting)))
+        rows.append((rule, scenario_name(setting.scenario), rounds, of, _missing(runs, last, setting)))
     rest = (count(len(others), "complete setting"), "", "", f"{sum(others)} of {count(sum(others), 'run')}", "")
     return [*rows, *([rest] if others else [])]
 
 
-def _missing(runs: Sequence["StoredRun"], setting: "Setting") -> str:
-    """Which runs of a setting are not complete, for example "seed 2 (has 40 rounds), seed 3, seed 4 (no rows)"."""
+def _missing(runs: Sequence["StoredRun"], last: dict["GroupFolder", int], setting: "Setting") -> str:
+    """Which runs of a setting are not complete, for example "seed 2 (has 40 rounds), seed 3, seed 4 (no rows)".
+
+    `last` is the last round of each incomplete group, -1 without rows.
+    """
     has_splits = len(setting.splits) > 1
     missing: dict[str, list[str]] = {}  # by what there is of them
     for (split, seed), run in zip(setting.draws, setting.runs, strict=True):
         if not runs[run].is_complete:
-            last = runs[run].group.last_round()
-            draws = missing.setdefault(f"has {last} rounds" if last >= 0 else "no rows", [])
+            rounds = last[runs[run].group]
+            draws = missing.setdefault(f"has {rounds} rounds" if rounds >= 0 else "no rows", [])
             draws.append(f"split {split} " * has_splits + f"seed {seed}")
     more = lambda draws: [f"and {len(draws) - MAX_DRAWS} more"] if len(draws) > MAX_DRAWS else []
     return ", ".join(f"{', '.join(draws[:MAX_DRAWS] + more(draws))} ({what})" for what, draws in missing.items())
