@@ -57,8 +57,8 @@ class Completion(msgspec.Struct, frozen=True):
 
     rounds: int = -1
     """After which it was last complete; -1: it never was."""
-    num_files: int = 0
-    """Of rows."""
+    num_parts: int = 0
+    """Files of rows."""
     seconds_compiling: float = 0.0
     seconds_running: float = 0.0
     resumed: bool = False
@@ -147,7 +147,7 @@ class GroupFolder:
             completion = msgspec.json.decode((self.path / "done.json").read_bytes(), type=Completion)
         except (OSError, *DAMAGED):
             return Completion()
-        is_whole = completion.num_files == self._num_files(completion.rounds)
+        is_whole = completion.num_parts == self._num_files(completion.rounds)
         return completion if is_whole and not any(map(self._lacks_arrays, self.record.runs)) else Completion()
 
     def is_complete(self) -> bool:
