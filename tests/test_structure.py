@@ -29,9 +29,7 @@ INSIDE = {  # the same for the modules of a package
         "bundled kinds synonyms values registry sections schema clients fields components roles byzantine_count "
         "resolve reader experiment toml unused"
     ),
-    "runs": (
-        "differences files locks sweep schemas parts groups legacy folder tables events checkpoints trackers writer"
-    ),
+    "runs": ("differences files locks sweep schemas groups legacy folder tables events checkpoints trackers writer"),
     "engine": (
         "devices environment cache hlo collectives targets processes ending transfer memory slots layout "
         "factories dataset model build inputs backdoors estimate placement model_check plugin_checks "

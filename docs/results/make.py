@@ -27,7 +27,6 @@ from fedsim.report.names import count, duration
 from fedsim.report.results import Results
 from fedsim.report.table import text_table
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.parts import Span
 
 PAGES = Path(__file__).parent
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
@@ -159,7 +158,7 @@ def machine(results: Results) -> str:
     environments = [environment for group in results.groups for environment in group.record.environments]
     devices = dict.fromkeys(f"{e['device']['count']} x {e['device']['kind']}" for e in environments)
     versions = [dict.fromkeys(f"{name} {e['versions'][name]}" for e in environments) for name in ("fedsim", "jax")]
-    completions = filter(None, (group.read_completion() for group in results.groups))
+    completions = [group.read_completion() for group in results.groups]
     seconds = sum(completion.seconds_compiling + completion.seconds_running for completion in completions)
     return ", ".join([*devices, *(text for names in versions for text in names), duration(seconds)])
 
@@ -222,7 +221,7 @@ def keep(folder: RunFolder, rows: Path) -> None:
             table = table.with_columns(ids.gather(table["run"]))
             table = table.select(column for column in table if column.null_count() < len(table))
             if len(table):
-                copy.parts.write(Span(0, completion.rounds), {kind: table})
+                copy.write_rows(0, completion.rounds, {kind: table})
         for name in ("models", "data"):
             if (group.path / name).is_dir():
                 shutil.copytree(group.path / name, copy.path / name)

@@ -179,8 +179,8 @@ class Result:
     @property
     def seconds(self) -> tuple[float, float]:
         """How long compiling and running took, sums over the groups of runs that are complete."""
-        complete = [done for group in self.folder.groups() if (done := group.read_completion()) is not None]
-        return sum(done.seconds_compiling for done in complete), sum(done.seconds_running for done in complete)
+        completions = [group.read_completion() for group in self.folder.groups()]
+        return sum(done.seconds_compiling for done in completions), sum(done.seconds_running for done in completions)
 
     def model(self, run: int) -> "dict[str, np.ndarray]":
         """The final model of `runs[run]`, arrays by name such as "Dense_0/kernel"; needs `record.models`."""

@@ -17,7 +17,6 @@ from fedsim.engine import make_plan, run_plan
 from fedsim.errors import RunFolderError
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import GroupFolder, Record
-from fedsim.runs.parts import Span
 from tests.cli.test_main import SMALL
 from tests.conftest import Stop
 from tests.report import synthetic
@@ -135,10 +134,10 @@ def test_show_says_what_settings_lack(tmp_path, capsys):
     for seed in (2, 3):
         (run,) = make("arfl", (seed,), 10)
         index = {"id": f"{seed}", "position": seed, "num_clients": 20}
-        (name,) = folder.add_groups([("cut", Record(1.0, [index | run], {}, [synthetic.ENVIRONMENT]))])
+        group = folder.add_group("cut", Record(1.0, [index | run], {}, [synthetic.ENVIRONMENT]))
         if seed == 2:
             rounds = folder.read("rounds")[:1].with_columns(run=pl.lit("2"))
-            folder.group(name).parts.write(Span(0, 4), {"rounds": rounds})
+            group.write_rows(0, 4, {"rounds": rounds})
     assert main(["show", str(folder.path)]) == 0
     text = "".join(capsys.readouterr().out.split())
     assert "73%,stopped" in text  # 4 x 10 + 4 of 60 rounds

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from fedsim.engine import environment, run_plan
 from fedsim.engine.experiment import resume_round
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.parts import Span
 from tests.conftest import check_equal
 from tests.engine.test_store import SMALL, compute, plan_of
 
@@ -24,10 +23,10 @@ def test_a_run_resumes_only_after_unbroken_rows(cuts, lost, eval_every, data):
     """From the checkpoint if no row up to it is missing; else from the start. Files are lost, each of several rows."""
     edges = [0, *sorted(cuts), 13]
     evaluations = [range(first, next_) for first, next_ in itertools.pairwise(edges)]
-    spans = [Span(eval_every * part[0], eval_every * part[-1]) for part in evaluations]
+    spans = [(eval_every * part[0], eval_every * part[-1]) for part in evaluations]
     kept = [span for number, span in enumerate(spans) if number not in lost]
-    checkpoint = data.draw(st.none() | st.sampled_from([span.last for span in spans]))
-    written = {round_ for span in kept for round_ in range(span.first, span.last + 1, eval_every)}
+    checkpoint = data.draw(st.none() | st.sampled_from([last for _, last in spans]))
+    written = {round_ for first, last in kept for round_ in range(first, last + 1, eval_every)}
     needed = set() if checkpoint is None else set(range(0, checkpoint + 1, eval_every))
     expected = None if checkpoint is None or not needed <= written else checkpoint
     assert resume_round(kept, checkpoint, eval_every) == expected

@@ -14,6 +14,7 @@ import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import environment, make_plan, run_plan
 from fedsim.errors import RunFolderError
+from fedsim.runs.events import Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -139,6 +140,29 @@ def test_halves_of_a_sweep_are_united_by_copying_their_groups(whole, tmp_path):
         shutil.copytree(group, union / "groups" / group.name)
     check_equal(RunFolder(union), whole)
     assert compute(plan_of(SEEDS, RULES), union).computed == []
+
+
+def test_a_longer_run_is_not_deleted_for_a_later_shorter_one(tmp_path):
+    """They came together by copying."""
+    for name, rounds in (("a", 6), ("b", 2)):
+        compute(plan_of([0], server__num_rounds=rounds), tmp_path / name)
+    for group in (tmp_path / "b" / "groups").iterdir():
+        shutil.copytree(group, tmp_path / "a" / "groups" / group.name)
+    compute(plan_of([1]), tmp_path / "a")
+    assert sorted(group.num_rounds for group in RunFolder(tmp_path / "a").groups()) == [2, 6, 6]
+
+
+def test_rounds_that_another_process_adds_before_a_group_starts(whole, tmp_path):
+    """It is stopped after some of them. The process that opened the folder for fewer rounds leaves them alone."""
+    path = tmp_path / "out"
+
+    def add_rounds(event):
+        if isinstance(event, Started):
+            compute(plan_of(SEEDS, RULES), path, calls=3)
+
+    run_plan(plan_of(SEEDS, RULES, server__num_rounds=2), path, [add_rounds], checkpoint_seconds=0)
+    assert 4 in compute(plan_of(SEEDS, RULES), path).resumed
+    check_equal(RunFolder(path), whole)
 
 
 @pytest.mark.parametrize("has_states", [True, False])

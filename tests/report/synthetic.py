@@ -14,7 +14,6 @@ from fedsim.config.components import flatten
 from fedsim.config.resolve import schema
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import Record
-from fedsim.runs.parts import Span
 from fedsim.runs.schemas import SCHEMAS
 
 Run = dict[str, Any]
@@ -84,9 +83,9 @@ def write_folder(
             if run["server.num_rounds"] == rounds
         ]
         record = Record(0.0, index, {}, [environment], data, files or {})
-        group = folder.group(*folder.add_groups([("group", record)]))
+        group = folder.add_group("group", record)
         is_own = pl.col("run").is_in([run["id"] for run in index])
-        group.parts.write(Span(0, rounds), {kind: table.filter(is_own) for kind, table in tables.items()})
+        group.write_rows(0, rounds, {kind: table.filter(is_own) for kind, table in tables.items()})
         if is_complete:
             group.mark_complete(rounds, {"seconds_compiling": 20.0, "seconds_running": 100.0}, False, False)
     if config:

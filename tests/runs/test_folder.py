@@ -28,7 +28,6 @@ from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import GroupFolder, Record
 from fedsim.runs.locks import describe_holder, is_locked, lock
-from fedsim.runs.parts import Span
 from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, SCHEMAS, as_table
 from fedsim.runs.tables import RunClients, client_rows, info_rows
 from fedsim.runs.writer import FolderWriter
@@ -43,9 +42,7 @@ RECORD = Record(1.5, RUNS, {"run_width": 2}, [{"versions": {}}], "digest", {"a.p
 @pytest.fixture
 def group(tmp_path):
     """The only group of a folder."""
-    folder = RunFolder(tmp_path / "run")
-    (name,) = folder.add_groups([("krum", RECORD)])
-    return folder.group(name)
+    return RunFolder(tmp_path / "run").add_group("krum", RECORD)
 
 
 def rounds(run, round_, **columns):
@@ -58,7 +55,7 @@ def write(group, first, last, *tables):
     """Writes the rows of one span; runs are positions in the index."""
     rows = pl.concat(as_table("rounds", table["rounds"]) for table in tables)
     ids = pl.Series("run", [RUNS[run]["id"] for run in rows["run"]])
-    group.parts.write(Span(first, last), {"rounds": rows.with_columns(ids)})
+    group.write_rows(first, last, {"rounds": rows.with_columns(ids)})
 
 
 # Files and locks
@@ -225,8 +222,8 @@ def test_a_folder_with_other_files_is_occupied(tmp_path):
 def test_rows_are_read_in_order_of_runs_and_rounds(group):
     for round_, runs in [(2, (1, 0)), (0, (2, 1))]:
         write(group, round_, round_, *(rounds(run, round_, test_loss=np.nan, seed=run) for run in runs))
-    assert group.parts.spans() == [(0, 0), (2, 2)]
-    assert group.rounds_completed() == 2
+    assert group.spans() == [(0, 0), (2, 2)]
+    assert group.last_round() == 2
     folder = RunFolder(group.path.parents[1])
     table = folder.read("rounds")
     assert table.schema == ROUNDS
@@ -241,15 +238,15 @@ def test_rows_are_read_in_order_of_runs_and_rounds(group):
 def test_a_span_is_written_if_all_its_tables_are(group):
     tables = {kind: pl.DataFrame(schema=SCHEMAS[kind] | {"run": pl.String}) for kind in ("rounds", "clients", "info")}
     for kind in tables:
-        group.parts.write(Span(0, 2), tables)
+        group.write_rows(0, 2, tables)
         next(group.path.glob(f"*-{kind}.parquet")).unlink()
-        assert group.parts.spans() == []
-    group.parts.write(Span(0, 2), tables)
-    group.parts.write(Span(4, 6), {"rounds": tables["rounds"]})
+        assert group.spans() == []
+    group.write_rows(0, 2, tables)
+    group.write_rows(4, 6, {"rounds": tables["rounds"]})
     (group.path / ".00000008-00000008-1-0-rounds.parquet.node.99").touch()
-    assert group.parts.spans() == [(0, 2), (4, 6)]
-    group.parts.delete(after=2)
-    assert group.parts.spans() == [(0, 2)]
+    assert group.spans() == [(0, 2), (4, 6)]
+    group.delete_rows(after=2)
+    assert group.spans() == [(0, 2)]
     assert len(list(group.path.glob("*.parquet*"))) == 3
 
 
@@ -298,7 +295,7 @@ def test_the_writer_saves_rows_models_and_data(group):
         GroupFinished(0),
     ):
         writer(event)
-    assert group.parts.spans() == [(0, 0), (2, 2)]
+    assert group.spans() == [(0, 0), (2, 2)]
     assert group.read("rounds").select("run", "round").rows() == [(1, 0), (0, 2)]
     model, kept = group.read_arrays("models", RUNS[2]["id"]), group.read_arrays("data", RUNS[2]["id"])
     assert {name: array.tolist() for name, array in model.items()} == {
@@ -308,28 +305,29 @@ def test_the_writer_saves_rows_models_and_data(group):
     assert {name: array.tolist() for name, array in kept.items()} == {"x": [0, 1, 2, 3], "num_examples": [1, 3]}
 
 
-class OnRequest:
+class OnRequest(Checkpoints):
     """Checkpoints that are due when a test says so; keeps the spans that are written when each is saved."""
 
-    def __init__(self, parts):
-        self.due, self._parts, self.saved = False, parts, {}
+    def __init__(self, group):
+        super().__init__(group.checkpoints, 0)
+        self.due, self._group, self.saved = False, group, {}
 
     def is_due(self):
         return self.due
 
     def save(self, round_, states):
-        self.saved[round_] = self._parts.spans()
+        self.saved[round_] = self._group.spans()
 
 
 def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
-    checkpoints = OnRequest(group.parts)
+    checkpoints = OnRequest(group)
     writer = FolderWriter(group, [7, 8, 9], checkpoints)
     writer(GroupStarted(0, -1, 0))
 
     def evaluate(round_, due=False):
         checkpoints.due = due
         writer(Evaluated(0, round_, rounds(7, round_), 2, tuple))
-        return group.parts.spans()
+        return group.spans()
 
     assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
     assert evaluate(4, due=True) == [(0, 4)]
@@ -339,7 +337,7 @@ def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
     monkeypatch.undo()
     assert evaluate(10) == [(0, 4), (6, 8)]
     writer(GroupFinished(0))  # also after an error or Ctrl-C
-    assert group.parts.spans() == [(0, 4), (6, 8), (10, 10)]
+    assert group.spans() == [(0, 4), (6, 8), (10, 10)]
     assert group.read("rounds")["round"].to_list() == [0, 2, 4, 6, 8, 10]
     assert checkpoints.saved == {4: [(0, 4)]}  # the rows are on disk first
 

@@ -94,7 +94,7 @@ def _describe(folder: "RunFolder", has_table: bool) -> tuple[list[str], list[tup
         settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
     age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
-    last = {group: group.rounds_completed() for group in {run.group for run in runs if not run.is_complete}}
+    last = {group: group.last_round() for group in {run.group for run in runs if not run.is_complete}}
     status = _status(runs, last)
     rows = _setting_rows(runs, settings, last) if has_table else []
     return [status, days, str(len(runs)), best], rows, is_whole or status != "complete"

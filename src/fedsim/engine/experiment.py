@@ -13,8 +13,7 @@ from fedsim.engine.shared_plan import open_shared
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.parts import Span
-from fedsim.runs.writer import FolderWriter, StateWriter
+from fedsim.runs.writer import FolderWriter
 
 CHECKPOINT_SECONDS = 10.0
 POLL_SECONDS = 1.0
@@ -48,12 +47,11 @@ def run_plan(
     is_primary = processes.is_primary()
     observers = observers if is_primary else []
     observe = _broadcast(observers)
-    pending = list(range(len(plan.groups))) if is_primary else []
     if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
         num_pending = sum(map(plan.num_rounds, plan.groups))
         observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
-    groups = processes.decide_each(_lock_groups(plan, pending, folder, observe, wait))
+    groups = processes.decide_each(_lock_groups(plan, folder, observe, wait))
     with closing(groups), BackgroundCompiler(plan.compiler) as background:
         for number in groups:
             _run_group(plan, number, folder, observers, checkpoint_seconds, background)
@@ -64,22 +62,23 @@ def run_plan(
     return folder
 
 
-def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
-    """The groups of `pending` that are to be run, each locked until the next; removes complete ones from `pending`.
+def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
+    """The groups that are to be run, each locked until the next.
 
     With `wait`, waits for groups that other processes have locked.
     """
-    waiting_for = None
+    pending, waiting_for = list(range(len(plan.groups))), None
     while pending:
         locked = []  # by other processes
-        for number in list(pending):
+        for number in pending:
             group = folder.group(plan.groups[number].folder)
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
                     group.remove()
-                elif group.is_complete():
+                elif group.is_complete() or group.last_round() > plan.configs(plan.groups[number])[0].server.num_rounds:
+                    # In the second case another process computes more rounds than this plan has.
                     observe(plan.status(number, "kept"))
                     observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
                 else:
@@ -92,7 +91,7 @@ def _lock_groups(plan: Plan, pending: list[int], folder: RunFolder, observe: Obs
                 waiting_for = status
                 observe(status)
             time.sleep(POLL_SECONDS)
-        pending[:] = locked
+        pending = locked
 
 
 def _broadcast(observers: Sequence[Observer]) -> Observer:
@@ -105,15 +104,15 @@ def _broadcast(observers: Sequence[Observer]) -> Observer:
     return observe
 
 
-def resume_round(written: Sequence[Span], checkpoint: int | None, eval_every: int) -> int | None:
+def resume_round(written: Sequence[tuple[int, int]], checkpoint: int | None, eval_every: int) -> int | None:
     """The round of the `checkpoint` if all rows up to it are `written`; None to start over."""
     expected = 0
-    for span in written:
-        if checkpoint is None or span.first != expected:
+    for first, last in written:
+        if checkpoint is None or first != expected:
             return None
-        if span.last == checkpoint:
+        if last == checkpoint:
             return checkpoint
-        expected = span.last + eval_every
+        expected = last + eval_every
     return None
 
 
@@ -130,12 +129,12 @@ def _run_group(
     config = plan.runs[members[0]]
     with Checkpoints(group.checkpoints, checkpoint_seconds, processes.decide) as checkpoints:
         latest = checkpoints.latest_round()
-        start = processes.decide(lambda: resume_round(group.parts.spans(), latest, config.server.eval_every))
+        start = processes.decide(lambda: resume_round(group.spans(), latest, config.server.eval_every))
         if start is None:
             checkpoints.delete()
         following = processes.decide(lambda: _next_family(plan, number, folder))
         is_primary = processes.is_primary()
-        write = FolderWriter(group, members, checkpoints) if is_primary else StateWriter(checkpoints)
+        write = FolderWriter(group, members, checkpoints) if is_primary else checkpoints.save_states
         observe = _broadcast([*observers, write])
         observe(plan.status(number, "compiling"))
         try:
@@ -156,6 +155,4 @@ def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:
     """The first incomplete group after group `number` that does not share its program; None if there is none."""
     later = range(number + 1, len(plan.groups))
     later_groups = (group for group in later if plan.families[group] is not plan.families[number])
-    return next(
-        (group for group in later_groups if not folder.group(plan.groups[group].folder).read_completion()), None
-    )
+    return next((group for group in later_groups if not folder.group(plan.groups[group].folder).is_complete()), None)

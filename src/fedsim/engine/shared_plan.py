@@ -40,12 +40,11 @@ def open_shared(folder: RunFolder, plan: Plan, force: bool, allow_mismatch: bool
 
 def _dump(local_plan: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
     """What the other processes, which have the same `local_plan`, need to know of `plan`."""
-    before = [*local_plan.runs, *[None] * (len(plan.runs) - len(local_plan.runs))]
+    is_new = lambda position, run: [run] != local_plan.runs[position : position + 1]
     return {
         "config": local_plan.experiment.digest(),
         "data": [dataset_digest(dataset) for dataset in local_plan.datasets.values()],
-        "runs": [flatten(run) for run, old in zip(plan.runs, before, strict=True) if run != old],
-        "positions": [position for position, run in enumerate(plan.runs) if run != before[position]],
+        "runs": [(position, flatten(run)) for position, run in enumerate(plan.runs) if is_new(position, run)],
         "groups": [asdict(group) for group in plan.groups],
         "machine": list(plan.machine),
         "to_fit": to_fit,
@@ -53,13 +52,12 @@ def _dump(local_plan: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
 
 
 def _read(local_plan: Plan, message: dict[str, Any]) -> Plan:
-    dumped = _dump(local_plan, local_plan)
+    dumped = _dump(local_plan, local_plan)  # without any run
     for key, name in (("config", "configuration"), ("data", "data set")):
         if dumped[key] != message[key]:
             raise ProcessError(f"the {name} of process {processes.index()} differs from that of process 0")
-    runs: list[Any] = [*local_plan.runs, *[None] * len(message["runs"])]
-    for position, keys in zip(message["positions"], message["runs"], strict=True):
-        runs[position] = local_plan.experiment.schema.resolve(keys)
+    runs = list(local_plan.runs)
+    for position, keys in message["runs"]:
+        runs[position : position + 1] = [local_plan.experiment.schema.resolve(keys)]
     groups = [Group(tuple(group["runs"]), Layout(**group["layout"]), group["folder"]) for group in message["groups"]]
-    runs = [run for run in runs if run is not None]
     return replace(local_plan, runs=runs, groups=groups, machine=Machine(*message["machine"]))

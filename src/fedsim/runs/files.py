@@ -41,14 +41,13 @@ def write_error(path: Path, error: Exception) -> RunFolderError:
     return RunFolderError(f"{path}: cannot be written: {reason(error)}")
 
 
-def write_table(path: Path, table: pl.DataFrame) -> int:
-    """Writes a table as Parquet and returns the file's CRC-32, which replaces "{:08x}" in its name."""
+def write_table(path: Path, table: pl.DataFrame) -> None:
+    """Writes a table as Parquet; the file's CRC-32 replaces "{:08x}" in its name."""
     buffer = io.BytesIO()  # a full disk is then an `OSError`
     table.write_parquet(buffer)
     data = buffer.getvalue()
-    checksum = zlib.crc32(data)
-    write_atomically(path.with_name(path.name.format(checksum)), lambda temporary: temporary.write_bytes(data))
-    return checksum
+    name = path.name.format(zlib.crc32(data))
+    write_atomically(path.with_name(name), lambda temporary: temporary.write_bytes(data))
 
 
 def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
@@ -68,16 +67,15 @@ def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
 
 
 def read_table(path: Path, schema: pl.Schema, checksum: int | None, remedy: str) -> pl.DataFrame:
-    """The columns of `schema`, null where the table at `path` has none, and then its other columns.
+    """The columns of `schema`, null where the table at `path` has none.
 
     Raises `RunFolderError`, with the `remedy`, if it is broken.
     """
     data = read_bytes(path, checksum, remedy)
+    columns = pl.DataFrame(schema=dict.fromkeys(schema, pl.Null) | {"run": pl.String})  # numbers in fedsim 0.3
     try:
-        table = pl.read_parquet(data)
-        if table.schema == schema:  # as in most files, where it saves passes
-            return table
-        return pl.concat([pl.DataFrame(schema=schema), table], how="diagonal_relaxed").cast(schema)
+        table = pl.concat([columns, pl.read_parquet(data)], how="diagonal_relaxed")
+        return table.select(schema.names()).cast(schema)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise RunFolderError(f"{path}: broken: {reason(error)}; {remedy}") from None
 

@@ -45,8 +45,6 @@ class StoredRun(NamedTuple):
     """None in older folders."""
     group: GroupFolder
     """The group that has its rows."""
-    slot: int
-    """Its position there."""
     is_complete: bool
     """Whether all its rounds are there."""
 
@@ -107,13 +105,11 @@ class RunFolder:
         first = lambda group: min(run["position"] for run in group.record.runs)
         return sorted(groups, key=lambda group: (group.record.created, first(group), group.path.name))
 
-    def add_groups(self, records: Iterable[tuple[str, Record]]) -> list[str]:
-        """Adds groups, each with a name that need not be unique; returns the names of their folders."""
-        names = []
-        for name, record in records:
-            names.append(f"{name}-{uuid.uuid4().hex[:8]}")
-            self.group(names[-1]).write_record(record)
-        return names
+    def add_group(self, name: str, record: Record) -> GroupFolder:
+        """Adds a group whose folder's name starts with `name`."""
+        group = self.group(f"{name}-{uuid.uuid4().hex[:8]}")
+        group.write_record(record)
+        return group
 
     def group(self, name: str) -> GroupFolder:
         """The group whose folder has this name."""
@@ -121,15 +117,15 @@ class RunFolder:
 
     def remove_superseded(self) -> None:
         """Deletes the groups of whose runs all have been computed again since, unless a process works on them."""
-        newer: set[str] = set()  # runs of complete groups
+        newer: dict[str, int] = {}  # rounds of the runs of complete groups
         for group in reversed(self.groups()):
-            ids = {run["id"] for run in group.record.runs}
-            if ids <= newer:
+            ids = [run["id"] for run in group.record.runs]
+            if all(newer.get(id_, -1) >= group.num_rounds for id_ in ids):
                 with group.lock() as is_ours:
                     if is_ours:
                         group.remove()
             elif group.is_complete():
-                newer |= ids
+                newer |= dict.fromkeys(ids, group.num_rounds)
 
     def runs(self) -> list[StoredRun]:
         """Its runs in the order in which they were added; of a run that several groups have, the latest complete one.
@@ -140,29 +136,23 @@ class RunFolder:
         order: dict[str, tuple[float, int]] = {}
         for group in self.groups():
             is_complete = group.is_complete()
-            has_rows = is_complete or group.rounds_completed() >= 0
-            for slot, run in enumerate(group.record.runs):
+            has_rows = is_complete or group.last_round() >= 0
+            for run in group.record.runs:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
                 if known is None or is_complete or (has_rows and not known.is_complete):
                     keys = dict(run)
                     for fact in FACTS:
                         del keys[fact]
-                    runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, slot, is_complete)
+                    runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete)
         return sorted(runs.values(), key=lambda run: order[run.id])
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
         """The rows of "rounds", "clients" or "info" of `runs` (default: all), "run" being the position among these."""
-        positions: dict[GroupFolder, dict[int, int]] = {}
+        positions: dict[GroupFolder, dict[str, int]] = {}
         for position, run in enumerate(self.runs() if runs is None else runs):
-            positions.setdefault(run.group, {})[run.slot] = position
-        tables = [pl.DataFrame(schema=SCHEMAS[kind])]
-        for group, of_slots in positions.items():
-            new = np.full(len(group.record.runs), -1, np.int32)
-            new[list(of_slots)] = list(of_slots.values())
-            table = group.read(kind)
-            table = table.with_columns(pl.Series("run", new[table["run"].to_numpy()]))
-            tables.append(table if len(of_slots) == len(new) else table.filter(pl.col("run") >= 0))
+            positions.setdefault(run.group, {})[run.id] = position
+        tables = [pl.DataFrame(schema=SCHEMAS[kind]), *(group.read(kind, ids) for group, ids in positions.items())]
         keys = [name for name in ("run", "round", "client_id", "name") if name in SCHEMAS[kind]]
         return pl.concat(tables).sort(keys)
 

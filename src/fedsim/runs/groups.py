@@ -2,25 +2,29 @@
 
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from fedsim.errors import RunFolderError, describe_os_error
-from fedsim.runs.files import has_checkpoint, read_arrays, write_arrays, write_atomically
+from fedsim.errors import RunFolderError
+from fedsim.runs.files import (
+    read_arrays,
+    read_bytes,
+    read_table,
+    write_arrays,
+    write_atomically,
+    write_table,
+)
 from fedsim.runs.locks import describe_holder, is_locked, lock
-from fedsim.runs.parts import Parts
 from fedsim.runs.schemas import SCHEMAS
 from fedsim.runs.sweep import split_common
-
-if TYPE_CHECKING:
-    from fedsim.core.types import Variables
 
 INDEX = "group.json"
 ROUNDS = "server.num_rounds"
@@ -51,29 +55,38 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 class Completion(msgspec.Struct, frozen=True):
     """What is known of a complete group."""
 
-    rounds: int
-    num_parts: int
+    rounds: int = -1
+    """After which it was last complete; -1: it never was."""
+    num_parts: int = 0
     """Files of rows."""
-    seconds_compiling: float
-    seconds_running: float
+    seconds_compiling: float = 0.0
+    seconds_running: float = 0.0
     resumed: bool = False
     """Whether its seconds lack those before a checkpoint from which it resumed."""
+
+
+class RowFile(NamedTuple):
+    """A file <first>-<last>-<tables>-<crc>-<table>.parquet of the rows between two checkpoints, which never changes."""
+
+    first: int
+    """The round of its first evaluation."""
+    last: int
+    """The round of its last one."""
+    path: Path
+    num_tables: int = 1
+    """Tables with rows of these rounds; earlier versions wrote none."""
+    checksum: int | None = None
+    """Its CRC-32; None for versions that wrote checksums of pages."""
 
 
 class GroupFolder:
     """The folder `path` of a group. Methods raise `RunFolderError` if a file is missing, broken or not writable."""
 
+    remedy = "delete it and run again, which computes its runs again"
+    """Where a file of rows is broken."""
+
     def __init__(self, path: Path) -> None:
-        self.path, self.parts = path, Parts(path)
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of its checkpoints."""
-        return self.path / "checkpoints"
-
-    def has_checkpoint(self) -> bool:
-        """Whether there are states from which to resume."""
-        return has_checkpoint(self.checkpoints)
+        self.path, self.checkpoints, self._lock_file = path, path / "checkpoints", path / "lock"
 
     def exists(self) -> bool:
         """Whether the group was added, and not removed since."""
@@ -83,10 +96,9 @@ class GroupFolder:
     def record(self) -> Record:
         """What was known of the group before its first row."""
         path = self.path / INDEX
+        data = read_bytes(path, None, REMEDY)
         try:
-            record = msgspec.json.decode(path.read_bytes(), type=Record)
-        except OSError as error:
-            raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
+            record = msgspec.json.decode(data, type=Record)
         except DAMAGED as error:
             raise RunFolderError(f"{path}: broken: {error}; {REMEDY}") from None
         checksum, record = record.checksum, msgspec.structs.replace(record, checksum=0)
@@ -122,75 +134,94 @@ class GroupFolder:
         """Which process works on the group, in words."""
         return describe_holder(self._lock_file)
 
-    @property
-    def _lock_file(self) -> Path:
-        return self.path / "lock"
-
     def mark_complete(self, rounds: int, seconds: Mapping[str, float], resumed: bool, keep_states: bool) -> None:
         """Marks the group as complete after `rounds`; deletes its checkpoints unless `keep_states`."""
-        completion = Completion(rounds, self.parts.count(rounds), **seconds, resumed=resumed)
+        completion = Completion(rounds, self._num_files(rounds), **seconds, resumed=resumed)
         self._write_text("done.json", msgspec.json.encode(completion).decode() + "\n")
         if not keep_states:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
-    def read_completion(self) -> Completion | None:
-        """What is known of a complete group, also if it is to get more rounds; None if rows or models are missing."""
+    def read_completion(self) -> Completion:
+        """What is known since the group was complete, if no rows or models are missing; it may get more rounds."""
         try:
             completion = msgspec.json.decode((self.path / "done.json").read_bytes(), type=Completion)
         except (OSError, *DAMAGED):
-            return None
-        is_whole = completion.num_parts == self.parts.count(completion.rounds)
-        return completion if is_whole and not any(map(self._lacks_arrays, self.record.runs)) else None
-
-    def rounds_complete(self) -> int:
-        """The rounds after which the group was last complete; -1: it never was."""
-        completion = self.read_completion()
-        return -1 if completion is None else completion.rounds
+            return Completion()
+        is_whole = completion.num_parts == self._num_files(completion.rounds)
+        return completion if is_whole and not any(map(self._lacks_arrays, self.record.runs)) else Completion()
 
     def is_complete(self) -> bool:
         """Whether the group has all its rounds."""
-        return self.rounds_complete() >= self.num_rounds
+        return self.read_completion().rounds >= self.num_rounds
 
     def _lacks_arrays(self, run: dict[str, Any]) -> bool:
         return any(
             run.get(f"record.{kind}") and not self._arrays(kind, run["id"]).exists() for kind in ("models", "data")
         )
 
-    def rounds_completed(self) -> int:
-        """The last round of which rows are written; -1: none are."""
-        return max((span.last for span in self.parts.spans()), default=-1)
-
     def remove(self) -> None:
         """Deletes the group, its index first."""
         (self.path / INDEX).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
-    # Rows, models and data
+    # Rows
 
-    def read(self, kind: str) -> pl.DataFrame:
-        """The rows of "rounds", "clients" or "info", with the positions of runs in the index in place of their ids."""
-        schema, ids = SCHEMAS[kind], pl.Enum([run["id"] for run in self.record.runs])
-        position = pl.col("run").cast(ids).to_physical().cast(pl.Int32)
-        columns = [position, *(name for name in schema if name != "run")]
-        tables = [table.select(columns).select(schema.names()) for table in self.parts.read(kind)]
-        return pl.concat([pl.DataFrame(schema=schema), *tables])
+    def write_rows(self, first: int, last: int, tables: Mapping[str, pl.DataFrame]) -> None:
+        """Writes the rows of the evaluations from round `first` to `last`."""
+        for kind, table in tables.items():
+            write_table(self.path / f"{first:08}-{last:08}-{len(tables)}-{{:08x}}-{kind}.parquet", table)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The first and last rounds of rows of which all tables are written, in order."""
+        files = list(self._files())
+        number = Counter(file[:2] for file in files)
+        return sorted({file[:2] for file in files if number[file[:2]] >= file.num_tables})
+
+    def last_round(self) -> int:
+        """The last round of which rows are written; -1: none are."""
+        return max((last for _, last in self.spans()), default=-1)
+
+    def delete_rows(self, after: int = -1) -> None:
+        """Deletes rows of rounds after `after`, and incomplete files of a killed process."""
+        for file in self._files():
+            if file.last > after:
+                file.path.unlink()
+        for path in self.path.glob(".*.parquet.*"):
+            path.unlink()
+
+    def read(self, kind: str, positions: Mapping[str, int] | None = None) -> pl.DataFrame:
+        """The rows of "rounds", "clients" or "info" of the runs with these ids, "run" being their `positions`.
+
+        By default those of all runs, with their positions in the index.
+        """
+        ids = [run["id"] for run in self.record.runs]
+        numbers = pl.Series(range(len(ids)) if positions is None else map(positions.get, ids), dtype=pl.Int32)
+        schema = SCHEMAS[kind]
+        stored = pl.Schema(schema | {"run": pl.Enum(ids)})
+        tables = [read_table(file.path, stored, file.checksum, self.remedy) for file in sorted(self._files(kind))]
+        run = pl.lit(numbers).gather(pl.col("run").to_physical())
+        return pl.concat([pl.DataFrame(schema=schema), *(t.with_columns(run=run) for t in tables)]).drop_nulls("run")
 
     def check(self, kind: str) -> None:
         """Raises `RunFolderError` if rows of this kind have changed since they were written."""
-        self.parts.check(kind)
+        for file in self._files(kind):
+            read_bytes(file.path, file.checksum, self.remedy)
 
-    def write_model(self, run: str, variables: "Variables") -> None:
-        """Writes the model of the run with this id, arrays by path such as "Dense_0/kernel" or "statistics/..."."""
-        import jax
+    def _files(self, kind: str = "*") -> Iterator[RowFile]:
+        for path in self.path.glob(f"[0-9]*-{kind}.parquet"):
+            first, last, *numbers, _ = path.name.split("-")
+            num_tables = int(numbers[0]) if len(numbers) == 2 else 1
+            yield RowFile(int(first), int(last), path, num_tables, int(numbers[-1], 16) if numbers else None)
 
-        tree = {**_named(variables.params), **({"statistics": variables.statistics} if variables.statistics else {})}
-        flat, _ = jax.tree.flatten_with_path(tree)
-        arrays = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
-        write_arrays(self._arrays("models", run), arrays)
+    def _num_files(self, rounds: int) -> int:
+        """The number of files up to this round."""
+        return sum(file.last <= rounds for file in self._files())
 
-    def write_data(self, run: str, arrays: dict[str, np.ndarray]) -> None:
-        """Writes the training data of the run with this id, the fields of `ClientData`."""
-        write_arrays(self._arrays("data", run), arrays)
+    # Models and data
+
+    def write_arrays(self, kind: str, run: str, arrays: dict[str, np.ndarray]) -> None:
+        """Writes the "models" or "data" arrays of the run with this id."""
+        write_arrays(self._arrays(kind, run), arrays)
 
     def read_arrays(self, kind: str, run: str) -> dict[str, np.ndarray]:
         """The "models" or "data" arrays of the run with this id, by name."""
@@ -201,8 +232,3 @@ class GroupFolder:
 
     def _write_text(self, name: str, text: str) -> None:
         write_atomically(self.path / name, lambda path: path.write_text(text, encoding="utf-8"))
-
-
-def _named(params: Any) -> dict[str, Any]:
-    """A model's parameters by name; those of a plug-in need not be a dict."""
-    return dict(params) if isinstance(params, dict) else {"params": params}

@@ -2,41 +2,35 @@
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any
 
 import msgspec
-import numpy as np
-import polars as pl
 
 from fedsim.errors import RunFolderError, describe_os_error
-from fedsim.runs.files import read_arrays, read_bytes, read_table
-from fedsim.runs.groups import Completion, GroupFolder, Record
-from fedsim.runs.parts import Parts
-from fedsim.runs.schemas import SCHEMAS
+from fedsim.runs.groups import ROUNDS, Completion, GroupFolder, Record, RowFile
 
 MANIFEST = "manifest.json"
-REMEDY = "restore it, or run its config.toml again into another folder"
 
 
-class _Manifest(TypedDict):
+class _Manifest(msgspec.Struct):
     status: str
     config: str
     runs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     versions: dict[str, Any]
     device: dict[str, Any] | None
-    common: NotRequired[dict[str, Any]]
-    num_clients: NotRequired[list[int]]
-    claims: NotRequired[str | None]
-    data: NotRequired[list[str]]
-    source: NotRequired[dict[str, str] | None]
-    files: NotRequired[dict[str, str]]
-    checksums: NotRequired[dict[str, int]]
-    seconds_compiling: NotRequired[float]
-    seconds_running: NotRequired[float]
-    resumed: NotRequired[bool]
+    source: dict[str, str] | None = None
+    common: dict[str, Any] = {}
+    num_clients: list[int] = []
+    claims: str | None = None
+    data: list[str] = []
+    files: dict[str, str] = {}
+    checksums: dict[str, int] = {}
+    seconds_compiling: float = 0.0
+    seconds_running: float = 0.0
+    resumed: bool = False
 
 
 def is_run_folder(path: Path) -> bool:
@@ -54,21 +48,27 @@ def configs(path: Path) -> dict[Path, dict[str, Any]]:
     if not is_run_folder(path):
         return {}
     manifest = _read(path)
-    return {path / "config.toml": tomllib.loads(manifest["config"]) | {"report": {"claims": manifest.get("claims")}}}
+    return {path / "config.toml": tomllib.loads(manifest.config) | {"report": {"claims": manifest.claims}}}
 
 
 def _read(folder: Path) -> _Manifest:
     path = folder / MANIFEST
     try:
-        return msgspec.convert(json.loads(path.read_text(encoding="utf-8")), _Manifest)
+        manifest = msgspec.convert(json.loads(path.read_text(encoding="utf-8")), _Manifest)
     except OSError as error:
         raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
     except ValueError as error:
         raise RunFolderError(f"{path}: broken: not a manifest of fedsim: {error}") from None
+    manifest.runs = [manifest.common | run for run in manifest.runs]
+    if not all(isinstance(run.get(ROUNDS), int) for run in manifest.runs):
+        raise RunFolderError(f"{path}: broken: not a manifest of fedsim: runs must have {ROUNDS}")
+    return manifest
 
 
 class _LegacyGroup(GroupFolder):
     """A folder of fedsim 0.3. The ids of its runs are their positions."""
+
+    remedy = "restore it, or run its config.toml again into another folder"
 
     @cached_property
     def _manifest(self) -> _Manifest:
@@ -76,44 +76,28 @@ class _LegacyGroup(GroupFolder):
 
     @cached_property
     def record(self) -> Record:
-        manifest = self._manifest
-        number, common = len(manifest["runs"]), manifest.get("common", {})
-        num_clients: Sequence[int | None] = manifest.get("num_clients", [None] * number)
+        manifest, num_clients = self._manifest, dict(enumerate(self._manifest.num_clients))
         runs = [
-            {"id": f"{position:05}", "position": position, "num_clients": num_clients[position], **common, **run}
-            for position, run in enumerate(manifest["runs"])
+            {"id": str(position), "position": position, "num_clients": num_clients.get(position), **run}
+            for position, run in enumerate(manifest.runs)
         ]
-        environment = {key: manifest.get(key) for key in ("versions", "device", "source")}
-        data = " ".join(manifest.get("data", [])[:-1])  # of each split; the last is that of the kind of data in memory
-        return Record(0.0, runs, {}, [environment], data, manifest.get("files", {}))
+        environment = {"versions": manifest.versions, "device": manifest.device, "source": manifest.source}
+        data = " ".join(manifest.data[:-1])  # of each split; the last is that of the kind of data in memory
+        return Record(0.0, runs, {}, [environment], data, manifest.files)
 
-    def read_completion(self) -> Completion | None:
+    def read_completion(self) -> Completion:
         manifest = self._manifest
-        if manifest["status"] != "complete":
-            return None
-        compiling, running = manifest.get("seconds_compiling", 0.0), manifest.get("seconds_running", 0.0)
-        return Completion(self.num_rounds, 0, compiling, running, manifest.get("resumed", False))
+        if manifest.status != "complete":
+            return Completion()
+        seconds = manifest.seconds_compiling, manifest.seconds_running
+        return Completion(self.num_rounds, 0, *seconds, manifest.resumed)
 
-    def rounds_completed(self) -> int:
-        return max((span.last for parts in self._parts() for span in parts.spans()), default=-1)
+    def _files(self, kind: str = "*") -> Iterator[RowFile]:
+        if self._manifest.status == "complete":
+            yield RowFile(0, self.num_rounds, self.path / f"{kind}.parquet", 1, self._manifest.checksums.get(kind))
+        else:
+            for path in self.path.glob("parts/[0-9]*"):
+                yield from GroupFolder(path)._files(kind)
 
-    def is_locked(self) -> bool:
-        return False
-
-    def read(self, kind: str) -> pl.DataFrame:
-        schema = SCHEMAS[kind]
-        if self._manifest["status"] == "complete":
-            checksum = self._manifest.get("checksums", {}).get(kind)
-            return read_table(self.path / f"{kind}.parquet", schema, checksum, REMEDY).select(schema.names())
-        tables = [table.select(schema.names()) for parts in self._parts() for table in parts.read(kind)]
-        return pl.concat([pl.DataFrame(schema=schema), *tables])
-
-    def check(self, kind: str) -> None:
-        if self._manifest["status"] == "complete":
-            read_bytes(self.path / f"{kind}.parquet", self._manifest.get("checksums", {}).get(kind), REMEDY)
-
-    def _parts(self) -> list[Parts]:
-        return [Parts(path, pl.Int32) for path in sorted((self.path / "parts").glob("[0-9]*"))]
-
-    def read_arrays(self, kind: str, run: str) -> dict[str, np.ndarray]:
-        return read_arrays(self.path / kind / f"{run}.npz", f"run with record.{kind} = true")
+    def _arrays(self, kind: str, run: str) -> Path:
+        return super()._arrays(kind, run.zfill(5))

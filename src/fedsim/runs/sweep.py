@@ -53,14 +53,10 @@ def swept_keys(runs: Sequence[Run]) -> list[str]:
     return [key for key in varying_keys(runs) if key not in COLUMN_KEYS and not is_lam(key)]
 
 
-def swept_columns(runs: Sequence[Run]) -> dict[str, pl.Series]:
-    """The value of each swept key in each of the runs; null: the key does not apply."""
-    return {key: key_column(key, [run.get(key) for run in runs]) for key in swept_keys(runs)}
-
-
 def append_swept_columns(table: pl.DataFrame, runs: Sequence[Run]) -> pl.DataFrame:
-    """The table, which has a column "run", with a column for each swept key."""
-    return table.with_columns(column.gather(table["run"]) for column in swept_columns(runs).values())
+    """The table, which has a column "run", with a column for each swept key; null: the key does not apply."""
+    columns = (key_column(key, [run.get(key) for run in runs]) for key in swept_keys(runs))
+    return table.with_columns(column.gather(table["run"]) for column in columns)
 
 
 def key_column(key: str, values: Sequence[Any]) -> pl.Series:
