@@ -185,7 +185,7 @@ def test_more_rounds(has_states, whole, tmp_path):
 
 
 def test_models_belong_to_a_number_of_rounds(folder):
-    with pytest.raises(RunFolderError, match="has models after 6 rounds, not 4; choose another --out"):
+    with pytest.raises(RunFolderError, match="have 6 rounds, and models are those after the last one"):
         run_plan(plan_of(server__num_rounds=4, record__models=True), folder.path)
 
 

@@ -155,4 +155,5 @@ def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:
     """The first incomplete group after group `number` that does not share its program; None if there is none."""
     later = range(number + 1, len(plan.groups))
     later_groups = (group for group in later if plan.families[group] is not plan.families[number])
-    return next((group for group in later_groups if not folder.group(plan.groups[group].folder).is_complete()), None)
+    folders = ((group, folder.group(plan.groups[group].folder)) for group in later_groups)
+    return next((group for group, path in folders if path.exists() and not path.is_complete()), None)

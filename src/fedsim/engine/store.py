@@ -83,19 +83,29 @@ def _find_missing(
     Raises `RunFolderError` if data or plug-ins have changed.
     """
     files = factories.plugin_files(plan.runs)
-    latest = {run["id"]: (group, run) for group in known for run in group.record.runs}
     completed = {group: group.read_completion().rounds for group in known}
+    wanted = {id_: config.server.num_rounds for id_, config in zip(ids, plan.runs, strict=True)}
+    latest = _latest(known, completed, wanted)
     is_locked = cache(GroupFolder.is_locked)  # once a group
     changes: dict[GroupFolder, str | None] = {}
     missing: dict[int, Config] = {}
     resumed: dict[GroupFolder, int] = {}
     for position, config in enumerate(plan.runs):
         num_rounds = config.server.num_rounds
-        group, run = latest.get(ids[position], (None, {}))
-        if group is not None and (force or num_rounds > run[ROUNDS]) and is_locked(group):
-            raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
-        if group is None or force:
+        if ids[position] not in latest:
             missing[position] = config
+            continue
+        group, run = latest[ids[position]]
+        if (force or num_rounds > run[ROUNDS]) and is_locked(group):
+            raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
+        if config.record.models and num_rounds < run[ROUNDS]:
+            raise RunFolderError(
+                f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; add "
+                f"server.num_rounds = {run[ROUNDS]}, or {ELSEWHERE}"
+            )
+        longest = max(num_rounds, run[ROUNDS])
+        if force:
+            missing[position] = replace(config, server=replace(config.server, num_rounds=longest))
             continue
         if group not in changes:
             edited = [name for name, digest in group.record.files.items() if files.get(name, digest) != digest]
@@ -106,17 +116,31 @@ def _find_missing(
                 f"{path}: {changed} has changed since its runs were computed; restore it, add --allow-mismatch to "
                 f"compute only missing runs with the new one, or {ELSEWHERE}"
             )
-        if config.record.models and num_rounds < run[ROUNDS]:
-            raise RunFolderError(f"{path}: has models after {run[ROUNDS]} rounds, not {num_rounds}; {ELSEWHERE}")
         if (is_recorded := _records(run, config)) and completed[group] >= num_rounds:
             continue
-        longest = max(num_rounds, run[ROUNDS])
         has_no_states = completed[group] == run[ROUNDS] and not has_checkpoint(group.checkpoints)
         if not is_recorded or changed or has_no_states:
             missing[position] = _merge(config, run, longest, config.record.final_states)
         else:
             resumed[group] = max(longest, resumed.get(group, 0))
     return missing, resumed
+
+
+def _latest(
+    known: Sequence[GroupFolder], completed: Mapping[GroupFolder, int], wanted: Mapping[str, int]
+) -> dict[str, tuple[GroupFolder, dict[str, Any]]]:
+    """The latest group that has each run, and its row there.
+
+    An incomplete one for more rounds than `wanted` does not count if the one before it is complete.
+    """
+    latest: dict[str, tuple[GroupFolder, dict[str, Any]]] = {}
+    for group in known:
+        for run in (run for run in group.record.runs if run["id"] in wanted):
+            num_rounds = wanted[run["id"]]
+            before, _ = latest.get(run["id"], (group, run))
+            if completed[group] >= num_rounds or run[ROUNDS] <= num_rounds or completed[before] < num_rounds:
+                latest[run["id"]] = group, run
+    return latest
 
 
 def _records(run: Mapping[str, Any], config: Config) -> bool:

@@ -1,5 +1,6 @@
 """The folder of a group: the index of its runs, and all that is theirs."""
 
+import json
 import shutil
 import zlib
 from collections import Counter
@@ -28,7 +29,7 @@ from fedsim.runs.sweep import split_common
 
 INDEX = "group.json"
 ROUNDS = "server.num_rounds"
-DAMAGED = (msgspec.DecodeError, UnicodeDecodeError)
+DAMAGED = (msgspec.DecodeError, ValueError)
 REMEDY = "delete its folder and run again, which computes its runs again"
 
 
@@ -50,6 +51,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     common: dict[str, Any] = {}
     checksum: int = 0
     """CRC-32 of all else, in the file."""
+
+
+def _checksum(record: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -98,21 +103,19 @@ class GroupFolder:
         path = self.path / INDEX
         data = read_bytes(path, None, REMEDY)
         try:
-            record = msgspec.json.decode(data, type=Record)
+            record = msgspec.convert(json.loads(data), Record)  # msgspec's JSON has no infinite settings
         except DAMAGED as error:
             raise RunFolderError(f"{path}: broken: {error}; {REMEDY}") from None
         checksum, record = record.checksum, msgspec.structs.replace(record, checksum=0)
-        if checksum != zlib.crc32(msgspec.json.encode(record)):
+        if checksum != _checksum(msgspec.to_builtins(record)):
             raise RunFolderError(f"{path}: broken: it does not match its checksum; {REMEDY}")
         return msgspec.structs.replace(record, runs=[record.common | run for run in record.runs], common={})
 
     def write_record(self, record: Record) -> None:
         """Writes the index: at first, and for more rounds."""
         common, runs = split_common(record.runs)
-        written = msgspec.structs.replace(record, common=common, runs=runs)
-        checksum = zlib.crc32(msgspec.json.encode(written))
-        text = msgspec.json.encode(msgspec.structs.replace(written, checksum=checksum))
-        self._write_text(INDEX, msgspec.json.format(text, indent=1).decode())
+        written = msgspec.to_builtins(msgspec.structs.replace(record, common=common, runs=runs))
+        self._write_text(INDEX, json.dumps(written | {"checksum": _checksum(written)}, indent=1))
         self.__dict__["record"] = record
 
     @property
