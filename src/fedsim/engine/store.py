@@ -131,14 +131,14 @@ def _latest(
 ) -> dict[str, tuple[GroupFolder, dict[str, Any]]]:
     """The latest group that has each run, and its row there.
 
-    An incomplete one for more rounds than `wanted` does not count if the one before it is complete.
+    If an earlier one has the rounds that are `wanted`, only one that replaces it, or has more, counts.
     """
     latest: dict[str, tuple[GroupFolder, dict[str, Any]]] = {}
     for group in known:
         for run in (run for run in group.record.runs if run["id"] in wanted):
-            num_rounds = wanted[run["id"]]
-            before, _ = latest.get(run["id"], (group, run))
-            if completed[group] >= num_rounds or run[ROUNDS] <= num_rounds or completed[before] < num_rounds:
+            before, row = latest.get(run["id"], (group, run))
+            is_enough = completed[before] >= wanted[run["id"]]
+            if not is_enough or run[ROUNDS] == row[ROUNDS] or completed[group] > completed[before]:
                 latest[run["id"]] = group, run
     return latest
 
