@@ -165,6 +165,14 @@ def test_more_rounds_that_are_stopped_are_left_to_the_command_for_them(tmp_path)
     assert compute(plan_of([0]), path).resumed
 
 
+def test_a_run_of_two_groups_gets_the_rounds_of_its_own(tmp_path):
+    compute(plan_of([0, 1], server__num_rounds=2, record__final_states=True), tmp_path)
+    compute(plan_of([1], server__num_rounds=2, record__final_states=True), tmp_path, force=True)
+    blocks = [{"seed": [1], "server.num_rounds": [6]}, {"seed": [0], "server.num_rounds": [4]}]
+    run_plan(make_plan(dataclasses.replace(plan_of([0]).experiment, sweep=tuple(blocks))), tmp_path)
+    assert {run.keys["seed"]: run.keys["server.num_rounds"] for run in RunFolder(tmp_path).runs()} == {0: 4, 1: 6}
+
+
 def test_infinite_settings(tmp_path):
     thresholds = {"norm_clipping__threshold": fedsim.sweep([1.0, math.inf]), "record__final_states": True}
     compute(plan_of([0], ["norm_clipping"], server__num_rounds=2, **thresholds), tmp_path)

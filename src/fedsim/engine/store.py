@@ -210,7 +210,8 @@ def _resume(
     members = [positions[run["id"]] for run in record.runs]
     final_states = any(runs[position].record.final_states for position in members)
     for position, run in zip(members, record.runs, strict=True):
-        runs[position] = _merge(runs[position], run, num_rounds, final_states)
+        config = runs[position]  # which another group may have, too, with more rounds
+        runs[position] = _merge(config, run, max(num_rounds, config.server.num_rounds), final_states)
     rows = [run | {ROUNDS: num_rounds, "record.final_states": final_states} for run in record.runs]
     environments = record.environments if current in record.environments else [*record.environments, current]
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)
