@@ -100,8 +100,7 @@ def _find_missing(
             raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
         if config.record.models and num_rounds < run[ROUNDS]:
             raise RunFolderError(
-                f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; add "
-                f"server.num_rounds = {run[ROUNDS]}, or {ELSEWHERE}"
+                f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"
             )
         longest = max(num_rounds, run[ROUNDS])
         if force:
