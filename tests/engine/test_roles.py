@@ -107,7 +107,13 @@ def test_a_setting_reaches_what_its_role_says(key, name):
     named = {key: (name,) if key == "server.pre_aggregators" else name}
     base = {k: v for k, v in BASE.items() if not k.startswith("mlp") and k != "server.num_byzantine"} | named
     for field in settings_of(find(key, name)):
-        check_roles(field.name, *changed(base, field.name), data_of(False)[0])
+        needed = {condition.name: condition.value for condition in field.only_if}
+        check_roles(field.name, *changed(base | needed, field.name), data_of(False)[0])
+
+
+def test_a_setting_without_effect_changes_no_id():
+    base = {"server.aggregator": "arfl", "arfl.lam": 1.0}
+    assert resolve(base | {"arfl.target": 2}) == resolve(base)
 
 
 def lowered(values) -> list[str]:

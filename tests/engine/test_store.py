@@ -1,6 +1,7 @@
 """A run folder is a store of runs: whatever commands come, only missing runs and rounds are computed, and rows stay."""
 
 import dataclasses
+import math
 import shutil
 from contextlib import nullcontext, suppress
 
@@ -148,8 +149,36 @@ def test_a_longer_run_is_not_deleted_for_a_later_shorter_one(tmp_path):
         compute(plan_of([0], server__num_rounds=rounds), tmp_path / name)
     for group in (tmp_path / "b" / "groups").iterdir():
         shutil.copytree(group, tmp_path / "a" / "groups" / group.name)
-    compute(plan_of([1]), tmp_path / "a")
+    assert compute(plan_of([0, 1]), tmp_path / "a").num_rounds == 6
+    assert [run.keys["server.num_rounds"] for run in RunFolder(tmp_path / "a").runs()] == [6, 6]
     assert sorted(group.num_rounds for group in RunFolder(tmp_path / "a").groups()) == [2, 6, 6]
+
+
+def test_more_rounds_that_are_stopped_are_left_to_the_command_for_them(tmp_path):
+    path = tmp_path / "out"
+    compute(plan_of([0], server__num_rounds=2), path)
+    compute(plan_of([0]), path, calls=2)
+    assert compute(plan_of([0], server__num_rounds=2), path).num_rounds == 0
+    (run,) = RunFolder(path).runs()
+    assert run.is_complete
+    assert (run.group.num_rounds, run.latest.num_rounds) == (2, 6)
+    assert compute(plan_of([0]), path).resumed
+
+
+def test_a_run_of_two_groups_gets_the_rounds_of_its_own(tmp_path):
+    compute(plan_of([0, 1], server__num_rounds=2, record__final_states=True), tmp_path)
+    compute(plan_of([1], server__num_rounds=2, record__final_states=True), tmp_path, force=True)
+    blocks = [{"seed": [1], "server.num_rounds": [6]}, {"seed": [0], "server.num_rounds": [4]}]
+    run_plan(make_plan(dataclasses.replace(plan_of([0]).experiment, sweep=tuple(blocks))), tmp_path)
+    assert {run.keys["seed"]: run.keys["server.num_rounds"] for run in RunFolder(tmp_path).runs()} == {0: 4, 1: 6}
+
+
+def test_infinite_settings(tmp_path):
+    thresholds = {"norm_clipping__threshold": fedsim.sweep([1.0, math.inf]), "record__final_states": True}
+    compute(plan_of([0], ["norm_clipping"], server__num_rounds=2, **thresholds), tmp_path)
+    assert [run.keys["norm_clipping.threshold"] for run in RunFolder(tmp_path).runs()] == [1.0, math.inf]
+    longer = plan_of([0], ["norm_clipping"], norm_clipping__threshold=1.0, record__final_states=True)
+    assert compute(longer, tmp_path).resumed == [2]
 
 
 def test_rounds_that_another_process_adds_before_a_group_starts(whole, tmp_path):

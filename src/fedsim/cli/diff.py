@@ -58,7 +58,8 @@ def _read_values(folder: "RunFolder") -> dict[str, str]:
         for key, value in table.items():
             if value is not None:
                 values.setdefault(key, {})[str(value)] = None
-    return {key: ", ".join(different) for key, different in values.items()}
+    by_size = lambda value: (len(value), value)  # of most numbers; folders have their runs in any order
+    return {key: ", ".join(sorted(different, key=by_size)) for key, different in values.items()}
 
 
 def _numbers(results: "Results") -> dict[tuple[str, str, str], "Number | None"]:

@@ -94,10 +94,18 @@ def _describe(folder: "RunFolder", has_table: bool) -> tuple[list[str], list[tup
         settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
     age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
+    runs = [_as_planned(run) for run in runs]
     last = {group: group.last_round() for group in {run.group for run in runs if not run.is_complete}}
     status = _status(runs, last)
     rows = _setting_rows(runs, settings, last) if has_table else []
     return [status, days, str(len(runs)), best], rows, is_whole or status != "complete"
+
+
+def _as_planned(run: "StoredRun") -> "StoredRun":
+    """The run in the group that is to have it, if that is not complete."""
+    if run.latest is run.group:
+        return run
+    return run._replace(group=run.latest, is_complete=False, keys=run.keys | {ROUNDS: run.latest.num_rounds})
 
 
 def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from fedsim.config.byzantine_count import configured_f
 from fedsim.config.clients import check_clients
-from fedsim.config.components import factories, unflatten, without_effect
+from fedsim.config.components import factories, unflatten, unmet, without_effect
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
@@ -70,7 +70,11 @@ class Schema:
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
         config = canonical(config, values)
-        return replace(config, settings=self._settings(config, values))
+        config = replace(config, settings=self._settings(config, values))
+        conditional = [field for name, _ in config.settings if (field := self.fields[name]).only_if]
+        unused = {field.name: field.default for field in conditional if unmet(field, config)}
+        settings = tuple((name, unused.get(name, value)) for name, value in config.settings)
+        return replace(config, settings=settings) if unused else config
 
     def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
         """The settings of the run's components."""

@@ -100,8 +100,7 @@ def _find_missing(
             raise RunFolderError(f"{path}: {group.describe_holder()}; stop that first")
         if config.record.models and num_rounds < run[ROUNDS]:
             raise RunFolderError(
-                f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; add "
-                f"server.num_rounds = {run[ROUNDS]}, or {ELSEWHERE}"
+                f"{path}: its runs have {run[ROUNDS]} rounds, and models are those after the last one; {ELSEWHERE}"
             )
         longest = max(num_rounds, run[ROUNDS])
         if force:
@@ -131,14 +130,14 @@ def _latest(
 ) -> dict[str, tuple[GroupFolder, dict[str, Any]]]:
     """The latest group that has each run, and its row there.
 
-    An incomplete one for more rounds than `wanted` does not count if the one before it is complete.
+    If an earlier one has the rounds that are `wanted`, only one that replaces it, or has more, counts.
     """
     latest: dict[str, tuple[GroupFolder, dict[str, Any]]] = {}
     for group in known:
         for run in (run for run in group.record.runs if run["id"] in wanted):
-            num_rounds = wanted[run["id"]]
-            before, _ = latest.get(run["id"], (group, run))
-            if completed[group] >= num_rounds or run[ROUNDS] <= num_rounds or completed[before] < num_rounds:
+            before, row = latest.get(run["id"], (group, run))
+            is_enough = completed[before] >= wanted[run["id"]]
+            if not is_enough or run[ROUNDS] == row[ROUNDS] or completed[group] > completed[before]:
                 latest[run["id"]] = group, run
     return latest
 
@@ -210,7 +209,8 @@ def _resume(
     members = [positions[run["id"]] for run in record.runs]
     final_states = any(runs[position].record.final_states for position in members)
     for position, run in zip(members, record.runs, strict=True):
-        runs[position] = _merge(runs[position], run, num_rounds, final_states)
+        config = runs[position]  # which another group may have, too, with more rounds
+        runs[position] = _merge(config, run, max(num_rounds, config.server.num_rounds), final_states)
     rows = [run | {ROUNDS: num_rounds, "record.final_states": final_states} for run in record.runs]
     environments = record.environments if current in record.environments else [*record.environments, current]
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)

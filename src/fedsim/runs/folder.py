@@ -25,7 +25,7 @@ import polars as pl
 from fedsim.errors import RunFolderError, describe_os_error
 from fedsim.runs import legacy
 from fedsim.runs.files import write_atomically
-from fedsim.runs.groups import INDEX, GroupFolder, Record
+from fedsim.runs.groups import INDEX, ROUNDS, GroupFolder, Record
 from fedsim.runs.locks import lock
 from fedsim.runs.schemas import SCHEMAS
 
@@ -47,6 +47,8 @@ class StoredRun(NamedTuple):
     """The group that has its rows."""
     is_complete: bool
     """Whether all its rounds are there."""
+    latest: GroupFolder
+    """The group that is to have it: `group`, or an incomplete one that was added later."""
 
     def read_model(self) -> dict[str, np.ndarray]:
         """Its final model, arrays by path; needs `record.models`."""
@@ -128,23 +130,29 @@ class RunFolder:
                 newer |= dict.fromkeys(ids, group.num_rounds)
 
     def runs(self) -> list[StoredRun]:
-        """Its runs in the order in which they were added; of a run that several groups have, the latest complete one.
+        """Its runs in the order in which they were added; of a run that several groups have, the longest complete one.
 
-        If none is complete, the latest that has rows.
+        Of equally long ones, the latest. If none is complete, the latest that has rows.
         """
         runs: dict[str, StoredRun] = {}
         order: dict[str, tuple[float, int]] = {}
+        longest: dict[str, int] = {}  # rounds of complete runs
         for group in self.groups():
             is_complete = group.is_complete()
             has_rows = is_complete or group.last_round() >= 0
             for run in group.record.runs:
                 known = runs.get(run["id"])
                 order.setdefault(run["id"], (group.record.created, run["position"]))
-                if known is None or is_complete or (has_rows and not known.is_complete):
+                is_longest = is_complete and run[ROUNDS] >= longest.get(run["id"], 0)
+                if known is None or is_longest or (has_rows and not known.is_complete):
                     keys = dict(run)
                     for fact in FACTS:
                         del keys[fact]
-                    runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete)
+                    runs[run["id"]] = StoredRun(run["id"], keys, run["num_clients"], group, is_complete, group)
+                elif not is_complete:
+                    runs[run["id"]] = known._replace(latest=group)
+                if is_longest:
+                    longest[run["id"]] = run[ROUNDS]
         return sorted(runs.values(), key=lambda run: order[run.id])
 
     def read(self, kind: str, runs: "Iterable[StoredRun] | None" = None) -> pl.DataFrame:
