@@ -177,7 +177,7 @@ def test_a_group_keeps_its_layout(folder, tmp_path):
 
 
 def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
-    """They are waited for, or left alone; nobody computes their runs again meanwhile, nor asks more of them."""
+    """They are waited for, or left alone; no process computes their runs again meanwhile, or asks more of them."""
     path, rules = tmp_path / "out", ("fedavg", "arfl")
     compute(plan_of(rules=rules), path, calls=1)
     first, _ = RunFolder(path).groups()

@@ -6,7 +6,8 @@ from typing import Any
 from fedsim.config.components import flatten, unmet
 from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
-from fedsim.config.schema import Config, Role
+from fedsim.config.roles import NOT_IN_IDS
+from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT
 
 
@@ -21,8 +22,7 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
     for block in experiment.sweep:
         repeated = [key for key, values in block.items() if len(set(map(repr, values))) < len(values)]
         lines += [f"sweep: {key} has a value twice" for key in repeated]
-        is_ignored = lambda key: key in FIXED and FIXED[key].role in (Role.RECORD, Role.ENGINE)
-        ignored = [key for key, values in block.items() if is_ignored(key) and len(values) > 1]
+        ignored = [key for key, values in block.items() if key in NOT_IN_IDS and len(values) > 1]
         lines += [f"sweep: {key} changes no results, so each run is computed once" for key in ignored]
         rounds = {*block.get("server.num_rounds", ())} - {DEFAULT, *(run.server.num_rounds for run in runs)}
         lines += [f"sweep: server.num_rounds: {number} rounds are part of the longer runs" for number in sorted(rounds)]
