@@ -56,4 +56,4 @@ def test_steps_are_timed_only_where_they_fit(monkeypatch):
     (group,) = plan.groups
     monkeypatch.setattr(memory, "available", lambda: 1000)
     with pytest.raises(ConfigError, match=r"^engine\.client_width: .*lower the widths"):
-        estimate.group_seconds(plan.configs(group), plan.dataset(group), group.layout)
+        estimate.group_seconds(group.configs, group.dataset, group.layout)

@@ -92,7 +92,7 @@ def test_models_are_measured_on_them(plan, folder):
 
 def test_estimates_count_them(plan):
     (dataset,), group = plan.datasets.values(), plan.groups[0]
-    configs = plan.configs(group)
+    configs = group.configs
     without = replace(dataset, validation=None)
     more = group_bytes(configs, dataset, group.layout) - group_bytes(configs, without, group.layout)
     assert more == dataset.validation.x.nbytes + dataset.validation.y.nbytes

@@ -28,7 +28,7 @@ def show_plan(plan: Plan, path: Path) -> None:
     seconds = 0.0
     programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
     for number, group in enumerate(plan.groups):
-        configs, dataset = plan.configs(group), plan.dataset(group)
+        configs, dataset = group.configs, group.dataset
         peak_bytes = group_bytes(configs, dataset, group.layout)
         group_time = group_seconds(configs, dataset, group.layout)
         seconds += group_time
@@ -57,7 +57,7 @@ def regressions(plan: Plan) -> list[str]:
 def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
     """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices."""
     group = plan.groups[number]
-    config = plan.configs(group)[0]
+    config = group.configs[0]
     aggregator, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
     vectorized = f"{layout.client_width} x {layout.run_width}"
     devices = layout.run_devices * layout.client_devices

@@ -49,10 +49,10 @@ def run_plan(
     observe = _broadcast(observers)
     if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
-        num_pending = sum(map(plan.num_rounds, plan.groups))
+        num_pending = sum(group.num_rounds for group in plan.groups)
         observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
     groups = processes.decide_each(_lock_groups(plan, folder, observe, wait))
-    with closing(groups), BackgroundCompiler(plan.compiler) as background:
+    with closing(groups), BackgroundCompiler(plan) as background:
         for number in groups:
             _run_group(plan, number, folder, observers, checkpoint_seconds, background)
     if is_primary and plan.groups:
@@ -77,10 +77,10 @@ def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
                     group.remove()
-                elif group.is_complete() or group.last_round() > plan.configs(plan.groups[number])[0].server.num_rounds:
+                elif group.is_complete() or group.last_round() > plan.groups[number].configs[0].server.num_rounds:
                     # In the second case another process computes more rounds than this plan has.
                     observe(plan.status(number, "kept"))
-                    observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
+                    observe(GroupSkipped(number, plan.groups[number].num_rounds))
                 else:
                     yield number
         if locked == pending:  # no group is left to start
@@ -139,10 +139,10 @@ def _run_group(
         observe(plan.status(number, "compiling"))
         try:
             with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
-                compiler = background.take(number)
+                inputs, programs = background.take(number)
                 if following is not None:
                     background.start(following)
-            seconds = GroupRun(plan, number, compiler, observe).run(checkpoints, start)
+            seconds = GroupRun(plan, number, inputs, programs, observe).run(checkpoints, start)
         finally:
             observe(GroupFinished(number))
     processes.wait_for_all()  # until all parts of the checkpoint are written

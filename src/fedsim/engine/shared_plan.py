@@ -4,10 +4,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedsim.config.components import flatten
+from fedsim.config.roles import data_choice
 from fedsim.engine import processes
 from fedsim.engine.environment import dataset_digest
+from fedsim.engine.families import Group
+from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.layout import Layout, Machine
-from fedsim.engine.plan import Group, Plan, fit_layouts
+from fedsim.engine.plan import Plan
 from fedsim.engine.store import open_folder
 from fedsim.errors import ProcessError
 from fedsim.runs.folder import RunFolder
@@ -45,7 +48,7 @@ def _dump(local_plan: Plan, plan: Plan, to_fit: bool = False) -> dict[str, Any]:
         "config": local_plan.experiment.digest(),
         "data": [dataset_digest(dataset) for dataset in local_plan.datasets.values()],
         "runs": [(position, flatten(run)) for position, run in enumerate(plan.runs) if is_new(position, run)],
-        "groups": [asdict(group) for group in plan.groups],
+        "groups": [(group.runs, asdict(group.layout), group.folder) for group in plan.groups],
         "machine": list(plan.machine),
         "to_fit": to_fit,
     }
@@ -59,5 +62,9 @@ def _read(local_plan: Plan, message: dict[str, Any]) -> Plan:
     runs = list(local_plan.runs)
     for position, keys in message["runs"]:
         runs[position : position + 1] = [local_plan.experiment.schema.resolve(keys)]
-    groups = [Group(tuple(group["runs"]), Layout(**group["layout"]), group["folder"]) for group in message["groups"]]
+    groups = []
+    for members, layout, folder in message["groups"]:
+        configs = [runs[position] for position in members]
+        dataset = local_plan.datasets[data_choice(configs[0])]
+        groups.append(Group(tuple(members), configs, dataset, Layout(**layout), folder))
     return replace(local_plan, runs=runs, groups=groups, machine=Machine(*message["machine"]))
