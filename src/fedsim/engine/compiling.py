@@ -17,7 +17,7 @@ from fedsim.config.fields import FIXED
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.core.types import ClientData, FederatedDataset, HParams, PyTree, SimulationState
-from fedsim.engine import build, factories, memory, transfer
+from fedsim.engine import build, factories, memory, processes
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.device_inputs import DeviceInputs
@@ -110,20 +110,20 @@ class GroupCompiler:
         """Puts data and inputs on the devices, corrupted run by run; of streamed data, what is not an example."""
         host, evaluation = self._host_data()
         placed = host._replace(train=None) if self._is_streamed else host  # type: ignore[arg-type]
-        shared, evaluation = transfer.put((placed, evaluation), self._everywhere)
-        train = host.train if self._is_streamed else transfer.local_copy(shared.train)
+        shared, evaluation = processes.put((placed, evaluation), self._everywhere)
+        train = host.train if self._is_streamed else processes.local_copy(shared.train)
         fields = STREAMED_FIELDS if self._is_streamed else ALL_FIELDS
         runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
         local_batches = cut_batches(runs, self.batch_size)
-        batches = transfer.put(local_batches, self._by_run)
+        batches = processes.put(local_batches, self._by_run)
         backdoors = stream = client_states = None
         if self._backdoors is not None:
-            examples = transfer.put(self._backdoors.examples, self._everywhere)
+            examples = processes.put(self._backdoors.examples, self._everywhere)
             trigger_ids = cut_batches(self._backdoors.trigger_ids, self.batch_size)
-            backdoors = [BackdoorTests(examples, transfer.put(ids, self._by_run)) for ids in trigger_ids]
+            backdoors = [BackdoorTests(examples, processes.put(ids, self._by_run)) for ids in trigger_ids]
         if self.layout.buffer_clients:
             shapes, num_clients = self.states.client_states, self._dataset.num_clients
-            client_states = [ClientStates(shapes, num_clients, self._everywhere) for _ in batches]
+            client_states = [ClientStates(shapes, num_clients) for _ in batches]
         if self._is_streamed:
             stream = ClientStream(
                 self.functions.simulation,
@@ -199,7 +199,7 @@ class GroupCompiler:
 
     def on_host(self, tree: PyTree) -> PyTree:
         """NumPy copies of arrays on the group's devices; all processes call it."""
-        return transfer.on_host(tree, self._everywhere)
+        return processes.on_host(tree)
 
     def lower(self) -> dict[str, jax.stages.Lowered]:
         """Traces the programs; returns their intermediate code by the names of `Executables`."""

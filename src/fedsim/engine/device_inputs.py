@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from fedsim.core.types import PyTree, RoundRecord, SimulationState
-from fedsim.engine import transfer
+from fedsim.engine import processes
 from fedsim.engine.backdoors import BackdoorTests
 from fedsim.engine.client_states import ClientStates
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
@@ -37,7 +37,7 @@ class DeviceInputs:
 
     def on_host(self, tree: PyTree) -> PyTree:
         """NumPy copies of arrays on the group's devices; all processes call it."""
-        return transfer.on_host(tree, self.everywhere)
+        return processes.on_host(tree)
 
     def changed_labels(self) -> list[np.ndarray]:
         """The labels that corruption changes, of all runs."""
@@ -66,11 +66,11 @@ class DeviceInputs:
                     if executables.initial_losses is None:  # these are not used, but `init` needs inputs
                         break
                     measured = executables.initial_losses(
-                        segment.shared, segment.runs, transfer.put(client_ids, self.everywhere)
+                        segment.shared, segment.runs, processes.put(client_ids, self.everywhere)
                     )
                     ids, values = self.on_host(measured)
                     np.put_along_axis(losses, ids, values, axis=1)
-            states.append(executables.init(segment.shared, segment.runs, transfer.put(losses, self.by_run)))
+            states.append(executables.init(segment.shared, segment.runs, processes.put(losses, self.by_run)))
             if self.client_states is not None:
                 self.client_states[batch].start(self.on_host(states[batch].client_states))
         return states
@@ -79,12 +79,12 @@ class DeviceInputs:
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment
     ) -> tuple[SimulationState, RoundRecord]:
         """Runs the rounds of a segment of a batch; returns the batch's states and the records [B, rounds, ...]."""
-        number = transfer.put(np.int32(segment.num_rounds), self.everywhere)
+        number = processes.put(np.int32(segment.num_rounds), self.everywhere)
         if self.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
         on_host = self.client_states[batch]
         on_host.update(segment.client_ids, segment.client_states)
-        states = states._replace(client_states=transfer.put(segment.client_states, self.by_run))
+        states = states._replace(client_states=processes.put(segment.client_states, self.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
         on_host.store(segment.client_ids, states.client_states)
         return states, records
