@@ -31,10 +31,10 @@ INSIDE = {  # the same for the modules of a package
     ),
     "runs": ("differences files locks sweep schemas groups legacy folder tables events checkpoints trackers writer"),
     "engine": (
-        "devices environment cache hlo collectives targets processes ending transfer memory slots layout "
+        "devices environment cache hlo collectives targets processes memory slots layout "
         "factories dataset model build inputs backdoors estimate placement model_check plugin_checks "
         "checks family families programs client_states streaming device_inputs shared_programs compiling "
-        "background plan forecast group store shared_plan experiment slurm"
+        "background plan forecast group store experiment slurm"
     ),
 }
 MAKERS = {"find", "Factory", "built_in_factories", "factories"}  # of `fedsim.config`

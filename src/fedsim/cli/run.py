@@ -115,8 +115,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         return _call(options, overrides, jobs)
     if jobs:
         raise ConfigError("--distributed: must be used without --slurm, whose jobs are runs of their own")
-    with cli_processes.connected(options):
-        return _call(options, overrides, jobs)
+    from fedsim.engine import processes
+
+    processes.connect(options.coordinator, options.num_processes, options.process_id)
+    code = _call(options, overrides, jobs)
+    processes.wait_for_all()
+    return code
 
 
 def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:

@@ -84,7 +84,7 @@ class GroupRun:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
         joined = []
         for segments in batches:
-            records = self._inputs.shardings.on_host([record for record, _ in segments])
+            records = processes.on_host([record for record, _ in segments])
             rounds = [
                 jax.tree.map(lambda a, n=number: a[:, :n], record)
                 for record, (_, number) in zip(records, segments, strict=True)
@@ -149,7 +149,7 @@ class GroupRun:
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        return self._join_on_host([self._inputs.shardings.on_host(batch) for batch in batches])
+        return self._join_on_host([processes.on_host(batch) for batch in batches])
 
     def _join_on_host(self, batches: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)

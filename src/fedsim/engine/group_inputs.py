@@ -16,7 +16,7 @@ from jax.sharding import Sharding
 
 from fedsim.config.components import distinct_runs
 from fedsim.core.types import ClientData, HParams, PyTree, RoundRecord, SimulationState
-from fedsim.engine import memory, transfer
+from fedsim.engine import memory, processes
 from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
 from fedsim.engine.families import Group
 from fedsim.engine.family import Family
@@ -125,9 +125,9 @@ class Inputs:
     def place(self, states: SimulationState) -> "PlacedInputs":
         """Puts the inputs on the devices, corrupted run by run; `states` are the shapes of a batch's states."""
         del states
-        shared, evaluation = transfer.put(self.host_data, self.shardings.everywhere)
-        runs = self._run_inputs(transfer.local_copy(shared.train))
-        batches = [transfer.put(batch, self.shardings.by_run) for batch in runs]
+        shared, evaluation = processes.put(self.host_data, self.shardings.everywhere)
+        runs = self._run_inputs(processes.local_copy(shared.train))
+        batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
         return PlacedInputs(shared, evaluation, batches, self._place_backdoors(), self.shardings, self.group.max_rounds)
 
     def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
@@ -138,9 +138,9 @@ class Inputs:
     def _place_backdoors(self) -> list[BackdoorTests] | None:
         if self.backdoors is None:
             return None
-        examples = transfer.put(self.backdoors.examples, self.shardings.everywhere)
+        examples = processes.put(self.backdoors.examples, self.shardings.everywhere)
         trigger_ids = cut_batches(self.backdoors.trigger_ids, self.batch_size)
-        return [BackdoorTests(examples, transfer.put(ids, self.shardings.by_run)) for ids in trigger_ids]
+        return [BackdoorTests(examples, processes.put(ids, self.shardings.by_run)) for ids in trigger_ids]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class PlacedInputs:
 
     def changed_labels(self) -> list[np.ndarray]:
         """The labels that corruption changes, of all runs."""
-        return [self.shardings.on_host(runs.changes["y"]) for runs in self.batches if "y" in runs.changes]
+        return [processes.on_host(runs.changes["y"]) for runs in self.batches if "y" in runs.changes]
 
     def initial_states(self, executables: Executables) -> list[SimulationState]:
         """The states [B] of each batch before the first round."""
@@ -176,7 +176,7 @@ class PlacedInputs:
         for start in range(completed, total, self.max_rounds):
             num_rounds, records = min(self.max_rounds, total - start), []
             for batch, runs in enumerate(self.batches):
-                number = transfer.put(np.int32(num_rounds), self.shardings.everywhere)
+                number = processes.put(np.int32(num_rounds), self.shardings.everywhere)
                 states[batch], record = executables.chunk(states[batch], self.shared, runs, number)
                 records.append([(record, num_rounds)])
             yield start + num_rounds, records

@@ -45,6 +45,11 @@ class Plan:
     notes: tuple[str, ...] = ()
     """What users should know, although it can be run."""
 
+    def group(self, runs: Sequence[int], layout: Layout, folder: str = "") -> Group:
+        """The group of the runs at these positions."""
+        configs = [self.runs[position] for position in runs]
+        return Group(tuple(runs), configs, self.datasets[data_choice(configs[0])], layout, folder)
+
     def status(self, number: int, text: str) -> Status:
         """The event that group `number` is now at `text`."""
         return Status(number, len(self.groups), str(self.groups[number]), text)

@@ -9,8 +9,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from fedsim.core.types import PyTree
-from fedsim.engine import transfer
 from fedsim.engine.layout import CLIENTS, RUNS, Layout
 
 
@@ -23,10 +21,6 @@ class Shardings(NamedTuple):
     """Of arrays with a copy on each device."""
     by_run: Sharding
     """Of arrays [B, ...], batches of runs."""
-
-    def on_host(self, tree: PyTree) -> PyTree:
-        """NumPy copies of arrays on these devices; all processes call it."""
-        return transfer.on_host(tree, self.everywhere)
 
 
 def make_shardings(layout: Layout, devices: Sequence[jax.Device]) -> Shardings:

@@ -68,7 +68,7 @@ def open_folder(
             groups.append(replace(group, folder=added.path.name))
         folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
     # A run of two groups that are resumed has the rounds of the longer one.
-    groups = [replace(group, configs=[plan.runs[position] for position in group.runs]) for group in groups]
+    groups = [plan.group(group.runs, group.layout, group.folder) for group in groups]
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
@@ -220,8 +220,7 @@ def _resume(
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)
     if changed != record:
         group.write_record(changed)
-    configs = [runs[position] for position in members]
-    return Group(tuple(members), configs, plan.datasets[data_choice(configs[0])], layout, group.path.name)
+    return replace(plan, runs=runs).group(members, layout, group.path.name)
 
 
 def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Config:

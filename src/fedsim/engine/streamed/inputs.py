@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
-from fedsim.engine import memory, transfer
+from fedsim.engine import memory, processes
 from fedsim.engine.group_inputs import Inputs, PlacedInputs
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
@@ -75,12 +75,12 @@ class StreamedInputs(Inputs):
     def place(self, states: SimulationState) -> "StreamedPlacedInputs":
         host, evaluation = self.host_data
         everywhere, by_run = self.shardings.everywhere, self.shardings.by_run
-        shared, evaluation = transfer.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
+        shared, evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
         local_batches = self._run_inputs(host.train, PLACED_FIELDS)
-        batches, client_states = [transfer.put(batch, by_run) for batch in local_batches], None
+        batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
         if self.group.layout.buffer_clients:
             num_clients = self.group.dataset.num_clients
-            client_states = [ClientStates(states.client_states, num_clients, everywhere) for _ in batches]
+            client_states = [ClientStates(states.client_states, num_clients) for _ in batches]
         return StreamedPlacedInputs(
             shared,
             evaluation,
@@ -114,13 +114,13 @@ class StreamedPlacedInputs(PlacedInputs):
                     if executables.initial_losses is None:  # these are not used, but `init` needs inputs
                         break
                     measured = executables.initial_losses(
-                        segment.shared, segment.runs, transfer.put(client_ids, everywhere)
+                        segment.shared, segment.runs, processes.put(client_ids, everywhere)
                     )
-                    ids, values = self.shardings.on_host(measured)
+                    ids, values = processes.on_host(measured)
                     np.put_along_axis(losses, ids, values, axis=1)
-            states.append(executables.init(segment.shared, segment.runs, transfer.put(losses, by_run)))
+            states.append(executables.init(segment.shared, segment.runs, processes.put(losses, by_run)))
             if self.client_states is not None:
-                self.client_states[batch].start(self.shardings.on_host(states[batch].client_states))
+                self.client_states[batch].start(processes.on_host(states[batch].client_states))
         return states
 
     def chunks(
@@ -144,12 +144,12 @@ class StreamedPlacedInputs(PlacedInputs):
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment
     ) -> tuple[SimulationState, RoundRecord]:
         """Runs the rounds of a segment of a batch."""
-        number = transfer.put(np.int32(segment.num_rounds), self.shardings.everywhere)
+        number = processes.put(np.int32(segment.num_rounds), self.shardings.everywhere)
         if self.client_states is None:
             return executables.chunk(states, segment.shared, segment.runs, number)
         on_host = self.client_states[batch]
         on_host.update(segment.client_ids, segment.client_states)
-        states = states._replace(client_states=transfer.put(segment.client_states, self.shardings.by_run))
+        states = states._replace(client_states=processes.put(segment.client_states, self.shardings.by_run))
         states, records = executables.chunk(states, segment.shared, segment.runs, number)
         on_host.store(segment.client_ids, states.client_states)
         return states, records

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from fedsim.core.types import Array, ClientData, PyTree
-from fedsim.engine import build, transfer
+from fedsim.engine import build, processes
 from fedsim.engine.families import Group
 from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields
 from fedsim.engine.layout import Layout
@@ -71,7 +71,7 @@ class ClientStream:
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
         self._local_batches, self._client_states = local_batches, client_states
         self._is_local = _local_parts(by_run, layout.run_devices)
-        tile = lambda a: transfer.put(np.tile(np.asarray(a), layout.run_devices), by_run)
+        tile = lambda a: processes.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
 
         @jax.jit
@@ -145,7 +145,7 @@ class ClientStream:
         positions = [self._positions(ids) for ids in local_ids]
         x, y = self._take(self._x, positions), self._take(self._y, positions)
         offsets = np.concatenate([self._by_client(ids, self._starts(ids)) for ids in local_ids])
-        put = partial(transfer.put, sharding=self._by_run)
+        put = partial(processes.put, sharding=self._by_run)
         data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
         rows = None
         if self._layout.buffer_clients:
