@@ -3,11 +3,11 @@
 An attack is up to three pure functions (`fedsim.core.contracts.Attack`), all called inside `jit` and `vmap`:
 
 - `init(variables, num_examples [N]) -> state`; attacks without state leave it out.
-- `forge_report(state, report, corrupted [K], key) -> (num_examples [K], losses [K])`. It is also called before the
+- `forge_report(state, report, malicious [K], key) -> (num_examples [K], losses [K])`. It is also called before the
   first round, when all N clients report. If losses are measured after the server step, it is called twice in a round:
   first with NaN losses for the numbers of examples, then for the losses.
 - `forge_updates(state, context, key) -> (updates [K, ...], state)`. `context` is an `AttackContext`: the honest report,
-  who is corrupted, the broadcast model, and `aggregate`, the server's pre-aggregators and rule. `jax.vmap` `aggregate`
+  who is malicious, the broadcast model, and `aggregate`, the server's pre-aggregators and rule. `jax.vmap` `aggregate`
   over strengths to search for the most damaging one.
 
 Values for honest clients are ignored. `fedsim.attacks.honest` computes what attackers know about the honest clients.

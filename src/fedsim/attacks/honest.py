@@ -16,12 +16,12 @@ from fedsim.core.types import Array, PyTree
 
 def honest_mask(context: AttackContext) -> Array:
     """Which clients are honest, [K] bool."""
-    return context.report.valid & ~context.corrupted
+    return context.report.valid & ~context.malicious
 
 
 def malicious_mask(context: AttackContext) -> Array:
     """Which clients are valid and malicious, [K] bool: those whose forged updates reach the server."""
-    return context.report.valid & context.corrupted
+    return context.report.valid & context.malicious
 
 
 def honest_weights(context: AttackContext) -> Array:

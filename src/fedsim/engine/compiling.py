@@ -50,7 +50,7 @@ class GroupCompiler:
         family: Family | None = None,
     ) -> None:
         self.family = family or make_family([Member(configs, dataset, layout)])
-        self._config, self.batch_size = configs[0], layout.run_devices * layout.run_width
+        self._config, self.runs_per_batch = configs[0], layout.run_devices * layout.run_width
         self._configs = configs
         devices = self._devices = tuple(jax.devices() if devices is None else devices)
         self._mesh = make_mesh(layout, devices)
@@ -104,7 +104,7 @@ class GroupCompiler:
     @property
     def num_batches(self) -> int:
         """Batches of the group's runs."""
-        return -(-len(self._configs) // self.batch_size)
+        return -(-len(self._configs) // self.runs_per_batch)
 
     def place(self) -> DeviceInputs:
         """Puts data and inputs on the devices, corrupted run by run; of streamed data, what is not an example."""
@@ -114,12 +114,12 @@ class GroupCompiler:
         train = host.train if self._is_streamed else transfer.local_copy(shared.train)
         fields = STREAMED_FIELDS if self._is_streamed else ALL_FIELDS
         runs = make_run_inputs(self._configs, self._hparams, train, self._dataset.spec, fields)
-        local_batches = cut_batches(runs, self.batch_size)
+        local_batches = cut_batches(runs, self.runs_per_batch)
         batches = transfer.put(local_batches, self._by_run)
         backdoors = stream = client_states = None
         if self._backdoors is not None:
             examples = transfer.put(self._backdoors.examples, self._everywhere)
-            trigger_ids = cut_batches(self._backdoors.trigger_ids, self.batch_size)
+            trigger_ids = cut_batches(self._backdoors.trigger_ids, self.runs_per_batch)
             backdoors = [BackdoorTests(examples, transfer.put(ids, self._by_run)) for ids in trigger_ids]
         if self.layout.buffer_clients:
             shapes, num_clients = self.states.client_states, self._dataset.num_clients
@@ -172,7 +172,7 @@ class GroupCompiler:
 
     def _batch_shapes(self, runs: PyTree) -> PyTree:
         """The shapes of a batch of `runs` [S, ...]."""
-        shape = lambda a: jax.ShapeDtypeStruct((self.batch_size, *a.shape[1:]), a.dtype, sharding=self._by_run)
+        shape = lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, *a.shape[1:]), a.dtype, sharding=self._by_run)
         return jax.tree.map(shape, runs)
 
     @cached_property
@@ -223,7 +223,7 @@ class GroupCompiler:
     @cached_property
     def _loss_shapes(self) -> list[jax.ShapeDtypeStruct]:
         """The last argument of `init` if data are streamed: the losses [B, N] of all clients."""
-        shape = (self.batch_size, self._dataset.num_clients)
+        shape = (self.runs_per_batch, self._dataset.num_clients)
         return [jax.ShapeDtypeStruct(shape, np.float32, sharding=self._by_run)] if self._is_streamed else []
 
     @property
