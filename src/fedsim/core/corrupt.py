@@ -11,6 +11,8 @@ from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
+__all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
+
 
 def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
     """Which clients are corrupted, [N] bool: the first `num_corrupted` of a random permutation.

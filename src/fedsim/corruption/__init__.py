@@ -18,6 +18,8 @@ from fedsim.corruption.pairflip import pairflip as pairflip
 from fedsim.corruption.targeted import targeted as targeted
 from fedsim.corruption.localized import localized as localized
 from fedsim.corruption.backdoor import backdoor as backdoor
+from fedsim.core.corrupt import *  # noqa: F403
+from fedsim.core.draws import draw_rows, split_rows  # noqa: F401
 from fedsim.core.factories import check_factories
 
 check_factories(globals())
