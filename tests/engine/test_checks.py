@@ -14,9 +14,12 @@ def three(spec):
     return nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(3)])
 
 def one_more():
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         return data._replace(y=data.y + 1)
     return Corruption(apply, frozenset({"y"}))
+
+def key_first():
+    return Corruption(lambda key, data, corrupted, spec: data)
 """
 SMALL = """
 [data]
@@ -38,6 +41,12 @@ def plugin(tmp_path, monkeypatch):
 def test_a_model_with_fewer_outputs_than_classes(plugin):
     with pytest.raises(ConfigError, match=r"^model\.name: plugin\.py:three .*at least 10 outputs.*got 3"):
         make_plan(parse(SMALL, {"model.name": "plugin.py:three"}))
+
+
+def test_a_corruption_with_the_arguments_of_earlier_versions(plugin):
+    message = r"^corruption\.kind: plugin\.py:key_first: apply: key must be its last argument, not its first"
+    with pytest.raises(ConfigError, match=message):
+        make_plan(parse(SMALL, {"corruption.kind": "plugin.py:key_first", "corruption.fraction": 0.5}))
 
 
 def test_a_corruption_that_makes_labels_which_are_no_classes(plugin, tmp_path):

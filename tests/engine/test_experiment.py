@@ -133,9 +133,9 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     table = folder.read("clients").to_dicts()
     for t in range(5):
         rows = {r["client_id"]: r for r in table if r["run"] == position and r["round"] == t + 1}
-        for slot, client in enumerate(records.client_ids[t].tolist()):
-            assert rows[client]["weight"] == pytest.approx(float(records.weights[t, slot]), abs=1e-4)
-            assert rows[client]["loss"] == pytest.approx(float(records.losses[t, slot]), rel=1e-3)
+        for row, client in enumerate(records.client_ids[t].tolist()):
+            assert rows[client]["weight"] == pytest.approx(float(records.weights[t, row]), abs=1e-4)
+            assert rows[client]["loss"] == pytest.approx(float(records.losses[t, row]), rel=1e-3)
 
 
 def test_same_results_again_bit_for_bit(folder, plan, tmp_path):

@@ -126,8 +126,8 @@ def test_each_part_does_what_the_library_does(tmp_path):
         for row in clients:
             if row["run"] == run:
                 of_round = row["round"] - 1
-                slot = records.client_ids[of_round].tolist().index(row["client_id"])
-                assert row["loss"] == pytest.approx(float(records.losses[of_round, slot]), rel=1e-3)
+                position = records.client_ids[of_round].tolist().index(row["client_id"])
+                assert row["loss"] == pytest.approx(float(records.losses[of_round, position]), rel=1e-3)
 
 
 LATE = (

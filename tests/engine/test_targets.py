@@ -166,8 +166,8 @@ def test_a_forecast_is_what_the_compiler_says(plan, eight):
     assert result.layout == group.layout
     assert result.seconds > 4 * result.round_seconds
     products = 3 * 2 * (64 * 8 + 8 * 10) - 2 * 64 * 8  # of an example: three a layer, but for the inputs' gradient
-    slots, cohort = 8 * 12, 8 * 10  # clients of 10 examples train in 3 batches of 4, and measure their losses
-    assert result.flops == pytest.approx(products * (slots + cohort / 3))
+    computed, cohort = 8 * 12, 8 * 10  # clients of 10 examples train in 3 batches of 4, and measure their losses
+    assert result.flops == pytest.approx(products * (computed + cohort / 3))
     again = forecast.forecast(plan, group, eight, chip)
     assert again == result  # seconds of compiling included: nothing was compiled again
     crowded = forecast.forecast(plan, group, eight, chip._replace(memory=1))

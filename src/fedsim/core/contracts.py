@@ -22,7 +22,7 @@ class Corruption(NamedTuple):
     """Changes corrupted clients' training data once, before the first round."""
 
     apply: Callable[[Array, ClientData, Array, DataSpec], ClientData]
-    """`(key, data, corrupted [N], spec) -> data`."""
+    """`(data, corrupted [N], spec, key) -> data`."""
     changed_fields: frozenset[str] = frozenset()
     """Fields of `ClientData` that `apply` changes; the others are shared by all runs of a program."""
     validate: Callable[[DataSpec], None] = accept_any_data
@@ -33,7 +33,7 @@ class Corruption(NamedTuple):
     The success that is recorded is the share of examples with another label that the model gives the target label.
     """
     change_inputs: Callable[[Array, Array, Array, Array, Array, DataSpec], Array] | None = None
-    """`(key, x [m, *feature], positions [m], owners [m], corrupted [N], spec) -> x`: the inputs of some clients.
+    """`(x [m, *feature], positions [m], owners [m], corrupted [N], spec, key) -> x`: the inputs of some clients.
 
     They are bit for bit those that `apply` gives, with the same key, the examples at `positions` of the training data:
     all examples of some clients, in any order, with their `owners`. Owner N marks padding, which must not change the
@@ -189,7 +189,7 @@ class AttackContext(NamedTuple):
 
     report: CohortReport
     """The honest updates with the reported losses and numbers of examples: all finite, zeros for invalid clients."""
-    corrupted: Array
+    malicious: Array
     """[K] bool."""
     variables: Variables
     """The broadcast model."""
@@ -198,11 +198,11 @@ class AttackContext(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """What corrupted clients report; values for honest clients are ignored."""
+    """What malicious clients report; values for honest clients are ignored."""
 
     init: Callable[[Variables, Array], PyTree] = init_stateless
     """`(variables, num_examples [N]) -> state`."""
     forge_report: Callable[[PyTree, CohortReport, Array, Array], tuple[Array, Array]] | None = None
-    """`(state, report without updates, corrupted [K], key) -> (num_examples [K], losses [K])`; None: the truth."""
+    """`(state, report without updates, malicious [K], key) -> (num_examples [K], losses [K])`; None: the truth."""
     forge_updates: Callable[[PyTree, AttackContext, Array], tuple[PyTree, PyTree]] | None = None
     """`(state, context, key) -> (updates [K, ...], state)`; None: the truth."""

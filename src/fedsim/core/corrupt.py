@@ -1,5 +1,6 @@
 """Choosing corrupted clients and corrupting their data. The corruptions themselves are in `fedsim.corruption`."""
 
+import inspect
 from collections.abc import Sequence
 
 import jax
@@ -9,6 +10,8 @@ from fedsim.core.contracts import Corruption
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
+
+__all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
 
 
 def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
@@ -53,6 +56,14 @@ def require_classes(spec: DataSpec) -> None:
         raise ValueError(f"targets must be classes, got {spec.targets}")
 
 
+def check_key_order(corruption: Corruption) -> None:
+    """Raises `ValueError` if the corruption's functions take the key first, as they did before 0.5."""
+    for name in ("apply", "change_inputs"):
+        function = getattr(corruption, name)
+        if function is not None and next(iter(inspect.signature(function).parameters), None) == "key":
+            raise ValueError(f"{name}: key must be its last argument, not its first")
+
+
 def _require_integers(values: Sequence[tuple[str, Array | int]], largest: int, meaning: str) -> None:
     """Raises `ValueError` if one of the named `values` is not an integer from 0 to `largest`; traced ones pass."""
     for name, value in values:
@@ -90,6 +101,7 @@ def corrupt(
     2
     """
     check_key(key)
+    check_key_order(corruption)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]
@@ -103,7 +115,7 @@ def corrupt(
     corrupted = choose_clients(clients_key, num_clients, num_corrupted, malicious) if listed is None else listed
     if malicious is None and num_malicious is not None:
         malicious = choose_malicious(clients_key, num_clients, num_malicious, listed)
-    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted, malicious=malicious)
+    return corruption.apply(data, corrupted, spec, data_key)._replace(corrupted=corrupted, malicious=malicious)
 
 
 def corrupt_inputs(
@@ -123,6 +135,6 @@ def corrupt_inputs(
 
     def change(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array) -> Array:
         _, data_key = jax.random.split(key)
-        return change_inputs(data_key, x, positions, owners, corrupted, spec)
+        return change_inputs(x, positions, owners, corrupted, spec, data_key)
 
     return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)

@@ -31,7 +31,7 @@ def localized(
     frequencies p_c fewer are, 1 - sum_c p_c^2, and none if a client has a single class.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         rate_key, label_key = jax.random.split(key)
         rates = jnp.where(corrupted, jax.random.uniform(rate_key, corrupted.shape, minval=tau), 0.0)
         return data._replace(y=resample_labels(label_key, data, rates, spec, new_label))

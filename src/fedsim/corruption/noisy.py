@@ -31,7 +31,7 @@ def noisy(
     With "replace" there is no `change_inputs`: the largest character of all texts must be known.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         owners = example_owners(data)
         if spec.inputs == "text":
             x = add_text_noise(jax.random.split(key, len(data.x)), data.x, text_noise)
@@ -39,7 +39,7 @@ def noisy(
             x = add_image_noise(std * jax.random.normal(key, data.x.shape), data.x, owners, corrupted.size)
         return data._replace(x=jnp.where(expand_like(corrupted[owners], data.x), x, data.x))
 
-    def change_inputs(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec) -> Array:
+    def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
         if spec.inputs == "text":
             changed = add_text_noise(split_rows(key, positions), x)
         else:

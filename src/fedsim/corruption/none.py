@@ -5,4 +5,4 @@ from fedsim.core.contracts import Corruption
 
 def none() -> Corruption:
     """Leaves the data clean; corrupted clients are marked nevertheless, for attacks."""
-    return Corruption(lambda key, data, corrupted, spec: data)
+    return Corruption(lambda data, corrupted, spec, key: data)

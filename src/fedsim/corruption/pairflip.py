@@ -22,7 +22,7 @@ def pairflip(
     Labels are drawn independently: the fraction is `rate` in expectation, not in each client.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         is_changed = draw_labels(key, data, jnp.where(corrupted, rate, 0.0))
         return data._replace(y=jnp.where(is_changed, (data.y + 1) % spec.num_classes, data.y))
 

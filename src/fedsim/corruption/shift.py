@@ -24,7 +24,7 @@ def shift(
     all clients' inputs together, so there is no `change_inputs`.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         shifts = scale * jnp.std(data.x) * jax.random.normal(key, (corrupted.size, *spec.shape))
         shifts = jnp.where(expand_like(corrupted, shifts), shifts, 0)
         return data._replace(x=(data.x + shifts[example_owners(data)]).astype(data.x.dtype))

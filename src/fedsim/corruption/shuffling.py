@@ -20,7 +20,7 @@ def shuffling() -> Corruption:
     [0, 1, 2, 2, 1, 0]
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         owner = example_owners(data)
         order = jnp.lexsort((jax.random.uniform(key, owner.shape), owner))

@@ -30,7 +30,7 @@ def symmetric(
     labels are wrong. Labels are drawn independently: the fraction is `rate` in expectation, not in each client.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         rates = jnp.where(corrupted, rate, 0.0)
         return data._replace(y=resample_labels(key, data, rates, spec, new_label))
 

@@ -27,7 +27,7 @@ def targeted(
     The paper changes all of them. Its pairs on CIFAR-10 are 0 to 2 (airplane to bird), 1 to 9 and 5 to 3.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         is_changed = draw_labels(key, data, jnp.where(corrupted, rate, 0.0)) & (data.y == source)
         return data._replace(y=jnp.where(is_changed, jnp.asarray(target, data.y.dtype), data.y))

@@ -13,6 +13,7 @@ from fedsim.config.fields import FIXED
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
+from fedsim.core.corrupt import check_key_order
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
@@ -50,7 +51,9 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
             "never corrupted has corruption.fraction = 0"
         )
     try:
-        build.corruption(config).validate(dataset.spec)
+        corruption = build.corruption(config)
+        check_key_order(corruption)
+        corruption.validate(dataset.spec)
     except ValueError as error:
         raise ConfigError(f"corruption.kind: {config.corruption.kind}: {error} ({dataset.name})") from None
     num_clients = dataset.num_clients

@@ -20,7 +20,7 @@ from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, make_task, model_shapes
-from fedsim.engine.slots import num_slots, sample_cohort_sizes
+from fedsim.engine.slots import num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 NUM_COPIES = 3  # of a run's data and state, while they are stacked or replaced
@@ -109,7 +109,7 @@ class ExampleCounts(NamedTuple):
     """Examples that a run computes."""
 
     training: float
-    """Of a round, forward and backward, with empty slots."""
+    """Of a round, forward and backward, with padding."""
     losses: float
     """Of a round, forward only, for the losses that clients report."""
     evaluation: float
@@ -121,11 +121,11 @@ def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) ->
     num_examples, server, client = np.asarray(dataset.train.num_examples), config.server, config.client
     cohorts = sample_cohort_sizes(num_examples, server.cohort_size)
     batch_size = min(client.batch_size, dataset.max_num_examples)
-    slots = num_slots(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
+    computed = num_computed(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
     epochs = client.epochs if client.steps is None else 1
     num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
     evaluated = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
-    return ExampleCounts(epochs * slots, cohorts.sum(axis=1).mean(), float(evaluated + num_examples.sum()))
+    return ExampleCounts(epochs * computed, cohorts.sum(axis=1).mean(), float(evaluated + num_examples.sum()))
 
 
 def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:

@@ -56,8 +56,8 @@ class GroupRun:
             self._observe(FinalState(self._number, self._config.server.num_rounds, saved))
         if self._config.record.models:
             models = self._join([batch.variables for batch in states])
-            for slot, run in enumerate(self._group.runs):
-                self._observe(RunModel(run, jax.tree.map(lambda a, slot=slot: a[slot], models)))
+            for position, run in enumerate(self._group.runs):
+                self._observe(RunModel(run, jax.tree.map(lambda a, position=position: a[position], models)))
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(
@@ -183,5 +183,5 @@ class GroupRun:
         """Passes the training data of each run to the observers."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
         changes = self._join([runs.changes for runs in inputs.batches])
-        for slot, run in enumerate(self._group.runs):
-            self._observe(RunData(run, clean | {name: a[slot] for name, a in changes.items()}))
+        for position, run in enumerate(self._group.runs):
+            self._observe(RunData(run, clean | {name: a[position] for name, a in changes.items()}))

@@ -45,8 +45,7 @@ class Inputs:
         self.group, self.family = group, family
         self.devices = tuple(jax.devices() if devices is None else devices)
         self.shardings = make_shardings(group.layout, self.devices)
-        self.batch_size = group.layout.run_devices * group.layout.run_width
-        """Runs of a batch."""
+        self.runs_per_batch = group.layout.run_devices * group.layout.run_width
 
     @cached_property
     def host_data(self) -> tuple[SharedInputs, EvaluationData]:
@@ -88,7 +87,7 @@ class Inputs:
     def batch_shapes(self, runs: PyTree) -> PyTree:
         """The shapes of a batch of `runs` [S, ...]."""
         by_run = self.shardings.by_run
-        shape = lambda a: jax.ShapeDtypeStruct((self.batch_size, *a.shape[1:]), a.dtype, sharding=by_run)
+        shape = lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, *a.shape[1:]), a.dtype, sharding=by_run)
         return jax.tree.map(shape, runs)
 
     @property
@@ -119,7 +118,7 @@ class Inputs:
 
     def waiting_bytes(self, states: SimulationState) -> int:
         """Bytes on a device, while a batch is computed, of all that the program does not get: the other batches."""
-        num_others = -(-len(self.group.configs) // self.batch_size) - 1
+        num_others = -(-len(self.group.configs) // self.runs_per_batch) - 1
         return num_others * memory.tree_bytes((states, self.shapes.runs)) // self.group.layout.run_devices
 
     def place(self, states: SimulationState) -> "PlacedInputs":
@@ -133,13 +132,13 @@ class Inputs:
     def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
         """The inputs of the runs in batches."""
         runs = make_run_inputs(self.group.configs, self.hparams, train, self.group.dataset.spec, *fields)
-        return cut_batches(runs, self.batch_size)
+        return cut_batches(runs, self.runs_per_batch)
 
     def _place_backdoors(self) -> list[BackdoorTests] | None:
         if self.backdoors is None:
             return None
         examples = processes.put(self.backdoors.examples, self.shardings.everywhere)
-        trigger_ids = cut_batches(self.backdoors.trigger_ids, self.batch_size)
+        trigger_ids = cut_batches(self.backdoors.trigger_ids, self.runs_per_batch)
         return [BackdoorTests(examples, processes.put(ids, self.shardings.by_run)) for ids in trigger_ids]
 
 

@@ -95,16 +95,16 @@ def make_run_inputs(
     Of the fields that corruption changes, only `fields` are computed.
     """
     _, keys = make_keys(np.asarray([config.seed for config in configs], np.int32))
-    slots_of = by_corruption(configs)
-    changed, num_clients = frozenset().union(*map(_fields_of, slots_of)) & fields, data.num_examples.shape[0]
+    positions_of = by_corruption(configs)
+    changed, num_clients = frozenset().union(*map(_fields_of, positions_of)) & fields, data.num_examples.shape[0]
     parts = []
-    for config, slots in slots_of.items():
-        runs = [configs[slot] for slot in slots]
+    for config, positions in positions_of.items():
+        runs = [configs[position] for position in positions]
         draws = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
         first, order = _first_of_each(draws)
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
-    changes = in_order(parts, slots_of)
+    changes = in_order(parts, positions_of)
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
     return RunInputs(keys, hparams, changes, start_round)
@@ -125,17 +125,17 @@ def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | 
 
 def by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
-    slots_of: dict[Config, list[int]] = {}
-    for slots in positions_by(configs, "corruption", "attack", "settings").values():
-        slots_of.setdefault(corruption_config(configs[slots[0]]), []).extend(slots)
-    return {config: sorted(slots) for config, slots in slots_of.items()}
+    positions_of: dict[Config, list[int]] = {}
+    for positions in positions_by(configs, "corruption", "attack", "settings").values():
+        positions_of.setdefault(corruption_config(configs[positions[0]]), []).extend(positions)
+    return {config: sorted(positions) for config, positions in positions_of.items()}
 
 
-def in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]]) -> PyTree:
-    """The `parts`, arrays of the runs at each of `slots_of`, as arrays [S, ...] of all runs."""
+def in_order(parts: Sequence[PyTree], positions_of: Mapping[Config, Sequence[int]]) -> PyTree:
+    """The `parts`, arrays of the runs at each of `positions_of`, as arrays [S, ...] of all runs."""
     if len(parts) == 1:
         return parts[0]
-    order = np.argsort(np.concatenate(list(slots_of.values())))
+    order = np.argsort(np.concatenate(list(positions_of.values())))
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
 
 

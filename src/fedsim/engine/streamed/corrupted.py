@@ -44,13 +44,13 @@ def corrupt_buffers(
     """
     keys, _ = make_keys(np.asarray([config.seed for config in configs], np.int32))
     buffers = np.arange(len(configs)) * len(x) // len(configs)
-    slots_of = by_corruption(configs)
+    runs_of = by_corruption(configs)
     parts = []
-    for config, slots in slots_of.items():
-        runs = keys[np.asarray(slots)], corrupted[np.asarray(slots)], buffers[slots]
+    for config, members in runs_of.items():
+        runs = keys[np.asarray(members)], corrupted[np.asarray(members)], buffers[members]
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_buffers(factory, config, spec, runs, (x, positions, owners)))
-    gathered: Array = in_order(parts, slots_of)
+    gathered: Array = in_order(parts, runs_of)
     return gathered
 
 

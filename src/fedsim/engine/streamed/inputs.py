@@ -47,7 +47,7 @@ class StreamedInputs(Inputs):
 
     @property
     def init_shapes(self) -> tuple[PyTree, ...]:
-        shape = (self.batch_size, self.group.dataset.num_clients)
+        shape = (self.runs_per_batch, self.group.dataset.num_clients)
         return *super().init_shapes, jax.ShapeDtypeStruct(shape, np.float32, sharding=self.shardings.by_run)
 
     def programs(
