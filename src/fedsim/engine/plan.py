@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import jax
 import numpy as np
 
 from fedsim.config.components import distinct_runs
@@ -170,22 +171,26 @@ def fit_layouts(plan: Plan) -> Plan:
 
     Widths that the configuration gives stay as they are.
     """
-    machine = plan.machine
-    if machine.backend == "cpu":
+    if plan.machine.backend == "cpu":
         return plan
-
-    def fit(family: Family) -> Layout:
-        groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
-        group = max(groups, key=lambda group: len(group.runs))
-        configs, dataset = plan.configs(group), plan.dataset(group)
-
-        def peak_bytes(layout: Layout) -> int | None:
-            peak = GroupCompiler(configs, dataset, layout, family=family).peak_memory()
-            return None if peak is None else sum(peak)
-
-        with factories.plugin_errors(plan.runs):
-            return widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)[0]
-
-    layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}
+    layouts = {family: fit_layout(plan, family)[0] for family in dict.fromkeys(plan.families)}
     groups = [replace(group, layout=layouts[family]) for group, family in zip(plan.groups, plan.families, strict=True)]
     return replace(plan, groups=groups)
+
+
+def fit_layout(plan: Plan, family: Family, devices: Sequence[jax.Device] | None = None) -> tuple[Layout, int | None]:
+    """The widest layout of `family` that fits into memory, and the bytes that it needs there, data included.
+
+    The compiler reports these bytes, for the first of `devices` (default: JAX's); None if it runs out of memory itself.
+    If no layout fits, it is the narrowest.
+    """
+    groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
+    group = max(groups, key=lambda group: len(group.runs))
+    configs, dataset = plan.configs(group), plan.dataset(group)
+
+    def peak_bytes(layout: Layout) -> int | None:
+        peak = GroupCompiler(configs, dataset, layout, devices, family).peak_memory()
+        return None if peak is None else sum(peak)
+
+    with factories.plugin_errors(plan.runs):
+        return widest_fitting(group.layout, configs[0].engine, peak_bytes, plan.machine.memory)
