@@ -42,7 +42,7 @@ def test_one_line_per_group_and_one_compilation_per_program(config, monkeypatch,
     lines = [line.split() for line in shown.splitlines() if "digits" in line]
     assert [line[-2:] for line in lines] == [["MiB", "yes"], ["GiB", "no"], ["?", "no"]] * 3
     assert shown.count("3 x 1") == 9
-    assert "9 runs in 9 groups and 3 programs, 3 of them fit on h100:2" in " ".join(shown.split())
+    assert "9 runs in 9 groups and 3 programs, 3 of 9 groups fit on h100:2" in " ".join(shown.split())
 
 
 def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch, capsys):

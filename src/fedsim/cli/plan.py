@@ -46,14 +46,12 @@ def show_forecast(plan: Plan, target: targets.Target) -> None:
         for number, family in enumerate(families if devices else []):
             counter.tick(f"compiling for {target}", number, len(families))
             fitted[family] = _try(target, partial(fit_layout, plan, family, devices))
-    layouts, memory, fits = [], [], []
-    for group, family in zip(plan.groups, plan.families, strict=True):
-        layout, needed = fitted.get(family) or (group.layout, None)
-        layouts.append(layout)
-        memory.append(gibibytes(needed) if needed else UNKNOWN)
-        fits.append(UNKNOWN if not fitted.get(family) else "yes" if needed and needed <= plan.machine.memory else "no")
-    caption = f"Memory: of each device, which has {gibibytes(plan.machine.memory)}, as the compiler for {target} says."
-    summary = f"{fits.count('yes')} of them fit on {target}"
+    found, available = [fitted.get(family) for family in plan.families], plan.machine.memory
+    layouts = [one[0] if one else group.layout for one, group in zip(found, plan.groups, strict=True)]
+    memory = [gibibytes(one[1]) if one and one[1] else UNKNOWN for one in found]
+    fits = [("yes" if one[1] and one[1] <= available else "no") if one else UNKNOWN for one in found]
+    caption = f"Memory: of each device, which has {gibibytes(available)}, as the compiler for {target} says."
+    summary = f"{fits.count('yes')} of {count(len(fits), 'group')} fit on {target}"
     _show(plan, layouts, {"memory": memory, "fits": fits}, caption, summary)
 
 
