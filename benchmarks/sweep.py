@@ -39,8 +39,10 @@ from workloads import Workload
 import fedsim
 from fedsim.core.types import PyTree
 from fedsim.engine import devices, make_plan
+from fedsim.engine.compiling import trace
 from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import RUNS
+from fedsim.engine.placement import make_inputs
 from fedsim.engine.store import open_folder
 from fedsim.models import Cifar10CNN
 from fedsim.runs.folder import RunFolder

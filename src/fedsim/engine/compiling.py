@@ -101,13 +101,17 @@ def trace(inputs: Inputs) -> Programs:
     return programs
 
 
-def _trace(inputs: Inputs) -> Programs:
-    started = time.perf_counter()
-    group, family, (mesh, _, by_run) = inputs.group, inputs.family, inputs.shardings
-    config, dataset = group.configs[0], group.dataset
+def run_functions(inputs: Inputs) -> RunFunctions:
+    """The programs that read these inputs, as functions."""
+    group, family, dataset = inputs.group, inputs.family, inputs.group.dataset
     method, largest = family.method(dataset), family.max_num_examples
-    simulation = build.simulation(config, dataset, group.layout, method, largest)
-    functions = RunFunctions(simulation, group.max_rounds, dataset.num_test_clients, mesh, inputs.shared_spec)
+    simulation = build.simulation(group.configs[0], dataset, group.layout, method, largest)
+    mesh, num_test_clients = inputs.shardings.mesh, dataset.num_test_clients
+    return RunFunctions(simulation, group.max_rounds, num_test_clients, mesh, inputs.shared_spec)
+
+
+def _trace(inputs: Inputs) -> Programs:
+    started, functions, by_run = time.perf_counter(), run_functions(inputs), inputs.shardings.by_run
     states = shapes_of(jax.eval_shape(functions.init, *inputs.init_shapes), by_run)
     options: dict[str, dict[str, Any]] = {
         "init": {"out_shardings": by_run},

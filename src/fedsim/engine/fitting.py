@@ -1,6 +1,9 @@
 """Layouts that fit into the memory of the devices, as the compiler reports it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import jax
 
 from fedsim.engine import factories, memory
 from fedsim.engine.compiling import peak_memory
@@ -19,24 +22,28 @@ def fit_layouts(plan: Plan) -> Plan:
 
     Widths that the configuration gives stay as they are.
     """
-    machine = plan.machine
-    if machine.backend == "cpu":
+    if plan.machine.backend == "cpu":
         return plan
-
-    def fit(family: Family) -> Layout:
-        groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
-        group = max(groups, key=lambda group: len(group.runs))
-
-        def peak_bytes(layout: Layout) -> int | None:
-            peak = peak_memory(make_inputs(replace(group, layout=layout), family))
-            return None if peak is None else sum(peak)
-
-        with factories.plugin_errors(plan.runs):
-            return widest_fitting(group.layout, group.configs[0].engine, peak_bytes, machine.memory)[0]
-
-    layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}
+    layouts = {family: fit_layout(plan, family)[0] for family in dict.fromkeys(plan.families)}
     groups = [replace(group, layout=layouts[family]) for group, family in zip(plan.groups, plan.families, strict=True)]
     return replace(plan, groups=groups)
+
+
+def fit_layout(plan: Plan, family: Family, devices: Sequence[jax.Device] | None = None) -> tuple[Layout, int | None]:
+    """The widest layout of `family` that fits into memory, and the bytes that it needs there, data included.
+
+    The compiler reports these bytes, for the first of `devices` (default: JAX's); None if it runs out of memory itself.
+    If no layout fits, it is the narrowest.
+    """
+    groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
+    group = max(groups, key=lambda group: len(group.runs))
+
+    def peak_bytes(layout: Layout) -> int | None:
+        peak = peak_memory(make_inputs(replace(group, layout=layout), family, devices))
+        return None if peak is None else sum(peak)
+
+    with factories.plugin_errors(plan.runs):
+        return widest_fitting(group.layout, group.configs[0].engine, peak_bytes, plan.machine.memory)
 
 
 def check_memory(inputs: Inputs) -> None:
