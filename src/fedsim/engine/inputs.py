@@ -153,8 +153,8 @@ def corrupt_buffers(
     buffers = np.arange(len(configs)) * len(x) // len(configs)
     positions_of = _by_corruption(configs)
     parts = []
-    for config, positions in positions_of.items():
-        runs = keys[np.asarray(positions)], corrupted[np.asarray(positions)], buffers[positions]
+    for config, members in positions_of.items():
+        runs = keys[np.asarray(members)], corrupted[np.asarray(members)], buffers[members]
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_buffers(factory, config, spec, runs, (x, positions, owners)))
     gathered: Array = _in_order(parts, positions_of)
