@@ -10,7 +10,6 @@ from fedsim.core.contracts import (
     Attack,
     AttackContext,
     ClientOptimizer,
-    Corruption,
     LocalResult,
     LocalTraining,
     PreAggregator,
@@ -18,7 +17,7 @@ from fedsim.core.contracts import (
     Schedule,
     Task,
 )
-from fedsim.core.corrupt import corrupt
+from fedsim.core.corrupt import Corruption, corrupt
 from fedsim.core.evaluate import evaluate
 from fedsim.core.method import Method, client_sgd, plain_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions

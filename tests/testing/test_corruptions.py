@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim import Corruption, DataSpec
-from fedsim.core.contracts import accept_any_data
-from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.corrupt import accept_any_data, example_owners, require_classes
 from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption

@@ -1,6 +1,6 @@
 """Corruptions of clients' training data, one per file: the paper's ("Experimental Setup"), label noise and backdoors.
 
-A `fedsim.core.contracts.Corruption` is a pure function `apply(data, corrupted [N], spec, key) -> data`, called on the
+A `fedsim.Corruption` is a pure function `apply(data, corrupted [N], spec, key) -> data`, called on the
 device once per run, before its first round. It declares the fields of `ClientData` that it changes, and validates
 whether it applies to a kind of data. Test sets are never changed; a backdoor has a `trigger` that is applied to test
 examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.

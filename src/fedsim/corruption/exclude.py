@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import Corruption
 from fedsim.core.types import Array, ClientData, DataSpec
 
 

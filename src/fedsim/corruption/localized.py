@@ -9,8 +9,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import require_classes
+from fedsim.core.corrupt import Corruption, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 from fedsim.corruption.symmetric import MEANING, NewLabel, resample_labels

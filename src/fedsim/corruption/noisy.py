@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.draws import draw_rows, split_rows
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import expand_like

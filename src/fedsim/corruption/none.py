@@ -1,6 +1,6 @@
 """No corruption."""
 
-from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import Corruption
 
 
 def none() -> Corruption:

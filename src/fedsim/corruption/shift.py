@@ -5,8 +5,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.settings import POSITIVE, Bounds
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec

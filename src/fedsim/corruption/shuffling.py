@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 

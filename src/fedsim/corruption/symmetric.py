@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import check_key_order
+from fedsim.core.corrupt import Corruption, check_key_order
 from fedsim.core.types import Array, ClientData, DataSpec
 from fedsim.testing import require
 from fedsim.testing.clauses import by_name, check
