@@ -139,6 +139,8 @@ class Algorithm(NamedTuple):
     """`(server_state, messages [K, ...], valid [K], N) -> server_state`; invalid clients' messages are zeros."""
     scale: Callable[[PyTree, Array], Array] | None = None
     """`(messages [K, ...], weights [K] of the rule) -> factor []` of the aggregated parameters; None means 1."""
+    needs_sgd: bool = False
+    """Whether its formulas hold for SGD only; a configuration with another `client.optimizer` is refused."""
 
 
 # The server
