@@ -149,6 +149,8 @@ class Algorithm(NamedTuple):
     update_server_state: UpdateServerState
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None
     """`(messages, weights of the rule) -> factor` of the aggregated parameters; None means 1."""
+    needs_sgd: bool = False
+    """Whether its formulas hold for SGD only; a configuration with another `client.optimizer` is refused."""
 
 
 # The server

@@ -76,8 +76,13 @@ def check_settings(configs: Sequence[Config]) -> None:
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the rule needs root data, or augmentation images, that the data set does not have."""
+    """Raises `ConfigError` if the algorithm needs SGD, the rule root data, or augmentation images that are not there."""
     method = build.method(config)(build.hparams(config), jnp.int32(0))
+    algorithm, optimizer = config.client.algorithm, config.client.optimizer
+    if method.algorithm.needs_sgd and optimizer != "sgd":
+        raise ConfigError(
+            f'client.optimizer: must be "sgd" for {algorithm}, whose formulas hold for SGD only, got "{optimizer}"'
+        )
     rules = (method.aggregator, config.server.aggregator), (method.weighting, config.server.weighting)
     for rule, name in rules:
         if dataset.root is None and rule is not None and rule.measure is not None:

@@ -14,7 +14,6 @@ from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
-from fedsim.core.method import client_sgd
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
@@ -122,7 +121,7 @@ def _make_groups(
 
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
     """The layout of `num_runs` runs like `config`."""
-    optimizer = client_sgd(build.hparams(config), config.client.clip).transformation
+    optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
     task = make_task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
