@@ -39,6 +39,7 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+from fedsim.runs.callbacks import Callback
 
 if TYPE_CHECKING:
     from fedsim.report.claims import Claim
@@ -50,6 +51,7 @@ __all__ = [
     "Attack",
     "AttackContext",
     "Bounds",
+    "Callback",
     "Claim",
     "ClientData",
     "ClientOptimizer",
