@@ -164,7 +164,7 @@ class HParams(NamedTuple):
     """Numbers that may differ between the runs of one compiled program: data, not shape."""
 
     learning_rate: Scalar = 0.1
-    """[] of the clients' SGD."""
+    """[] of the clients' optimizer."""
     server_learning_rate: Scalar = 1.0
     """[] of the server optimizer."""
     settings: dict[str, Scalar] = {}  # noqa: RUF012
