@@ -10,7 +10,8 @@ from fedsim.config.components import traced_settings
 from fedsim.config.roles import takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Corruption, PreAggregator, Schedule
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, PreAggregator, Schedule
+from fedsim.core.corrupt import Corruption
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.server import Server, make_server
