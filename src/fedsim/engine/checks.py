@@ -76,7 +76,7 @@ def check_settings(configs: Sequence[Config]) -> None:
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the algorithm needs SGD, the rule root data, or augmentation images that are missing."""
+    """Raises `ConfigError` if the algorithm lacks SGD, the rule root data, or augmentation images."""
     method = build.method(config)(build.hparams(config), jnp.int32(0))
     algorithm, optimizer = config.client.algorithm, config.client.optimizer
     if method.algorithm.needs_sgd and optimizer != "sgd":
