@@ -21,9 +21,9 @@ PACKAGES = ["core", *sorted(RULES), *AFTER_RULES]
 LEAVES = {"errors", "version", "interrupts", "host_memory"}  # modules that import nothing of fedsim
 INSIDE = {  # the same for the modules of a package
     "core": (
-        "types settings setting_types factories backend draws contracts options delay flops trees server method "
-        "branches sorting_networks sorting keys corrupt nnx_mode module task client local waves root reports evaluate "
-        "simulation"
+        "types settings setting_types factories backend draws contracts options delay flops trees server chain "
+        "rule_trace method branches sorting_networks sorting keys corrupt nnx_mode module task client local waves root "
+        "reports evaluate simulation"
     ),
     "config": (
         "bundled kinds synonyms values registry sections schema clients fields components roles byzantine_count "

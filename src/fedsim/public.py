@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.api import Result, load, run
 from fedsim.config.values import sweep
+from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
     Algorithm,
@@ -13,6 +14,8 @@ from fedsim.core.contracts import (
     Corruption,
     LocalResult,
     LocalTraining,
+    PreAggregator,
+    RootEvaluator,
     Task,
 )
 from fedsim.core.corrupt import corrupt
@@ -63,8 +66,10 @@ __all__ = [
     "Method",
     "Metrics",
     "Partition",
+    "PreAggregator",
     "RawDataset",
     "Result",
+    "RootEvaluator",
     "RoundRecord",
     "Scalar",
     "Simulation",
@@ -73,6 +78,7 @@ __all__ = [
     "Traced",
     "TrainingOptions",
     "Variables",
+    "chain",
     "classification",
     "client_sgd",
     "corrupt",

@@ -153,6 +153,17 @@ class RootEvaluator(NamedTuple):
     """The update that local training on these examples gives."""
 
 
+def init_stateless(*args: object) -> PyTree:
+    """The `init` of an aggregator or attack without state."""
+    del args
+    return ()
+
+
+def keep_no_weights(state: PyTree) -> None:
+    """The `client_weights` of a rule that keeps no weights of all clients."""
+    del state
+
+
 class Aggregator(NamedTuple):
     """An aggregation rule; `fedsim.aggregators` documents the contract."""
 
@@ -160,7 +171,7 @@ class Aggregator(NamedTuple):
     """`(variables, num_examples [N], losses [N]) -> state`."""
     aggregate: Callable[[PyTree, CohortReport, Array], tuple[Aggregate, PyTree]]
     """`(state, report, key) -> (aggregate, state)`."""
-    client_weights: Callable[[PyTree], Array | None]
+    client_weights: Callable[[PyTree], Array | None] = keep_no_weights
     """`(state) -> alpha [N]`, or None if the rule keeps no weights of all clients."""
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None
     """`(state, report without updates) -> state`: takes losses that are measured after the server step.
@@ -176,12 +187,6 @@ class PreAggregator(Protocol):
 
     def __call__(self, report: CohortReport, key: Array, /) -> CohortReport:
         """Returns the changed report."""
-
-
-def init_stateless(*args: object) -> PyTree:
-    """The `init` of an aggregator or attack without state."""
-    del args
-    return ()
 
 
 class AttackContext(NamedTuple):

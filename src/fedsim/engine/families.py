@@ -18,7 +18,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.estimate import attack_bytes, server_bytes
-from fedsim.engine.family import Family, trace_server
+from fedsim.engine.family import Family
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
 
@@ -105,7 +105,7 @@ def _split(members: Sequence[Member], available: int) -> list[tuple[tuple[Settin
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
     users: set[Settings] = set()
     if len(servers) > 1 and not members[0].configs[0].record.losses:
-        uses_losses = lambda member: trace_server(member.configs[0], member.dataset).uses_losses
+        uses_losses = lambda member: build.trace_server(member.configs[0], member.dataset).uses_losses
         users = {server for server, member in servers.items() if uses_losses(member)}
     parts = []
     for configs, _, _ in members:
