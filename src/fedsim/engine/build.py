@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
 from fedsim.core.chain import chain
-from fedsim.core.contracts import Aggregator, Attack, Corruption, Schedule
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule
+from fedsim.core.corrupt import Corruption
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
@@ -73,9 +75,24 @@ def attack(config: Config) -> Callable[[HParams], Attack]:
     return factories.build_traced(config, "attack.kind", config.attack.kind)
 
 
+def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
+    """Builds the optimizer of local training, inside the trace."""
+    name, clip = config.client.optimizer, config.client.clip
+    if name == "sgd":
+        return lambda hparams: client_sgd(hparams, clip)
+    make = factories.build_traced(config, "client.optimizer", name)
+    clipping = [] if clip is None else [optax.clip(clip)]
+
+    def make_optimizer(hparams: HParams) -> ClientOptimizer:
+        rate = hparams.learning_rate
+        return ClientOptimizer(optax.chain(*clipping, make(hparams, rate)), rate)
+
+    return make_optimizer
+
+
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    make_stages, make_attack = _stages(config), attack(config)
+    make_stages, make_attack, local_optimizer = _stages(config), attack(config), client_optimizer(config)
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
@@ -84,7 +101,7 @@ def method(config: Config) -> MethodFunction:
         weighting, *pre_aggregators, aggregator = make_stages(hparams)
         return Method(
             aggregator=aggregator,
-            client_optimizer=client_sgd(hparams, config.client.clip),
+            client_optimizer=local_optimizer(hparams),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
             pre_aggregators=pre_aggregators,
