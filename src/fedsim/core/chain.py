@@ -38,7 +38,8 @@ def chain(*stages: Stage | None) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
-    *before, last = (stage for stage in stages if stage is not None) if any(stages) else [None]
+    present = [stage for stage in stages if stage is not None]
+    last, before = present[-1] if present else None, present[:-1]
     if not isinstance(last, Aggregator) or not all(map(_is_stage, before)):
         raise ValueError(
             "stages: must be pre-aggregators and rules, such as fedsim.aggregators.nnm(), the last one a rule, such as "
