@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.api import Result, load, run
 from fedsim.config.values import sweep
+from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
     Algorithm,
@@ -83,6 +84,7 @@ __all__ = [
     "Traced",
     "TrainingOptions",
     "Variables",
+    "chain",
     "classification",
     "client_sgd",
     "corrupt",
