@@ -105,12 +105,11 @@ def run(
     from fedsim.config.experiment import Experiment
     from fedsim.config.unused import unused_keys
     from fedsim.engine import cache, devices, make_plan, processes, run_plan
-    from fedsim.engine.ending import end_together
     from fedsim.errors import FedsimError, python_options
     from fedsim.terminal import show_progress
     from fedsim_launcher import find_conflict
 
-    with end_together(), python_options():
+    with python_options():
         if conflict := find_conflict():
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
@@ -130,6 +129,7 @@ def run(
             report.write(results, folder, has_figures=False)
             for problem in report.claims_tables(results)[1]:
                 warnings.warn(problem, stacklevel=2)
+        processes.wait_for_all()
         return Result(folder)
 
 

@@ -10,16 +10,18 @@ from fedsim.core.contracts import (
     Attack,
     AttackContext,
     ClientOptimizer,
-    Corruption,
     LocalResult,
     LocalTraining,
+    PreAggregator,
+    RootEvaluator,
+    Schedule,
     Task,
 )
-from fedsim.core.corrupt import corrupt
+from fedsim.core.corrupt import Corruption, corrupt
 from fedsim.core.evaluate import evaluate
 from fedsim.core.method import Method, client_sgd, plain_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
-from fedsim.core.settings import Bounds, Limit, Traced
+from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import classification, regression, stateless, with_frozen
 from fedsim.core.types import (
@@ -27,6 +29,7 @@ from fedsim.core.types import (
     ClientData,
     CohortReport,
     DataSpec,
+    Examples,
     FederatedDataset,
     HParams,
     Metrics,
@@ -54,6 +57,7 @@ __all__ = [
     "CohortReport",
     "Corruption",
     "DataSpec",
+    "Examples",
     "FederatedDataset",
     "HParams",
     "Limit",
@@ -62,11 +66,15 @@ __all__ = [
     "LossOptions",
     "Method",
     "Metrics",
+    "OnlyIf",
     "Partition",
+    "PreAggregator",
     "RawDataset",
     "Result",
+    "RootEvaluator",
     "RoundRecord",
     "Scalar",
+    "Schedule",
     "Simulation",
     "SimulationState",
     "Task",

@@ -11,12 +11,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from fedsim.engine.ending import LOST
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fedsim.engine import processes, transfer
-from fedsim.engine.ending import LOST
 from fedsim.engine.layout import Machine, _devices
 from fedsim.errors import ConfigError
 from fedsim.runs.folder import RunFolder

@@ -22,10 +22,11 @@ from fedsim.config.resolve import schema
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.config.toml import parse
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine import compiling
 from fedsim.engine.dataset import load_dataset
-from fedsim.engine.families import family_key, program_key
+from fedsim.engine.families import Group, family_key, make_family, program_key
 from fedsim.engine.layout import Layout
+from fedsim.engine.placement import make_inputs
 from fedsim.errors import ConfigError
 
 BASE = parse("""
@@ -119,8 +120,9 @@ def test_a_setting_without_effect_changes_no_id():
 def lowered(values) -> list[str]:
     """The programs of a run before they are compiled, as text."""
     config = resolve(values)
-    compiler = GroupCompiler([config], load_dataset(config), Layout())
-    return [program.as_text() for program in compiler.lower().values()]
+    group = Group((0,), [config], load_dataset(config), Layout())
+    programs = compiling._trace(make_inputs(group, make_family([group])))
+    return [program.as_text() for program in programs.lowered.values()]
 
 
 def test_inputs_and_what_is_recorded_change_no_program():

@@ -8,10 +8,10 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import build, make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine import build, compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.engine.inputs import make_run_inputs
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine.placement import make_inputs
 from fedsim.models import MLP
 from tests.conftest import build_simulation
 
@@ -58,13 +58,13 @@ def many(blocks):
 def compiled(monkeypatch):
     """How many runs are in lockstep in each program that is compiled, in order."""
     clear_programs()
-    sizes, lower = [], GroupCompiler.lower
+    sizes, trace = [], compiling._trace
 
-    def counted(self):
-        sizes.append(len(self.shapes.runs.key))
-        return lower(self)
+    def counted(inputs):
+        sizes.append(len(inputs.shapes.runs.key))
+        return trace(inputs)
 
-    monkeypatch.setattr(GroupCompiler, "lower", counted)
+    monkeypatch.setattr(compiling, "_trace", counted)
     return sizes
 
 
@@ -126,8 +126,8 @@ def test_each_part_does_what_the_library_does(tmp_path):
         for row in clients:
             if row["run"] == run:
                 of_round = row["round"] - 1
-                slot = records.client_ids[of_round].tolist().index(row["client_id"])
-                assert row["loss"] == pytest.approx(float(records.losses[of_round, slot]), rel=1e-3)
+                position = records.client_ids[of_round].tolist().index(row["client_id"])
+                assert row["loss"] == pytest.approx(float(records.losses[of_round, position]), rel=1e-3)
 
 
 LATE = (
@@ -165,7 +165,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     (group,) = make_plan(parse(LATE)).groups
     plan = make_plan(parse(LATE))
-    shapes = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout).shapes
+    shapes = make_inputs(group, plan.families[0]).shapes
     assert shapes.runs.start_round is None
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
@@ -176,7 +176,7 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
 def test_runs_with_equal_draws_have_the_corrupted_data_of_runs_that_differ():
     text = TINY + "[corruption]\nkind = 'noisy'\nfraction = 0.5\n[[sweep]]\nclient.learning_rate = [0.1, 0.2, 0.3]\n"
     plan = make_plan(parse(f"{text}seed = [0, 1]"))
-    runs, dataset = plan.runs, plan.dataset(plan.groups[0])
+    runs, dataset = plan.runs, plan.groups[0].dataset
     inputs = lambda runs: make_run_inputs(runs, build.hparams(runs[0]), dataset.train, dataset.spec).changes
     different = inputs(runs[:2])
     for name, array in inputs(runs).items():

@@ -53,9 +53,9 @@ def bipartition(similarity: Array, valid: Array) -> tuple[Array, Array]:
     before that step are one group.
     """
     order, edges = prim(-similarity, valid)
-    slots = jnp.arange(valid.size)
-    is_edge = (slots > 0) & (slots < jnp.sum(valid)) & ~jnp.isnan(edges)
+    positions = jnp.arange(valid.size)
+    is_edge = (positions > 0) & (positions < jnp.sum(valid)) & ~jnp.isnan(edges)
     edges = jnp.where(is_edge, edges, -jnp.inf)
     weakest = jnp.argmax(edges)  # 0 if there is none
-    first = jnp.zeros_like(valid).at[order].set((slots < weakest) | (weakest == 0))
+    first = jnp.zeros_like(valid).at[order].set((positions < weakest) | (weakest == 0))
     return first & valid, -edges[weakest]

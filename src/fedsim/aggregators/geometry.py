@@ -113,7 +113,7 @@ def prim(distances: Array, valid: Array) -> tuple[Array, Array]:
     It starts with the first of the `valid` [K] clients and always adds the one nearest to those before, by `distances`
     [K, K], which are below `MAX_DISTANCE`. This is the edge of the first, and of invalid clients, which come last.
     """
-    num_slots = valid.size
+    num_clients = valid.size
     distances = jnp.where(valid[:, None] & valid[None, :], distances, MAX_DISTANCE)
     start = jnp.argmax(valid)
 
@@ -123,9 +123,9 @@ def prim(distances: Array, valid: Array) -> tuple[Array, Array]:
         order, edges = order.at[i].set(nearest), edges.at[i].set(to_tree[nearest])
         return in_tree.at[nearest].set(True), jnp.minimum(to_tree, distances[nearest]), order, edges
 
-    in_tree = jnp.arange(num_slots) == start
-    carry = in_tree, distances[start], jnp.full(num_slots, start), jnp.full(num_slots, MAX_DISTANCE)
-    return jax.lax.fori_loop(1, num_slots, join, carry)[2:]
+    in_tree = jnp.arange(num_clients) == start
+    carry = in_tree, distances[start], jnp.full(num_clients, start), jnp.full(num_clients, MAX_DISTANCE)
+    return jax.lax.fori_loop(1, num_clients, join, carry)[2:]
 
 
 def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array], Array]) -> Array:

@@ -12,6 +12,8 @@ from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar
 
+__all__ = ["most_damaging"]  # of `fedsim.attacks`
+
 MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
 MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
 NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried, evenly spaced on a log scale"]

@@ -115,8 +115,12 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         return _call(options, overrides, jobs)
     if jobs:
         raise ConfigError("--distributed: must be used without --slurm, whose jobs are runs of their own")
-    with cli_processes.connected(options):
-        return _call(options, overrides, jobs)
+    from fedsim.engine import processes
+
+    processes.connect(options.coordinator, options.num_processes, options.process_id)
+    code = _call(options, overrides, jobs)
+    processes.wait_for_all()
+    return code
 
 
 def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
@@ -201,8 +205,9 @@ def _warn(warnings: list[str]) -> None:
 
 def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
     """Shows the plan for devices that need not be present."""
-    from fedsim.engine import make_plan, targets
+    from fedsim.engine import make_plan
     from fedsim.engine.layout import Machine
+    from fedsim.forecast import targets
 
     target = targets.parse(options.target)
     if not options.dry_run:
@@ -210,10 +215,10 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: di
     targets.disable_accelerators()
     experiment = _read(options, overrides)
 
-    from fedsim.cli import targets as cli_targets
+    from fedsim.cli.plan import show_forecast
 
     chip = target.chip
     plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
     _warn([*_unused_keys(experiment, plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
-    cli_targets.show(plan, target)
+    show_forecast(plan, target)
     return 0

@@ -148,14 +148,14 @@ def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
     def init(variables: Variables, num_examples: Array) -> PyTree:
         return tuple(attack.init(variables, num_examples) for attack in attacks)
 
-    def forge_report(state: PyTree, report: CohortReport, corrupted: Array, key: Array) -> tuple[Array, Array]:
+    def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
         def branch(position: int) -> Callable[[PyTree], tuple[Array, Array]]:
             forge = attacks[position].forge_report
             if forge is None:
                 return lambda state: (report.num_examples, report.losses)
 
             def run(state: PyTree) -> tuple[Array, Array]:
-                num_examples, losses = forge(state[position], report, corrupted, key)
+                num_examples, losses = forge(state[position], report, malicious, key)
                 return num_examples.astype(report.num_examples.dtype), losses
 
             return run

@@ -63,7 +63,7 @@ class Method(NamedTuple):
     algorithm: Algorithm = plain_sgd()
     """Local training."""
     attack: Attack = Attack()
-    """What corrupted clients report."""
+    """What malicious clients report."""
     pre_aggregators: Sequence[PreAggregator] = ()
     """Stages before the rule, in order."""
     server_optimizer: optax.GradientTransformation = optax.sgd(1.0)

@@ -70,10 +70,10 @@ def squared_distances(gram: Array) -> Array:
 
 def sum_of_nearest(distances: Array, mask: Array, count: Array) -> Array:
     """For each client in `mask` [K], the sum [K] of the `count` smallest `distances` [K, K] to others in the mask."""
-    slots = jnp.arange(mask.size)
-    pairs = mask[:, None] & mask[None, :] & (slots[:, None] != slots[None, :])
+    rows = jnp.arange(mask.size)
+    pairs = mask[:, None] & mask[None, :] & (rows[:, None] != rows[None, :])
     nearest = jnp.sort(jnp.where(pairs, distances, jnp.inf), axis=1)
-    return jnp.sum(jnp.where(slots[None, :] < count, nearest, 0.0), axis=1)
+    return jnp.sum(jnp.where(rows[None, :] < count, nearest, 0.0), axis=1)
 
 
 def ravel_updates(updates: PyTree) -> Array:

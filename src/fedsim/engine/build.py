@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, Corruption, PreAggregator, Schedule
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, PreAggregator, Schedule
+from fedsim.core.corrupt import Corruption
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.server import Server, make_server
@@ -65,9 +67,24 @@ def attack(config: Config) -> Callable[[HParams], Attack]:
     return factories.build_traced(config, "attack.kind", config.attack.kind)
 
 
+def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
+    """Builds the optimizer of local training, inside the trace."""
+    name, clip = config.client.optimizer, config.client.clip
+    if name == "sgd":
+        return lambda hparams: client_sgd(hparams, clip)
+    make = factories.build_traced(config, "client.optimizer", name)
+    clipping = [] if clip is None else [optax.clip(clip)]
+
+    def make_optimizer(hparams: HParams) -> ClientOptimizer:
+        rate = hparams.learning_rate
+        return ClientOptimizer(optax.chain(*clipping, make(hparams, rate)), rate)
+
+    return make_optimizer
+
+
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    aggregation, make_attack = _aggregation(config), attack(config)
+    aggregation, make_attack, local_optimizer = _aggregation(config), attack(config), client_optimizer(config)
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
@@ -76,7 +93,7 @@ def method(config: Config) -> MethodFunction:
         aggregator, pre_aggregators, weighting = aggregation(hparams)
         return Method(
             aggregator=aggregator,
-            client_optimizer=client_sgd(hparams, config.client.clip),
+            client_optimizer=local_optimizer(hparams),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
             pre_aggregators=pre_aggregators,

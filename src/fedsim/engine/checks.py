@@ -13,6 +13,7 @@ from fedsim.config.fields import FIXED
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
+from fedsim.core.corrupt import check_key_order
 from fedsim.core.types import CohortReport, FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
@@ -50,7 +51,9 @@ def check_corruption(config: Config, dataset: FederatedDataset) -> None:
             "never corrupted has corruption.fraction = 0"
         )
     try:
-        build.corruption(config).validate(dataset.spec)
+        corruption = build.corruption(config)
+        check_key_order(corruption)
+        corruption.validate(dataset.spec)
     except ValueError as error:
         raise ConfigError(f"corruption.kind: {config.corruption.kind}: {error} ({dataset.name})") from None
     num_clients = dataset.num_clients
@@ -73,8 +76,13 @@ def check_settings(configs: Sequence[Config]) -> None:
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the rule needs root data, or augmentation images, that the data set does not have."""
+    """Raises `ConfigError` if the algorithm needs SGD, the rule root data, or augmentation images that are not there."""
     method = build.method(config)(build.hparams(config), jnp.int32(0))
+    algorithm, optimizer = config.client.algorithm, config.client.optimizer
+    if method.algorithm.needs_sgd and optimizer != "sgd":
+        raise ConfigError(
+            f'client.optimizer: must be "sgd" for {algorithm}, whose formulas hold for SGD only, got "{optimizer}"'
+        )
     rules = (method.aggregator, config.server.aggregator), (method.weighting, config.server.weighting)
     for rule, name in rules:
         if dataset.root is None and rule is not None and rule.measure is not None:

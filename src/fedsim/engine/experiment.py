@@ -1,15 +1,24 @@
 """The loop over the groups of an experiment: locks, checkpoints, events."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import jax
+
+from fedsim.config.schema import Config
 from fedsim.engine import factories, processes
 from fedsim.engine.background import BackgroundCompiler
+from fedsim.engine.environment import dataset_digest
+from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.group import GroupRun
+from fedsim.engine.layout import Machine
 from fedsim.engine.plan import Plan
-from fedsim.engine.shared_plan import open_shared
+from fedsim.engine.store import open_folder
+from fedsim.errors import ConfigError
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RunFolder
@@ -42,24 +51,49 @@ def run_plan(
     """
     processes.check_devices()
     folder = RunFolder(path)
-    plan = open_shared(folder, plan, force, allow_mismatch)
-    processes.wait_for_all()  # some may take minutes longer to load the data
+    plan = _open(folder, plan, force, allow_mismatch)
     is_primary = processes.is_primary()
     observers = observers if is_primary else []
     observe = _broadcast(observers)
     if is_primary:
         num_rounds = sum(config.server.num_rounds for config in plan.runs)
-        num_pending = sum(map(plan.num_rounds, plan.groups))
+        num_pending = sum(group.num_rounds for group in plan.groups)
         observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
-    groups = processes.decide_each(_lock_groups(plan, folder, observe, wait))
-    with closing(groups), BackgroundCompiler(plan.compiler) as background:
-        for number in groups:
+    groups = _lock_groups(plan, folder, observe, wait)
+    with closing(groups), BackgroundCompiler(plan) as background:
+        while (number := processes.decide(lambda: next(groups, None))) is not None:
             _run_group(plan, number, folder, observers, checkpoint_seconds, background)
     if is_primary and plan.groups:
         with folder.lock():
             folder.remove_superseded()
-    processes.wait_for_all()
     return folder
+
+
+def _open(folder: RunFolder, plan: Plan, force: bool, allow_mismatch: bool) -> Plan:
+    """As `open_folder`; of several processes, process 0 opens the folder, and the others get its plan."""
+    if jax.process_count() == 1:
+        return open_folder(folder, plan, force, allow_mismatch)
+    digests = [plan.experiment.digest(), *map(dataset_digest, plan.datasets.values())]
+    if not processes.have_same("".join(digests)):
+        raise ConfigError("--distributed: all processes must have the same configuration and data; copy those of one")
+
+    def share(make: Callable[[], Plan]) -> Plan:
+        def dump() -> tuple[list[Config], Machine, list[tuple[Any, ...]]]:
+            """What the folder, or the memory of a process, may change."""
+            made = make()
+            return made.runs, made.machine, [(group.runs, group.layout, group.folder) for group in made.groups]
+
+        runs, machine, groups = processes.decide(dump)
+        shared = replace(plan, runs=runs, machine=machine)
+        return replace(shared, groups=[shared.group(*group) for group in groups])
+
+    def fit(unfitted: Plan) -> Plan:
+        """Compilers of several processes may wait for each other, so all processes compile."""
+        return fit_layouts(share(lambda: unfitted))
+
+    if not processes.is_primary():
+        fit(plan)
+    return share(lambda: open_folder(folder, plan, force, allow_mismatch, fit))
 
 
 def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
@@ -77,10 +111,10 @@ def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
                     group.remove()
-                elif group.is_complete() or group.last_round() > plan.configs(plan.groups[number])[0].server.num_rounds:
+                elif group.is_complete() or group.last_round() > plan.groups[number].configs[0].server.num_rounds:
                     # In the second case another process computes more rounds than this plan has.
                     observe(plan.status(number, "kept"))
-                    observe(GroupSkipped(number, plan.num_rounds(plan.groups[number])))
+                    observe(GroupSkipped(number, plan.groups[number].num_rounds))
                 else:
                     yield number
         if locked == pending:  # no group is left to start
@@ -139,10 +173,10 @@ def _run_group(
         observe(plan.status(number, "compiling"))
         try:
             with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
-                compiler = background.take(number)
+                inputs, programs = background.take(number)
                 if following is not None:
                     background.start(following)
-            seconds = GroupRun(plan, number, compiler, observe).run(checkpoints, start)
+            seconds = GroupRun(plan, number, inputs, programs, observe).run(checkpoints, start)
         finally:
             observe(GroupFinished(number))
     processes.wait_for_all()  # until all parts of the checkpoint are written

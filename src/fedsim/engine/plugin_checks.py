@@ -138,7 +138,7 @@ def _check_changed_fields(config: Config, dataset: FederatedDataset) -> None:
     """Raises `ConfigError` if the corruption changes fields of some clients' data that it does not declare."""
     corruption, data = build.corruption(config), _few_clients(dataset.train)
     is_corrupted = jnp.arange(data.num_examples.size) % 2 == 0
-    after = jax.jit(corruption.apply, static_argnums=3)(jax.random.key(0), data, is_corrupted, dataset.spec)
+    after = jax.jit(corruption.apply, static_argnums=2)(data, is_corrupted, dataset.spec, jax.random.key(0))
     for name in sorted({*ClientData._fields} - {*corruption.changed_fields, "corrupted"}):
         if not np.array_equal(getattr(after, name), getattr(data, name)):
             fields = ", ".join(f'"{field}"' for field in sorted({*corruption.changed_fields, name}))
