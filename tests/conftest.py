@@ -43,10 +43,13 @@ hypothesis.settings.load_profile("fedsim")
 COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker is left with a slow file at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One line about the kinds of tests that were left out."""
+    left_out = [kind for kind in ("slow", "docs", "data", "fuzz") if f"not {kind}" in config.option.markexpr]
+    if left_out:
+        terminalreporter.write_line(
+            f"Left out: tests of kind {', '.join(left_out)}; -m '{' or '.join(left_out)}' runs them"
+        )
 
 
 class Linear(nn.Module):

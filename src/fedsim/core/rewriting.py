@@ -233,7 +233,9 @@ def _monotone(
     """The function of its first operand, if it is a relu, or adds or takes the maximum with the same along `axes`."""
     if _source(equation) == _source(_relu_equation()):
         return jax.nn.relu
-    if equation.primitive.name in ("add", "max") and all(others[0].aval.shape[axis] == 1 for axis in axes[: others[0].aval.ndim]):
+    if equation.primitive.name in ("add", "max") and all(
+        others[0].aval.shape[axis] == 1 for axis in axes[: others[0].aval.ndim]
+    ):
         return lambda z: equation.primitive.bind(z, read(others[0]))
     return None
 
