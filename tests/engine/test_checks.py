@@ -3,7 +3,7 @@
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import estimate, make_plan, memory, run_plan
+from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError
 
 PLUGIN = """
@@ -58,11 +58,3 @@ def test_a_corruption_that_makes_labels_which_are_no_classes(plugin, tmp_path):
 def test_a_model_that_no_memory_holds_is_refused_before_anything_is_allocated():
     with pytest.raises(ConfigError, match=r"model\.name: mlp has 40,015,200,010 parameters, .* use a smaller model"):
         make_plan(parse(SMALL, {"mlp.hidden_sizes": [200000, 200000]}))
-
-
-def test_steps_are_timed_only_where_they_fit(monkeypatch):
-    plan = make_plan(parse(SMALL))
-    (group,) = plan.groups
-    monkeypatch.setattr(memory, "available", lambda: 1000)
-    with pytest.raises(ConfigError, match=r"^engine\.client_width: .*lower the widths"):
-        estimate.group_seconds(plan.configs(group), plan.dataset(group), group.layout)

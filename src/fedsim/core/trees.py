@@ -12,6 +12,11 @@ def expand_like(values: Shaped[Array, " K"], like: Shaped[Array, "K ..."]) -> Sh
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def nonzero(values: Num[Array, "..."]) -> Num[Array, "..."]:
+    """`values` to divide by: 1 in place of those that are not positive."""
+    return jnp.where(values > 0, values, 1.0)
+
+
 def select_clients(mask: Bool[Array, " K"], on_true: Updates, on_false: Updates) -> Updates:
     """`jnp.where` over clients: `on_true` where `mask` is set, else `on_false`."""
     return jax.tree.map(lambda a, b: jnp.where(expand_like(mask, a), a, b), on_true, on_false)
