@@ -32,7 +32,7 @@ def test_numbers_may_be_traced(name, setting, value):
     def result(strength):
         attack = make(**options, **{setting: strength})
         if attack.forge_report is not None:
-            return attack.forge_report((), context.report._replace(updates=()), context.corrupted, KEY)
+            return attack.forge_report((), context.report._replace(updates=()), context.malicious, KEY)
         return attack.forge_updates(attack.init(first_update(context), None), context, KEY)[0]
 
     traced, plain = jax.jit(result)(jnp.asarray(value)), result(value)

@@ -81,12 +81,12 @@ def searching(
     def forge_updates(state, context, key):
         del key
         report = context.report
-        honest = report.valid & ~context.corrupted
+        honest = report.valid & ~context.malicious
         weights = honest / jnp.maximum(jnp.sum(honest), 1)
         mean = jax.tree.map(lambda u: jnp.tensordot(weights, u, axes=1), report.updates.params)
 
         def forge(strength):
-            malicious = lambda u: context.corrupted.reshape(-1, *[1] * (u.ndim - 1))
+            malicious = lambda u: context.malicious.reshape(-1, *[1] * (u.ndim - 1))
             replace = lambda u, m: jnp.where(malicious(u), -strength * m[None], u)
             return report.updates._replace(params=jax.tree.map(replace, report.updates.params, mean))
 
@@ -143,7 +143,7 @@ def personal() -> fedsim.Algorithm:
 def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] = 0.0) -> fedsim.Corruption:
     """All inputs of a corrupted client become `value`."""
 
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         del key, spec
         owner = jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
         corrupted_mask = corrupted[owner].reshape(-1, *[1] * (data.x.ndim - 1))

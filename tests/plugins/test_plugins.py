@@ -9,9 +9,8 @@ import pytest
 
 import fedsim
 from fedsim import testing
-from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.engine.slurm import submit
 from fedsim.errors import RunFolderError
 from tests.conftest import check_equal, finish_jobs
@@ -41,13 +40,8 @@ def compiled():
     with pytest.MonkeyPatch.context() as patch:
         clear_programs()
         calls = []
-        lower_group = GroupCompiler.lower
-
-        def counted(self):
-            calls.append(self)
-            return lower_group(self)
-
-        patch.setattr(GroupCompiler, "lower", counted)
+        trace = compiling._trace
+        patch.setattr(compiling, "_trace", lambda inputs: calls.append(inputs) or trace(inputs))
         yield calls
 
 

@@ -11,7 +11,7 @@ from fedsim.testing.attacks import CLAUSES
 
 
 def forge_report(num_examples=lambda report: report.num_examples, losses=lambda report: report.losses):
-    return Attack(forge_report=lambda state, report, corrupted, key: (num_examples(report), losses(report)))
+    return Attack(forge_report=lambda state, report, malicious, key: (num_examples(report), losses(report)))
 
 
 def forge_updates(f, initial_state=0.0, step=lambda state, context: state):
@@ -29,7 +29,7 @@ def keep(u, context):
 
 def honest_loss(state, context):
     """The mean over honest clients; NaN without any."""
-    honest = context.report.valid & ~context.corrupted
+    honest = context.report.valid & ~context.malicious
     return jnp.sum(jnp.where(honest, context.report.losses, 0)) / jnp.sum(honest)
 
 
@@ -39,7 +39,7 @@ def standardize(u, context):
 
 
 FAULTY = [
-    ("state", forge_updates(keep, step=honest_loss), r"\(only corrupted clients\) the state must not become NaN"),
+    ("state", forge_updates(keep, step=honest_loss), r"\(only malicious clients\) the state must not become NaN"),
     (
         "forge_report",
         forge_report(num_examples=lambda report: report.num_examples[1:]),
@@ -55,7 +55,7 @@ FAULTY = [
     ),
     (
         "vmap",
-        forge_updates(lambda u, context: u * lockstep_max(jnp.sum(context.corrupted))),
+        forge_updates(lambda u, context: u * lockstep_max(jnp.sum(context.malicious))),
         "inside jax.vmap the result differs .*: by",
     ),
     (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim import Corruption, DataSpec
-from fedsim.core.contracts import accept_any_data
-from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.corrupt import accept_any_data, example_owners, require_classes
 from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
@@ -21,7 +20,7 @@ VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 def field(name, f, of_all=False, changed_fields=None, validate=accept_any_data):
     """A corruption that replaces a field of corrupted clients, or of all, by `f(key, values, spec)`."""
 
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         values = getattr(data, name)
         corrupted_mask = corrupted if name in ("num_examples", "offsets") else corrupted[example_owners(data)]
         changed = f(key, values, spec)
@@ -40,22 +39,22 @@ def next_class(key, y, spec):
     return (y + 1) % max(spec.num_classes, 1)
 
 
-def branch_in_python(key, data, corrupted, spec):
+def branch_in_python(data, corrupted, spec, key):
     return data if bool(corrupted.any()) else data._replace()
 
 
 def with_trigger(f):
-    return Corruption(lambda key, data, corrupted, spec: data, trigger=lambda x, y, spec: f(x, y))
+    return Corruption(lambda data, corrupted, spec, key: data, trigger=lambda x, y, spec: f(x, y))
 
 
 def with_change_inputs(change_inputs, changed_fields=("x",)):
     """A corruption that adds a random number to each pixel of corrupted clients, and another for some clients alone."""
 
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         x = add(data.x, jax.random.bits(key, data.x.shape, jnp.uint8))
         return data._replace(x=jnp.where(expand_like(corrupted[example_owners(data)], x), x, data.x))
 
-    def change(key, x, positions, owners, corrupted, spec):
+    def change(x, positions, owners, corrupted, spec, key):
         x_noisy = change_inputs(key, x, positions, owners)
         return jnp.where(expand_like(corrupted[owners], x), x_noisy, x)
 
@@ -91,6 +90,7 @@ FAULTY = [
         field("x", lambda key, x, spec: x / 2, of_all=True),
         r"with images x must be uint8\[19, 4, 4, 1\], got float32",
     ),
+    ("validate", Corruption(lambda key, data, corrupted, spec: data), "apply: key must be its last argument"),
     ("other_fields", field("y", next_class, changed_fields={"x"}), "with images y must not change"),
     ("benign_clients", field("y", next_class, of_all=True), "with images y of benign clients must not change"),
     (

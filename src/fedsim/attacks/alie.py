@@ -58,7 +58,7 @@ def alie(
 
     def forge(context: AttackContext) -> PyTree:
         strength = undetected_z(context) if z is None else z
-        known = context if knowledge == "all" else context._replace(corrupted=~context.corrupted)
+        known = context if knowledge == "all" else context._replace(malicious=~context.malicious)
         return shift_mean(honest_mean(known), honest_std(known, deviation == "sample"), strength, sign)
 
     return identical_updates(forge)

@@ -13,15 +13,17 @@ from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.trees import cast_like, expand_like, weighted_sum
 from fedsim.core.types import Array, PyTree
 
+__all__ = ["honest_mask", "honest_mean", "honest_std", "identical_updates", "malicious_mask"]  # of `fedsim.attacks`
+
 
 def honest_mask(context: AttackContext) -> Array:
     """Which clients are honest, [K] bool."""
-    return context.report.valid & ~context.corrupted
+    return context.report.valid & ~context.malicious
 
 
 def malicious_mask(context: AttackContext) -> Array:
     """Which clients are valid and malicious, [K] bool: those whose forged updates reach the server."""
-    return context.report.valid & context.corrupted
+    return context.report.valid & context.malicious
 
 
 def honest_weights(context: AttackContext) -> Array:

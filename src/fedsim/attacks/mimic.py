@@ -48,7 +48,7 @@ def mimic(
     target after these rounds. The first z is random, the same in all runs.
     "fixed": they copy the given client.
 
-    The paper has no sampling of clients. If the target is not in the cohort, or is corrupted, they copy the
+    The paper has no sampling of clients. If the target is not in the cohort, or is malicious, they copy the
     argmax_i <x_i, z> of this round ("learned"), or the honest client with the next higher id, or else the lowest
     ("fixed"). Without honest clients they send zeros and learn nothing.
     """
@@ -119,5 +119,5 @@ def _next_row(client_id: Array | int, context: AttackContext) -> Array:
 
 def _copy_row(row: Array, context: AttackContext) -> PyTree:
     """Updates [K, ...] that all equal that of `row`; zeros if its client is not honest."""
-    is_row = (jnp.arange(context.corrupted.size) == row) & honest_mask(context)
+    is_row = (jnp.arange(context.malicious.size) == row) & honest_mask(context)
     return broadcast_update(weighted_sum(is_row.astype(jnp.float32), to_float32(context.report.updates)), context)

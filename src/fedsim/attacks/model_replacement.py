@@ -43,5 +43,5 @@ def model_replacement(
 def replacement_scale(context: AttackContext) -> Array:
     """Examples of the valid clients over those of the valid malicious ones, []; 1 without malicious clients."""
     num_examples = jnp.where(context.report.valid, context.report.num_examples, 0).astype(jnp.float32)
-    num_malicious = jnp.sum(jnp.where(context.corrupted, num_examples, 0.0))
+    num_malicious = jnp.sum(jnp.where(context.malicious, num_examples, 0.0))
     return jnp.where(num_malicious > 0, jnp.sum(num_examples) / jnp.where(num_malicious > 0, num_malicious, 1.0), 1.0)

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updates, malicious_mask
-from fedsim.core.backend import current_backend
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar
+
+__all__ = ["most_damaging"]  # of `fedsim.attacks`
 
 MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
 MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
@@ -71,5 +72,5 @@ def most_damaging_update(forge: Callable[[Array], PyTree], strengths: Array, con
         squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
         return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
 
-    damages = jax.lax.map(damage, strengths) if current_backend() == "cpu" else jax.vmap(damage)(strengths)
+    damages = jax.lax.map(damage, strengths) if jax.default_backend() == "cpu" else jax.vmap(damage)(strengths)
     return forge(strengths[jnp.argmax(damages)])

@@ -1,14 +1,65 @@
-"""Choosing corrupted clients and corrupting their data. The corruptions themselves are in `fedsim.corruption`."""
+"""The contract of corruptions, and corrupting the data of some clients. Corruptions are in `fedsim.corruption`."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Int, Shaped
 
-from fedsim.core.contracts import Corruption
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
+
+__all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
+
+
+def accept_any_data(spec: DataSpec) -> None:
+    """The `Corruption.validate` of a corruption that works on all data."""
+    del spec
+
+
+class ApplyCorruption(Protocol):
+    """The data after the corruption of some clients."""
+
+    def __call__(self, data: ClientData, corrupted: Bool[Array, " N"], spec: DataSpec, key: Array, /) -> ClientData: ...
+
+
+class ChangeInputs(Protocol):
+    """The inputs of the clients `owners`, bit for bit those that `ApplyCorruption` gives them with the same key.
+
+    All examples of some clients, in any order, with their `positions` in the training data. Owner N marks padding,
+    which must not change the others. `fedsim.corruption.draw_rows` draws the random numbers of selected examples.
+    """
+
+    def __call__(
+        self,
+        x: Shaped[Array, " m *s"],
+        positions: Int[Array, " m"],
+        owners: Int[Array, " m"],
+        corrupted: Bool[Array, " N"],
+        spec: DataSpec,
+        key: Array,
+        /,
+    ) -> Shaped[Array, " m *s"]: ...
+
+
+class Corruption(NamedTuple):
+    """Changes corrupted clients' training data once, before the first round."""
+
+    apply: ApplyCorruption
+    changed_fields: frozenset[str] = frozenset()
+    """Fields of `ClientData` that `apply` changes; the others are shared by all runs of a program."""
+    validate: Callable[[DataSpec], None] = accept_any_data
+    """Raises `ValueError` if the corruption does not apply to such data."""
+    trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
+    """A backdoor's: `(x, y, spec) -> (x, y)` with the trigger applied and the target labels.
+
+    Its success is the share of examples with another label that the model gives the target label.
+    """
+    change_inputs: ChangeInputs | None = None
+    """None if inputs do not change, or those of all clients are needed at once, which must then be on the device."""
 
 
 def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
@@ -53,6 +104,14 @@ def require_classes(spec: DataSpec) -> None:
         raise ValueError(f"targets must be classes, got {spec.targets}")
 
 
+def check_key_order(corruption: Corruption) -> None:
+    """Raises `ValueError` if the corruption's functions take the key first, as they did before 0.5."""
+    for name in ("apply", "change_inputs"):
+        function = getattr(corruption, name)
+        if function is not None and next(iter(inspect.signature(function).parameters), None) == "key":
+            raise ValueError(f"{name}: key must be its last argument, not its first")
+
+
 def _require_integers(values: Sequence[tuple[str, Array | int]], largest: int, meaning: str) -> None:
     """Raises `ValueError` if one of the named `values` is not an integer from 0 to `largest`; traced ones pass."""
     for name, value in values:
@@ -90,6 +149,7 @@ def corrupt(
     2
     """
     check_key(key)
+    check_key_order(corruption)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]
@@ -103,7 +163,7 @@ def corrupt(
     corrupted = choose_clients(clients_key, num_clients, num_corrupted, malicious) if listed is None else listed
     if malicious is None and num_malicious is not None:
         malicious = choose_malicious(clients_key, num_clients, num_malicious, listed)
-    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted, malicious=malicious)
+    return corruption.apply(data, corrupted, spec, data_key)._replace(corrupted=corrupted, malicious=malicious)
 
 
 def corrupt_inputs(
@@ -123,6 +183,6 @@ def corrupt_inputs(
 
     def change(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array) -> Array:
         _, data_key = jax.random.split(key)
-        return change_inputs(data_key, x, positions, owners, corrupted, spec)
+        return change_inputs(x, positions, owners, corrupted, spec, data_key)
 
     return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)

@@ -11,6 +11,11 @@ def expand_like(values: Array, like: Array) -> Array:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def nonzero(values: Array) -> Array:
+    """`values` to divide by: 1 in place of those that are not positive."""
+    return jnp.where(values > 0, values, 1.0)
+
+
 def select_clients(mask: Array, on_true: PyTree, on_false: PyTree) -> PyTree:
     """`jnp.where` over clients: `on_true` [K, ...] where `mask` [K] is set, else `on_false` [K, ...]."""
     return jax.tree.map(lambda a, b: jnp.where(expand_like(mask, a), a, b), on_true, on_false)
@@ -70,10 +75,10 @@ def squared_distances(gram: Array) -> Array:
 
 def sum_of_nearest(distances: Array, mask: Array, count: Array) -> Array:
     """For each client in `mask` [K], the sum [K] of the `count` smallest `distances` [K, K] to others in the mask."""
-    slots = jnp.arange(mask.size)
-    pairs = mask[:, None] & mask[None, :] & (slots[:, None] != slots[None, :])
+    rows = jnp.arange(mask.size)
+    pairs = mask[:, None] & mask[None, :] & (rows[:, None] != rows[None, :])
     nearest = jnp.sort(jnp.where(pairs, distances, jnp.inf), axis=1)
-    return jnp.sum(jnp.where(slots[None, :] < count, nearest, 0.0), axis=1)
+    return jnp.sum(jnp.where(rows[None, :] < count, nearest, 0.0), axis=1)
 
 
 def ravel_updates(updates: PyTree) -> Array:

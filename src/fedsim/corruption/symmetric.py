@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -30,7 +29,7 @@ def symmetric(
     labels are wrong. Labels are drawn independently: the fraction is `rate` in expectation, not in each client.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         rates = jnp.where(corrupted, rate, 0.0)
         return data._replace(y=resample_labels(key, data, rates, spec, new_label))
 
