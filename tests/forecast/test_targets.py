@@ -120,6 +120,8 @@ def test_loops_of_a_chunk_have_unbatched_bounds(plan, layout):
 
 def test_parse():
     assert targets.parse("v5e:4") == targets.Target("v5e", 4)
+    assert targets.parse("v5e:16").machine == Machine("tpu", 16, int(15.75 * 2**30), 4)
+    assert targets.parse("h200:8").machine[:2] == ("gpu", 8)
     assert str(targets.parse("h100")) == "h100"
     for text, message in (
         ("h1000", "must be one of v5e, v5p, v6e, a100, h100, h200, got h1000"),
