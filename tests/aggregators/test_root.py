@@ -17,7 +17,7 @@ from fedsim.core.options import TrainingOptions
 from fedsim.core.root import root_evaluator
 from fedsim.core.types import Aggregate, Examples, Variables
 from fedsim.engine import make_plan
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.errors import ConfigError, DataError
 from tests.aggregators.test_robust import KEY, report_of, result, updates_of
 from tests.conftest import make_simulation

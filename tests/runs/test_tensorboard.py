@@ -6,9 +6,9 @@ import time
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan, slurm
+from fedsim.engine import jobs, make_plan, run_plan
 from fedsim.errors import ConfigError
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started
+from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.trackers import tensorboard
 from tests.conftest import Stop, check_equal, finish_jobs
@@ -63,12 +63,12 @@ def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path
     other = parse(TINY, {"client.epochs": 7}).runs()[0]
     for round_ in (0, 2):
         stream = tensorboard(tmp_path)
-        stream(Started(4, 8, configs=parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]))
-        stream(GroupStarted(7, round_ - 1, 2))
+        configs = parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]
+        stream.on_start(Start("fedavg-1", (3,), configs, round_ - 1, 2, 8, {}))
         tables = rows(round_)
         tables["rounds"] |= {"corrupted_weight": [0.0]} | {key: [float("nan")] for key in UNTRACKED}
-        stream(Evaluated(7, round_, tables, 2, None))
-        stream(GroupFinished(7))
+        stream.after_evaluation(Evaluation("fedavg-1", round_, tables, 2, 2, 0.1, False, dict, tuple))
+        stream.on_end()
     (run_folder,) = (tmp_path / "tensorboard").iterdir()
     assert len(list(run_folder.iterdir())) == 2
     assert [event.step for event in read_events(run_folder) if event.HasField("summary")] == [0, 0, 2, 2]
@@ -94,7 +94,7 @@ def test_tensorboard_has_each_run_and_round(folder):
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes of submitit's local executor, as a model of cluster jobs."""
     out = tmp_path / "out"
-    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0})
+    jobs = jobs.submit(parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0})
     assert len(jobs) == 2  # one job per group
     finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)
@@ -103,5 +103,5 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
 
 def test_settings_of_jobs_are_checked(tmp_path):
     with pytest.raises(ConfigError, match=r"--slurm\.jobs: .* got many"):
-        slurm.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
+        jobs.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
     assert not (tmp_path / "a").exists()

@@ -43,10 +43,6 @@ def branch_in_python(data, corrupted, spec, key):
     return data if bool(corrupted.any()) else data._replace()
 
 
-def differ_inside_jit(key, x, spec):
-    return x * (0 if isinstance(x, jax.core.Tracer) else 1)
-
-
 def with_trigger(f):
     return Corruption(lambda data, corrupted, spec, key: data, trigger=lambda x, y, spec: f(x, y))
 
@@ -73,10 +69,6 @@ def draw(key, x, positions, owners):
     return add(x, draw_rows(partial(jax.random.bits, dtype=jnp.uint8), key, positions, x.shape[1:]))
 
 
-def draw_in_order(key, x, positions, owners):
-    return add(x, jax.random.bits(key, x.shape, jnp.uint8))
-
-
 def shift_by_padding(key, x, positions, owners):
     return draw(key, x, positions, owners) + (jnp.max(owners) == 5).astype(x.dtype)
 
@@ -93,31 +85,14 @@ FAULTY = [
         r"changed_fields must be among x, y, num_examples, got \['offsets'\]",
     ),
     ("jit", Corruption(branch_in_python), "TracerBoolConversionError"),
-    ("jit", field("x", differ_inside_jit), r"inside jax.jit the result differs \(images\)"),
     (
         "shapes",
         field("x", lambda key, x, spec: x / 2, of_all=True),
         r"with images x must be uint8\[19, 4, 4, 1\], got float32",
     ),
-    (
-        "shapes",
-        field("y", lambda key, y, spec: y[:-1], of_all=True),
-        r"with images y must be int32\[19\], got int32\[18\]",
-    ),
     ("validate", Corruption(lambda key, data, corrupted, spec: data), "apply: key must be its last argument"),
-    ("shapes", Corruption(lambda data, corrupted, spec, key: tuple(data)), "the result must be ClientData, got tuple"),
     ("other_fields", field("y", next_class, changed_fields={"x"}), "with images y must not change"),
-    (
-        "other_fields",
-        field("num_examples", lambda key, num_examples, spec: num_examples - 1, changed_fields=()),
-        "num_examples must not change",
-    ),
     ("benign_clients", field("y", next_class, of_all=True), "with images y of benign clients must not change"),
-    (
-        "benign_clients",
-        field("num_examples", lambda key, c, spec: 0 * c, of_all=True),
-        "num_examples of benign clients must not change",
-    ),
     (
         "no_corrupted_clients",
         field("x", lambda key, x, spec: 255 - x, of_all=True),
@@ -130,11 +105,6 @@ FAULTY = [
         "with images num_examples must be neither negative nor increased",
     ),
     (
-        "num_examples",
-        field("num_examples", lambda key, num_examples, spec: num_examples - 5),
-        "with images num_examples must be neither negative nor increased",
-    ),
-    (
         "finite",
         field("x", lambda key, x, spec: jnp.log(x - 2)),
         "with the given spec inputs and targets must be finite",
@@ -144,27 +114,9 @@ FAULTY = [
         field("x", lambda key, x, spec: x * np.random.rand()),  # noqa: NPY002
         "the same key must give the same data, but a second call differs",
     ),
-    (
-        "trigger",
-        with_trigger(lambda x, y: (x / 2, y)),
-        r"with images triggered x must be uint8\[19, 4, 4, 1\], got float32",
-    ),
-    (
-        "trigger",
-        with_trigger(lambda x, y: (x, y[:, None])),
-        r"with images triggered y must be int32\[19\], got int32\[19, 1\]",
-    ),
-    ("trigger", with_trigger(lambda x, y: (x, y + 1)), "with images triggered labels must be from 0 to 2, got 1 to 3"),
     ("trigger", with_trigger(lambda x, y: (x[::-1], y)), "with images a triggered example must not depend on others"),
     ("trigger", with_trigger(randomize), "with images a second call of trigger differs"),
-    ("change_inputs", with_change_inputs(draw_in_order), r"with images x of clients .* must be that of apply"),
     ("change_inputs", with_change_inputs(shift_by_padding), r"with images x of clients .* must be that of apply"),
-    (
-        "change_inputs",
-        with_change_inputs(lambda key, x, *args: x / 2),
-        r"with images x must be uint8\[2, 21, 4, 4, 1\]",
-    ),
-    ("change_inputs", with_change_inputs(draw, ()), "x must be in changed_fields"),
 ]
 
 

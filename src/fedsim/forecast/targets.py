@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from fedsim.engine import cache
+from fedsim.engine import devices as engine_devices
 from fedsim.engine.devices import TPU_SETTINGS
 from fedsim.errors import ConfigError, pip_install
 
@@ -123,7 +123,7 @@ def parse(text: str) -> Target:
 
 def disable_accelerators() -> None:
     """Keeps JAX from looking for accelerators, whose compilers only are here, and from caching their programs."""
-    cache.enable_program_cache(False)
+    engine_devices.enable_program_cache(False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 
