@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import flops
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +30,6 @@ from jax.sharding import PartitionSpec as P
 from workloads import Workload, hparams
 
 import fedsim
-from fedsim.core import flops
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, ClientData, HParams, PyTree, RoundRecord, SimulationState, Variables
 from fedsim.engine.layout import CLIENTS

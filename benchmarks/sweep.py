@@ -39,9 +39,10 @@ from workloads import Workload
 import fedsim
 from fedsim.core.types import PyTree
 from fedsim.engine import devices, make_plan
-from fedsim.engine.inputs import RunInputs, SharedInputs
+from fedsim.engine.compiling import trace
+from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import RUNS
-from fedsim.engine.programs import cut_batches
+from fedsim.engine.placement import make_inputs
 from fedsim.engine.store import open_folder
 from fedsim.models import Cifar10CNN
 from fedsim.runs.folder import RunFolder
@@ -133,7 +134,9 @@ def time_plan(path: Path) -> dict[str, Any]:
     families = timed("families", lambda: plan.families)
     with tempfile.TemporaryDirectory() as folder:
         timed("folder", lambda: open_folder(RunFolder(Path(folder)), plan))
-    timed("inputs", lambda: [plan.compiler(number).place().batches[-1].key for number in range(len(plan.groups))])
+    inputs = [make_inputs(group, family) for group, family in zip(plan.groups, families, strict=True)]
+    states = [trace(group_inputs).states for group_inputs in inputs]
+    timed("inputs", lambda: [i.place(shapes).batches[-1].key for i, shapes in zip(inputs, states, strict=True)])
     numbers = {"runs": len(plan.runs), "groups": len(plan.groups), "programs": len(set(families))}
     return {"config": path.name, **numbers, "seconds": seconds}
 

@@ -19,7 +19,8 @@ from workloads import Workload
 
 import fedsim
 from fedsim.engine import devices, make_plan
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine.compiling import clear_programs, trace
+from fedsim.engine.placement import make_inputs
 from fedsim.models import CharLSTM, Cifar10CNN
 
 QUICKSTART = Path(__file__).parents[1] / "configs" / "quickstart.toml"
@@ -68,7 +69,7 @@ def test_compile_quickstart(benchmark):
         clear_programs()
         jax.clear_caches()
 
-    benchmark.pedantic(lambda: plan.compiler(0).compile(), setup=forget, rounds=2)
+    benchmark.pedantic(lambda: trace(make_inputs(plan.groups[0], plan.families[0])).compile(), setup=forget, rounds=2)
 
 
 @pytest.mark.parametrize("name", ROUNDS)

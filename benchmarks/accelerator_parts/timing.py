@@ -17,9 +17,9 @@ from fedsim.core.branches import Branch, MethodFamily
 from fedsim.core.server import make_server
 from fedsim.core.types import PyTree
 from fedsim.engine import memory
-from fedsim.engine.inputs import RunInputs, SharedInputs
+from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
 from fedsim.engine.layout import RUNS
-from fedsim.engine.programs import RunFunctions, cut_batches
+from fedsim.engine.programs import RunFunctions
 
 REPEATS = 5
 SWEEP_REPEATS = 3

@@ -125,12 +125,12 @@ def export(workload: workloads.Workload, folder: Path, rounds: int) -> None:
     )
     training_key = RoundKeys.of(state.key, jnp.int32(0)).training
     batch_size = min(workload.batch_size, workload.dataset.max_num_examples)
-    num_slots = num_batches(workload.dataset.max_num_examples, batch_size) * batch_size
+    length = num_batches(workload.dataset.max_num_examples, batch_size) * batch_size
     order = []
     for client in cohorts[0]:
         key = jax.random.fold_in(jax.random.fold_in(training_key, client), 0)  # the client's, in its epoch 0
         count = train.num_examples[client]
-        order.append(np.asarray(random_order(jax.random.split(key)[0], count, num_slots))[:count])
+        order.append(np.asarray(random_order(jax.random.split(key)[0], count, length))[:count])
 
     leaves, _ = jax.tree_util.tree_flatten_with_path(state.variables.params)
     settings = {

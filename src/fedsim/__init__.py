@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.version import __version__ as __version__
 
-SUBPACKAGES = ("aggregators", "algorithms", "attacks", "corruption")
+SUBPACKAGES = ("aggregators", "algorithms", "attacks", "corruption", "trees")
 
 if TYPE_CHECKING:
     from fedsim import aggregators as aggregators
     from fedsim import algorithms as algorithms
     from fedsim import attacks as attacks
     from fedsim import corruption as corruption
+    from fedsim import trees as trees
     from fedsim.public import *  # noqa: F403
 else:
 

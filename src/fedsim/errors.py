@@ -60,10 +60,6 @@ class RunFolderError(FedsimError):
     """A run folder that cannot be read or written."""
 
 
-class ProcessError(FedsimError):
-    """A process of a run that has ended, or cannot be reached."""
-
-
 def pip_install(extra: str) -> str:
     """The command that adds what an extra needs. `fedsim` alone is another project's distribution."""
     return f"pip install 'fedsim-jax[{extra}]'"

@@ -4,22 +4,25 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.api import Result, load, run
 from fedsim.config.values import sweep
+from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
     Algorithm,
     Attack,
     AttackContext,
     ClientOptimizer,
-    Corruption,
     LocalResult,
     LocalTraining,
+    PreAggregator,
+    RootEvaluator,
+    Schedule,
     Task,
 )
-from fedsim.core.corrupt import corrupt
+from fedsim.core.corrupt import Corruption, corrupt
 from fedsim.core.evaluate import evaluate
 from fedsim.core.method import Method, client_sgd, plain_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
-from fedsim.core.settings import Bounds, Limit, Traced
+from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
 from fedsim.core.simulation import Simulation
 from fedsim.core.task import classification, regression, stateless, with_frozen
 from fedsim.core.types import (
@@ -27,6 +30,7 @@ from fedsim.core.types import (
     ClientData,
     CohortReport,
     DataSpec,
+    Examples,
     FederatedDataset,
     HParams,
     Metrics,
@@ -36,6 +40,7 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+from fedsim.runs.callbacks import Callback
 
 if TYPE_CHECKING:
     from fedsim.report.claims import Claim
@@ -47,6 +52,7 @@ __all__ = [
     "Attack",
     "AttackContext",
     "Bounds",
+    "Callback",
     "Claim",
     "ClientData",
     "ClientOptimizer",
@@ -54,6 +60,7 @@ __all__ = [
     "CohortReport",
     "Corruption",
     "DataSpec",
+    "Examples",
     "FederatedDataset",
     "HParams",
     "Limit",
@@ -62,17 +69,22 @@ __all__ = [
     "LossOptions",
     "Method",
     "Metrics",
+    "OnlyIf",
     "Partition",
+    "PreAggregator",
     "RawDataset",
     "Result",
+    "RootEvaluator",
     "RoundRecord",
     "Scalar",
+    "Schedule",
     "Simulation",
     "SimulationState",
     "Task",
     "Traced",
     "TrainingOptions",
     "Variables",
+    "chain",
     "classification",
     "client_sgd",
     "corrupt",

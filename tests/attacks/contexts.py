@@ -8,23 +8,23 @@ from fedsim.core.contracts import AttackContext
 from fedsim.core.types import CohortReport
 
 KEY = jax.random.key(5)
-CORRUPTED = np.asarray([False, True, False, False, True, False, False, False])
+MALICIOUS = np.asarray([False, True, False, False, True, False, False, False])
 VALID = np.asarray([True, True, True, True, True, True, False, True])
-HONEST = VALID & ~CORRUPTED
+HONEST = VALID & ~MALICIOUS
 CLIENT_IDS = np.asarray([7, 1, 12, 3, 4, 20, 6, 9])
 NUM_EXAMPLES = np.asarray([3, 5, 8, 1, 7, 2, 4, 6])
 
 
-def make_context(seed=0, corrupted=CORRUPTED, valid=VALID, scale=1.0, aggregate=None):
+def make_context(seed=0, malicious=MALICIOUS, valid=VALID, scale=1.0, aggregate=None):
     """The context of a cohort of eight clients; updates of invalid clients are zero."""
     rng = np.random.default_rng(seed)
-    size = len(corrupted)
+    size = len(malicious)
     updates = {"w": rng.normal(0.3, scale, (size, 3, 2)), "b": rng.normal(-0.2, scale, (size, 4))}
     updates = {name: np.where(valid.reshape(-1, *[1] * (u.ndim - 1)), u, 0) for name, u in updates.items()}
     updates = {name: jnp.asarray(u, jnp.float32) for name, u in updates.items()}
     losses = jnp.asarray(rng.gamma(2.0, size=size), jnp.float32)
     report = CohortReport(jnp.asarray(CLIENT_IDS), jnp.asarray(NUM_EXAMPLES), losses, updates, jnp.asarray(valid))
-    return AttackContext(report, jnp.asarray(corrupted), None, aggregate)
+    return AttackContext(report, jnp.asarray(malicious), None, aggregate)
 
 
 def rows(updates):
@@ -34,8 +34,8 @@ def rows(updates):
 
 def forge(attack, context, state=None):
     """The malicious clients' forged updates, float64 [m, d]."""
-    state = attack.init(first_update(context), None) if state is None else state
-    return rows(attack.forge_updates(state, context, KEY)[0])[np.asarray(context.corrupted)]
+    state = attack.init(first_update(context), context.report.num_examples) if state is None else state
+    return rows(attack.forge_updates(state, context, KEY)[0])[np.asarray(context.malicious)]
 
 
 def first_update(context):
@@ -45,4 +45,4 @@ def first_update(context):
 
 def honest_rows(context):
     """The honest updates, float64 [h, d]."""
-    return rows(context.report.updates)[np.asarray(context.report.valid & ~context.corrupted)]
+    return rows(context.report.updates)[np.asarray(context.report.valid & ~context.malicious)]

@@ -18,11 +18,11 @@ KEY = jax.random.key(5)
 def test_fake_loss_and_sign_flip():
     updates = {"w": jnp.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])}
     report = CohortReport(jnp.arange(3), jnp.ones(3, int), jnp.asarray([1.0, 2.0, 3.0]), updates, jnp.ones(3, bool))
-    corrupted = jnp.asarray([False, True, False])
-    num_examples, losses = fake_loss(scale=0.01).forge_report((), report, corrupted, KEY)
+    malicious = jnp.asarray([False, True, False])
+    num_examples, losses = fake_loss(scale=0.01).forge_report((), report, malicious, KEY)
     assert losses[1] == pytest.approx(0.02)
     chex.assert_trees_all_equal(num_examples, report.num_examples)
-    forged, _ = sign_flip(scale=3.0).forge_updates((), AttackContext(report, corrupted, None, None), KEY)
+    forged, _ = sign_flip(scale=3.0).forge_updates((), AttackContext(report, malicious, None, None), KEY)
     np.testing.assert_allclose(forged["w"][1], [-9, -12])
     assert (fake_loss().forge_updates, sign_flip().forge_report, none()) == (None, None, fedsim.Attack())
 

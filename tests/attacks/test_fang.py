@@ -8,7 +8,7 @@ import pytest
 from fedsim.aggregators import multi_krum
 from fedsim.attacks import fang
 from fedsim.attacks.fang import max_lambda
-from tests.attacks.contexts import CORRUPTED, HONEST, KEY, VALID, forge, honest_rows, make_context, rows
+from tests.attacks.contexts import HONEST, KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
 VALID_SLOTS = np.flatnonzero(VALID)
 
@@ -58,11 +58,11 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
     x = rows(context.report.updates)
     signs = np.sign(x[HONEST].mean(axis=0))
     for strength in float(max_lambda(context)) * 0.5 ** np.arange(20):
-        updates = np.where(CORRUPTED[:, None], -strength * signs, x)
+        updates = np.where(MALICIOUS[:, None], -strength * signs, x)
         scores = np.sort(((updates[:, None] - updates[None]) ** 2).sum(axis=-1)[:, VALID_SLOTS], axis=1)[:, 1:4].sum(
             axis=1
         )
-        if is_selected := CORRUPTED[VALID_SLOTS[np.argmin(scores[VALID_SLOTS])]]:
+        if is_selected := MALICIOUS[VALID_SLOTS[np.argmin(scores[VALID_SLOTS])]]:
             break
     assert is_selected
     forged = forge(fang(against="krum"), context)
@@ -72,7 +72,7 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
 @pytest.mark.parametrize("against", ["krum", "trimmed_mean"])
 @pytest.mark.parametrize("num_honest", [0, 1])
 def test_updates_are_finite_with_few_honest_clients_and_zero_without(against, num_honest):
-    context = make_context_with_model(corrupted=np.arange(8) >= num_honest)
+    context = make_context_with_model(malicious=np.arange(8) >= num_honest)
     aggregate = lambda report: multi_krum().aggregate((), report, KEY)[0]
     forged = forge(fang(against=against), context._replace(aggregate=aggregate))
     assert np.isfinite(forged).all()

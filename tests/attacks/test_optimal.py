@@ -21,7 +21,7 @@ def make_context_with_rule(rule, **options):
 def damage(attack, context):
     """Distance of the aggregate from the honest mean."""
     forged, _ = attack.forge_updates((), context, KEY)
-    updates = select_clients(context.corrupted, forged, context.report.updates)
+    updates = select_clients(context.malicious, forged, context.report.updates)
     update = context.aggregate(context.report._replace(updates=updates)).update
     return np.linalg.norm(rows(jax.tree.map(lambda a: a[None], update))[0] - honest_rows(context).mean(axis=0))
 
@@ -60,6 +60,6 @@ def test_strengths_with_non_finite_aggregates_are_ignored():
 
 
 def test_without_honest_clients_zeros_are_sent():
-    context = make_context_with_rule(RULES["fedavg"], corrupted=np.ones(8, bool))
+    context = make_context_with_rule(RULES["fedavg"], malicious=np.ones(8, bool))
     for attack in (optimal_ipm(num_strengths=2), optimal_alie(num_strengths=2)):
         assert not forge(attack, context).any()

@@ -5,30 +5,30 @@ import numpy as np
 
 import fedsim
 from fedsim.attacks import fake_counts, model_replacement
-from tests.attacks.contexts import CORRUPTED, KEY, NUM_EXAMPLES, VALID, forge, make_context, rows
+from tests.attacks.contexts import KEY, MALICIOUS, NUM_EXAMPLES, VALID, forge, make_context, rows
 
 
 def test_model_replacement_makes_fedavg_the_malicious_mean():
     """If the honest updates are zero, FedAvg moves by the malicious clients' mean update."""
     context = make_context()
-    zero_honest = lambda u: jnp.where(np.reshape(CORRUPTED, (-1, *[1] * (u.ndim - 1))), u, 0.0)
+    zero_honest = lambda u: jnp.where(np.reshape(MALICIOUS, (-1, *[1] * (u.ndim - 1))), u, 0.0)
     updates = {name: zero_honest(u) for name, u in context.report.updates.items()}
     context = context._replace(report=context.report._replace(updates=updates))
-    x = rows(updates)[CORRUPTED]
-    expected = NUM_EXAMPLES[CORRUPTED] @ x / NUM_EXAMPLES[CORRUPTED].sum()
-    average = NUM_EXAMPLES[CORRUPTED] @ forge(model_replacement(), context) / NUM_EXAMPLES[VALID].sum()
+    x = rows(updates)[MALICIOUS]
+    expected = NUM_EXAMPLES[MALICIOUS] @ x / NUM_EXAMPLES[MALICIOUS].sum()
+    average = NUM_EXAMPLES[MALICIOUS] @ forge(model_replacement(), context) / NUM_EXAMPLES[VALID].sum()
     np.testing.assert_allclose(average, expected, rtol=1e-5)
     np.testing.assert_allclose(forge(model_replacement(scale=20.0), context), 20 * x, rtol=1e-6)
 
 
 def test_model_replacement_without_malicious_clients_is_finite():
-    forged, _ = model_replacement().forge_updates((), make_context(corrupted=np.zeros(8, bool)), KEY)
+    forged, _ = model_replacement().forge_updates((), make_context(malicious=np.zeros(8, bool)), KEY)
     assert np.isfinite(rows(forged)).all()
 
 
 def test_fake_counts_are_scaled_rounded_and_bounded():
     report = make_context().report._replace(num_examples=jnp.asarray([3, 5, 0, 1, 7, 2, 4, 6]))
-    forge_report = lambda factor: fake_counts(factor=factor).forge_report((), report, jnp.asarray(CORRUPTED), KEY)
+    forge_report = lambda factor: fake_counts(factor=factor).forge_report((), report, jnp.asarray(MALICIOUS), KEY)
     num_examples, losses = forge_report(2.5)
     np.testing.assert_array_equal(num_examples, np.round(2.5 * np.asarray(report.num_examples)))
     np.testing.assert_array_equal(losses, report.losses)
@@ -41,10 +41,10 @@ def test_fake_counts_are_scaled_rounded_and_bounded():
 def test_fake_counts_increase_the_weight_under_fedavg_and_arfl():
     context = make_context()
     num_examples, _ = fake_counts(factor=100.0).forge_report(
-        (), context.report._replace(updates=()), context.corrupted, KEY
+        (), context.report._replace(updates=()), context.malicious, KEY
     )
     forged = context.report._replace(
-        num_examples=jnp.where(context.corrupted, num_examples, context.report.num_examples)
+        num_examples=jnp.where(context.malicious, num_examples, context.report.num_examples)
     )
     for rule in (fedsim.aggregators.fedavg(), fedsim.aggregators.arfl(lam=1.0)):
         weights = []
@@ -52,5 +52,5 @@ def test_fake_counts_increase_the_weight_under_fedavg_and_arfl():
             all_num_examples = jnp.zeros(21, int).at[report.client_ids].set(report.num_examples)
             all_losses = jnp.full(21, jnp.inf).at[report.client_ids].set(report.losses)
             state = rule.init(None, all_num_examples, all_losses)
-            weights.append(float(rule.aggregate(state, report, KEY)[0].weights[CORRUPTED].sum()))
+            weights.append(float(rule.aggregate(state, report, KEY)[0].weights[MALICIOUS].sum()))
         assert weights[0] < 0.6 < 0.9 < weights[1]

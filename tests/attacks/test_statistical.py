@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from fedsim.attacks import alie, gaussian, inf, ipm, min_max, min_sum
-from tests.attacks.contexts import CORRUPTED, KEY, VALID, forge, honest_rows, make_context, rows
+from tests.attacks.contexts import KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
 ONE_HONEST = np.arange(8) != 3
 
@@ -17,7 +17,7 @@ def test_ipm():
     expected = -0.7 * honest_rows(context).mean(axis=0)
     forged = forge(ipm(tau=0.7), context)
     np.testing.assert_allclose(forged, np.broadcast_to(expected, forged.shape), atol=1e-6)
-    assert len(forged) == CORRUPTED.sum()
+    assert len(forged) == MALICIOUS.sum()
 
 
 @pytest.mark.parametrize("deviation", ["population", "sample"])
@@ -32,7 +32,7 @@ def test_alie(sign, direction, deviation):
 
 def test_alie_may_know_the_malicious_clients_updates_only():
     context = make_context()
-    own = rows(context.report.updates)[CORRUPTED & VALID]
+    own = rows(context.report.updates)[MALICIOUS & VALID]
     forged = forge(alie(z=1.5, knowledge="own"), context)
     np.testing.assert_allclose(forged, np.broadcast_to(own.mean(0) + 1.5 * own.std(0), forged.shape), atol=1e-6)
     others = jax.tree.map(lambda u: u.at[0].set(99.0), context.report.updates)  # client 0 is honest
@@ -48,15 +48,15 @@ def test_alie_may_know_the_malicious_clients_updates_only():
 )
 def test_alies_default_z_is_the_largest_undetected_one(num_valid, num_malicious):
     """z = Phi^-1((n - m - s) / (n - m)), s = floor(n/2 + 1) - m; 0 if that is not positive."""
-    corrupted, valid = np.arange(110) < num_malicious, np.arange(110) < num_valid
+    malicious, valid = np.arange(110) < num_malicious, np.arange(110) < num_valid
     rng = np.random.default_rng(1)
     updates = jnp.asarray(rng.normal(size=(110, 2)) * valid[:, None], jnp.float32)
     context = make_context()
     report = context.report._replace(updates=updates, valid=jnp.asarray(valid))
-    forged, _ = alie().forge_updates((), context._replace(report=report, corrupted=jnp.asarray(corrupted)), KEY)
+    forged, _ = alie().forge_updates((), context._replace(report=report, malicious=jnp.asarray(malicious)), KEY)
     needed = max(np.floor(num_valid / 2 + 1) - num_malicious, 1)
     z = max(norm.ppf((num_valid - num_malicious - needed) / (num_valid - num_malicious)), 0.0)
-    x = np.asarray(updates, np.float64)[valid & ~corrupted]
+    x = np.asarray(updates, np.float64)[valid & ~malicious]
     np.testing.assert_allclose(forged[0], x.mean(axis=0) + z * x.std(axis=0), atol=1e-4)
 
 
@@ -109,9 +109,9 @@ def test_min_sum(perturbation, bound):
 @pytest.mark.parametrize("attack", [ipm(), alie(), alie(z=2.0), min_max(), min_max(perturbation="std"), min_sum()])
 def test_with_few_honest_clients(attack):
     """Without honest clients: zeros. With one: a multiple of its update."""
-    none = make_context(corrupted=np.ones(8, bool))
+    none = make_context(malicious=np.ones(8, bool))
     assert not forge(attack, none).any()
-    single = make_context(corrupted=ONE_HONEST)
+    single = make_context(malicious=ONE_HONEST)
     x, forged = honest_rows(single), forge(attack, single)
     assert len(x) == 1
     factor = forged[0] @ x[0] / (x[0] @ x[0])
@@ -121,7 +121,7 @@ def test_with_few_honest_clients(attack):
 @pytest.mark.parametrize("attack", [ipm(), alie(z=1.0), min_max(), min_sum(), gaussian(center="mean")])
 def test_updates_of_corrupted_and_invalid_clients_are_ignored(attack):
     context = make_context()
-    change = lambda u: jnp.where(np.reshape(VALID & ~CORRUPTED, (-1, *[1] * (u.ndim - 1))), u, 50.0)
+    change = lambda u: jnp.where(np.reshape(VALID & ~MALICIOUS, (-1, *[1] * (u.ndim - 1))), u, 50.0)
     report = context.report._replace(updates=jax.tree.map(change, context.report.updates))
     other = context._replace(report=report)
     np.testing.assert_allclose(forge(attack, other), forge(attack, context), atol=1e-5)
@@ -138,8 +138,8 @@ def test_integer_statistics_stay_integers():
 
 
 def test_gaussian_noise_is_independent_of_the_order_of_clients():
-    corrupted = np.ones(8, bool)
-    context = make_context(corrupted=corrupted)
+    malicious = np.ones(8, bool)
+    context = make_context(malicious=malicious)
     updates = {"w": jnp.ones((8, 5000), jnp.float32)}
     context = context._replace(report=context.report._replace(updates=updates))
     for center, mean in (("zero", 0), ("update", 1), ("mean", 0)):  # no honest clients

@@ -3,8 +3,8 @@
 import pytest
 
 from fedsim.cli.main import main
-from fedsim.engine import targets
-from fedsim.engine.forecast import Forecast
+from fedsim.engine.layout import Layout
+from fedsim.forecast import targets
 
 CONFIG = """
 [data]
@@ -25,24 +25,24 @@ def config(tmp_path):
     return str(path)
 
 
-def test_one_line_per_group_and_one_compilation_per_family(config, monkeypatch, capsys):
-    """The compiler's part is made up: only B decides here."""
-    calls = []
+def test_one_line_per_group_and_one_compilation_per_program(config, monkeypatch, capsys):
+    """The compiler's part is made up: batches of 16 do not fit, and the compiler itself runs out of memory for 32."""
+    needed, compiled = {"8": 8 * 2**20, "16": 2**36, "32": None}, []
 
-    def made_up(plan, group, devices, chip):
-        calls.append(group)
-        size = plan.configs(group)[0].client.batch_size
-        return Forecast(group.layout, size == 8, size * 2**20, 2.0, 3e9, 4e9, 0.5, 10 * size)
+    def made_up(plan, family, devices):
+        (group, *_) = (group for group, other in zip(plan.groups, plan.families, strict=True) if other is family)
+        compiled.append(str(group.configs[0].client.batch_size))
+        return Layout(3, 1, client_devices=2), needed[compiled[-1]]
 
-    monkeypatch.setattr("fedsim.cli.targets.forecast", made_up)
+    monkeypatch.setattr("fedsim.cli.plan.fit_layout", made_up)
     monkeypatch.setattr(targets, "devices", lambda target: [object()])
-    assert main(["run", config, "--dry-run", "--target", "h100:2"]) == 0
+    assert main(["run", config, "--dry-run", "--target", "h100:2", "--sweep.client.batch-size", "8", "16", "32"]) == 0
     shown = capsys.readouterr().out
-    assert len(calls) == 2
-    assert shown.count("yes") == shown.count(" no ") == 3
-    assert shown.count("like 1") == shown.count("like 2") == 2
-    assert "8 MiB" in shown
-    assert "6 runs in 6 groups: at least 12 min on h100:2; compiled here in 4 s" in shown
+    assert compiled == list(needed)
+    lines = [line.split() for line in shown.splitlines() if "digits" in line]
+    assert [line[-2:] for line in lines] == [["MiB", "yes"], ["GiB", "no"], ["?", "no"]] * 3
+    assert shown.count("3 x 1") == 9
+    assert "9 runs in 9 groups and 3 programs, 3 of 9 groups fit on h100:2" in " ".join(shown.split())
 
 
 def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch, capsys):
@@ -53,10 +53,10 @@ def test_a_failed_compiler_is_reported_and_the_plan_is_shown(config, monkeypatch
     assert main(["run", config, "--dry-run", "--target", "v5e"]) == 0
     out, err = capsys.readouterr()
     assert "fedsim: the compiler for v5e fails: RuntimeError: no driver\n" in err
-    assert out.count("?") == 6 * 7
+    assert out.count("?") == 6 * 2
 
     monkeypatch.setattr(targets, "devices", lambda target: [object()])
-    monkeypatch.setattr("fedsim.cli.targets.forecast", broken)
+    monkeypatch.setattr("fedsim.cli.plan.fit_layout", broken)
     assert main(["run", config, "--dry-run", "--target", "v5e", "--slurm.partition", "gpu"]) == 0
     err = capsys.readouterr().err
     assert "no driver" in err

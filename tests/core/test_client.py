@@ -45,10 +45,10 @@ def softmax_gradient(w, b, x, y):
 def plain_sgd(variables, x, y, key, max_num_examples, epochs=EPOCHS, most=None):
     """The same SGD by a loop, `most` steps of it; only the order of the examples is taken from fedsim."""
     w, b = (np.asarray(variables.params["Dense_0"][name], np.float64) for name in ("kernel", "bias"))
-    slots, batches = -(-max_num_examples // BATCH) * BATCH, []
+    positions, batches = -(-max_num_examples // BATCH) * BATCH, []
     for epoch in range(epochs):
         shuffle_key, _ = jax.random.split(jax.random.fold_in(key, epoch))
-        order = np.asarray(random_order(shuffle_key, len(y), slots))[: len(y)]
+        order = np.asarray(random_order(shuffle_key, len(y), positions))[: len(y)]
         assert sorted(order) == list(range(len(y)))
         batches += [order[start : start + BATCH] for start in range(0, len(y), BATCH)]
     for batch in batches[:most]:
@@ -156,24 +156,24 @@ def test_client_loss_is_the_mean(batch_size, task, data, variables, dataset):
 
 @pytest.mark.parametrize("count", [0, 3, 40])
 def test_random_order_with_num_first_is_a_prefix(count):
-    """Of 40 slots the first 7, also where they are more than the client has examples."""
+    """Of 40 positions the first 7, also where they are more than the client has examples."""
     orders = jax.jit(jax.vmap(lambda key: (random_order(key, count, 40), random_order(key, count, 40, 7))))
     whole, first = orders(jax.random.split(jax.random.key(1), 50))
     np.testing.assert_array_equal(first, whole[:, :7])
 
 
-@given(seed=st.integers(0, 2**31 - 1), num_slots=st.sampled_from([1, 7, 96, 512]), share=st.floats(0, 1))
+@given(seed=st.integers(0, 2**31 - 1), length=st.sampled_from([1, 7, 96, 512]), share=st.floats(0, 1))
 @settings(max_examples=100)
-def test_random_order_sorts_uniform_draws(seed, num_slots, share):
+def test_random_order_sorts_uniform_draws(seed, length, share):
     """Small orders are sorted as integers: a stable sort of the same draws as numbers gives the same."""
-    key, num_examples = jax.random.key(seed), round(share * num_slots)
-    draws = np.asarray(jax.random.uniform(key, (num_slots,)))[:num_examples]
-    expected = [*np.argsort(draws, kind="stable"), *range(num_examples, num_slots)]
-    assert random_order(key, jnp.int32(num_examples), num_slots).tolist() == expected
+    key, num_examples = jax.random.key(seed), round(share * length)
+    draws = np.asarray(jax.random.uniform(key, (length,)))[:num_examples]
+    expected = [*np.argsort(draws, kind="stable"), *range(num_examples, length)]
+    assert random_order(key, jnp.int32(num_examples), length).tolist() == expected
 
 
 def test_random_order_is_uniform():
-    """All 3! orders of three examples among five slots, about equally often."""
+    """All 3! orders of three examples among five positions, about equally often."""
     orders = jax.vmap(lambda key: random_order(key, jnp.int32(3), 5))(jax.random.split(jax.random.key(0), 6000))
     assert np.asarray(orders[:, 3:] == jnp.asarray([[3, 4]])).all()
     _, num_examples = np.unique(np.asarray(orders[:, :3]), axis=0, return_counts=True)

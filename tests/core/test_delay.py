@@ -19,7 +19,7 @@ def counting(hparams) -> Attack:
     """Malicious clients send ten times their update and their loss; the state counts the rounds."""
     return Attack(
         init=lambda variables, num_examples: jnp.int32(0),
-        forge_report=lambda state, report, corrupted, key: (report.num_examples, 10 * report.losses),
+        forge_report=lambda state, report, malicious, key: (report.num_examples, 10 * report.losses),
         forge_updates=lambda state, round_, key: (jax.tree.map(lambda u: 10 * u, round_.report.updates), state + 1),
     )
 

@@ -112,7 +112,7 @@ def test_an_attack_knows_no_losses_before_they_are_measured(dataset, data):
     def forge_updates(state, round_, key):
         return round_.report.updates, state + jnp.sum(jnp.isnan(round_.report.losses))
 
-    forge_report = lambda state, report, corrupted, key: (2 * report.num_examples, jnp.full_like(report.losses, 0.125))
+    forge_report = lambda state, report, malicious, key: (2 * report.num_examples, jnp.full_like(report.losses, 0.125))
     attack = fedsim.Attack(lambda variables, num_examples: jnp.int32(0), forge_report, forge_updates)
     marked = data._replace(corrupted=data.corrupted.at[7].set(True))
     simulation = make_simulation(dataset, cohort_size=len(COUNTS), attack=lambda hparams: attack, loss_at="aggregated")

@@ -141,7 +141,7 @@ def forging_attack(hparams) -> Attack:
     def forge_updates(state, round_, key):
         return jax.tree.map(lambda u: u + hparams.settings["update"], round_.report.updates), state
 
-    forge_report = lambda state, report, corrupted, key: (report.num_examples, report.losses + hparams.settings["loss"])
+    forge_report = lambda state, report, malicious, key: (report.num_examples, report.losses + hparams.settings["loss"])
     return Attack(forge_report=forge_report, forge_updates=forge_updates)
 
 
@@ -182,7 +182,7 @@ def test_an_attack_sees_the_aggregation_of_its_round(dataset, data):
 
 
 def test_the_server_weighs_by_forged_numbers_of_examples(dataset, data):
-    attack = Attack(forge_report=lambda state, report, corrupted, key: (1000 * report.num_examples, report.losses))
+    attack = Attack(forge_report=lambda state, report, malicious, key: (1000 * report.num_examples, report.losses))
     marked = data._replace(corrupted=data.corrupted.at[0].set(True))  # client 0 has one example of 59
     simulation = make_simulation(dataset, fedavg, cohort_size=len(COUNTS), attack=lambda hparams: attack)
     _, record = jax.jit(lambda: train(simulation, marked, rounds=1))()
@@ -216,7 +216,7 @@ def only(client) -> Aggregator:
 
 
 def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data):
-    """Batches depend on the client's id, not on its slot or wave, and data of other clients are not read."""
+    """Batches depend on the client's id, not on its position or wave, and data of other clients are not read."""
     others = data._replace(num_examples=data.num_examples.at[jnp.asarray([7, 2])].set(0), x=data.x.at[:13].set(9.0))
     train_one_round = lambda data, width: jax.jit(
         lambda: (
@@ -391,7 +391,7 @@ def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
         },
         {
             "attack": lambda hparams: Attack(
-                forge_report=lambda state, report, corrupted, key: (report.num_examples[1:], report.losses)
+                forge_report=lambda state, report, malicious, key: (report.num_examples[1:], report.losses)
             )
         },
         {"algorithm": lambda hparams: plain._replace(train=train_half)},

@@ -40,16 +40,6 @@ def test_jax_options_of_the_user_win(tmp_path):
     assert not (tmp_path / "programs").exists()
 
 
-def test_memoize_computes_once(tmp_path):
-    made = []
-    make = lambda: made.append(1) or [len(made), 0.5]
-    assert cache.memoize("a", make) == cache.memoize("a", make) == [1, 0.5]
-    assert cache.memoize("b", make) == [2, 0.5]
-    next(iter((cache.cache.directory() / "programs" / "forecasts").iterdir())).write_text("broken")
-    assert len({str(cache.memoize(key, make)) for key in "ab"}) == 2
-    assert len(made) == 3
-
-
 def test_an_existing_cache_folder_is_kept():
     before = jax.config.values["jax_compilation_cache_dir"]
     cache.enable_program_cache()
@@ -57,8 +47,6 @@ def test_an_existing_cache_folder_is_kept():
     assert jax.config.values["jax_compilation_cache_dir"] == before
 
 
-def test_an_unwritable_folder_costs_only_time(tmp_path, monkeypatch):
+def test_an_unwritable_folder_costs_only_time(tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
-    assert cache.memoize("a", lambda: [1]) == [1]
     assert shown(FEDSIM_CACHE_DIR=str(tmp_path / "file"))[0] == "None"

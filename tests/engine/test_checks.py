@@ -3,7 +3,7 @@
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import estimate, make_plan, memory, run_plan
+from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError
 
 PLUGIN = """
@@ -14,9 +14,12 @@ def three(spec):
     return nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(3)])
 
 def one_more():
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         return data._replace(y=data.y + 1)
     return Corruption(apply, frozenset({"y"}))
+
+def key_first():
+    return Corruption(lambda key, data, corrupted, spec: data)
 """
 SMALL = """
 [data]
@@ -40,6 +43,12 @@ def test_a_model_with_fewer_outputs_than_classes(plugin):
         make_plan(parse(SMALL, {"model.name": "plugin.py:three"}))
 
 
+def test_a_corruption_with_the_arguments_of_earlier_versions(plugin):
+    message = r"^corruption\.kind: plugin\.py:key_first: apply: key must be its last argument, not its first"
+    with pytest.raises(ConfigError, match=message):
+        make_plan(parse(SMALL, {"corruption.kind": "plugin.py:key_first", "corruption.fraction": 0.5}))
+
+
 def test_a_corruption_that_makes_labels_which_are_no_classes(plugin, tmp_path):
     plan = make_plan(parse(SMALL, {"corruption.kind": "plugin.py:one_more", "corruption.fraction": 0.5}))
     with pytest.raises(ConfigError, match=r"^corruption\.kind: .*0 to 9 .*got 10 from plugin\.py:one_more"):
@@ -49,11 +58,3 @@ def test_a_corruption_that_makes_labels_which_are_no_classes(plugin, tmp_path):
 def test_a_model_that_no_memory_holds_is_refused_before_anything_is_allocated():
     with pytest.raises(ConfigError, match=r"model\.name: mlp has 40,015,200,010 parameters, .* use a smaller model"):
         make_plan(parse(SMALL, {"mlp.hidden_sizes": [200000, 200000]}))
-
-
-def test_steps_are_timed_only_where_they_fit(monkeypatch):
-    plan = make_plan(parse(SMALL))
-    (group,) = plan.groups
-    monkeypatch.setattr(memory, "available", lambda: 1000)
-    with pytest.raises(ConfigError, match=r"^engine\.client_width: .*lower the widths"):
-        estimate.group_seconds(plan.configs(group), plan.dataset(group), group.layout)

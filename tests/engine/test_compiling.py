@@ -11,12 +11,11 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import compiling, make_plan, run_plan, shared_programs
+from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.background import BackgroundCompiler
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine.compiling import clear_programs, trace
 from fedsim.engine.devices import compiler_options
-from fedsim.engine.shared_programs import clear_programs
-from fedsim.runs.events import GroupFinished
+from fedsim.engine.placement import make_inputs
 from tests.conftest import check_equal
 
 TWO_GROUPS = """
@@ -39,30 +38,17 @@ def plan():
     return make_plan(parse(TWO_GROUPS))
 
 
-@pytest.fixture
-def compilers(plan):
-    """A function that makes the compiler of a group, and the numbers of the groups that it was called with."""
+def test_a_started_group_is_not_compiled_again(plan):
     clear_programs()
-    numbers = []
-
-    def make(number):
-        numbers.append(number)
-        return plan.compiler(number)
-
-    return make, numbers
-
-
-def test_a_started_group_is_not_compiled_again(compilers):
-    make, _ = compilers
-    with BackgroundCompiler(make) as background:
-        first = background.take(0)
+    with BackgroundCompiler(plan) as background:
+        _, first = background.take(0)
         background.start(1)
         background.start(1)
         assert first.compile()[1] > 0
-        second = background.take(1)
+        _, second = background.take(1)
         executables, seconds = second.compile()
         assert seconds > 0
-        assert background.take(1).compile() == (executables, 0.0)  # the time of compiling counts once
+        assert background.take(1)[1].compile() == (executables, 0.0)  # the time of compiling counts once
 
 
 def _losses(folder, **changes):
@@ -81,8 +67,8 @@ def _losses(folder, **changes):
 def lowered(monkeypatch):
     """The layouts of the groups that were traced."""
     clear_programs()
-    layouts, lower = [], GroupCompiler.lower
-    monkeypatch.setattr(GroupCompiler, "lower", lambda self: layouts.append(self.layout) or lower(self))
+    layouts, trace = [], compiling._trace
+    monkeypatch.setattr(compiling, "_trace", lambda inputs: layouts.append(inputs.group.layout) or trace(inputs))
     return layouts
 
 
@@ -114,17 +100,22 @@ def test_a_program_with_a_plugin_is_not_kept(lowered, tmp_path, monkeypatch):
 
 def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatch):
     """Two families in turn, more than are kept between runs."""
-    monkeypatch.setattr(shared_programs, "_recent", deque(maxlen=1))
+    monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
     changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
     plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
-    run_plan(plan, tmp_path, [lambda event: isinstance(event, GroupFinished) and gc.collect()])
+
+    class Collect(fedsim.Callback):
+        def on_end(self):
+            gc.collect()
+
+    run_plan(plan, tmp_path, [Collect()])
     assert (len(plan.groups), len(lowered)) == (4, 2)
 
 
-def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
+def test_failed_background_compilation_is_tried_again(plan, monkeypatch):
     """For example because memory was short while another group ran."""
-    make, _ = compilers
-    right, calls = compiling._compile, []
+    clear_programs()
+    right, calls = compiling.Programs._compile, []
 
     def once(*args):
         calls.append(1)
@@ -132,9 +123,9 @@ def test_failed_background_compilation_is_tried_again(compilers, monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return right(*args)
 
-    monkeypatch.setattr(compiling, "_compile", once)
-    with BackgroundCompiler(make) as background:
-        assert background.take(0).compile()[1] > 0
+    monkeypatch.setattr(compiling.Programs, "_compile", once)
+    with BackgroundCompiler(plan) as background:
+        assert background.take(0)[1].compile()[1] > 0
     assert len(calls) == 2
 
 
@@ -142,11 +133,16 @@ def test_rows_do_not_depend_on_background_compilation(plan, tmp_path, monkeypatc
     ahead = run_plan(plan, tmp_path / "ahead")
     clear_programs()
     monkeypatch.setattr(BackgroundCompiler, "start", lambda self, number: None)
-    monkeypatch.setattr(BackgroundCompiler, "take", lambda self, number: self._make_compiler(number))
+
+    def take(self, number):
+        inputs = make_inputs(self._plan.groups[number], self._plan.families[number])
+        return inputs, trace(inputs)
+
+    monkeypatch.setattr(BackgroundCompiler, "take", take)
     check_equal(run_plan(plan, tmp_path / "alone"), ahead)
 
 
-def test_llvm_level_unless_xla_flags_set_one(compilers, monkeypatch):
+def test_llvm_level_unless_xla_flags_set_one(plan, monkeypatch):
     device = jax.devices("cpu")[0]
     assert compiler_options(device) == {}  # tests have chosen a level
     monkeypatch.delenv("XLA_FLAGS")
@@ -156,8 +152,10 @@ def test_llvm_level_unless_xla_flags_set_one(compilers, monkeypatch):
     compile_ = jax.stages.Lowered.compile
     patched = lambda self, options=None: given.append(options) or compile_(self, options)
     monkeypatch.setattr(jax.stages.Lowered, "compile", patched)
-    programs = compilers[0](0)
-    inputs = programs.place()
+    clear_programs()
+    host_inputs = make_inputs(plan.groups[0], plan.families[0])
+    programs = trace(host_inputs)
+    inputs = host_inputs.place(programs.states)
     executables, _ = programs.compile()
     assert given == [{"xla_backend_optimization_level": "1"}] * 3
     states = executables.init(inputs.shared, inputs.batches[0])

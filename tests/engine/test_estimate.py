@@ -1,4 +1,4 @@
-"""What a plan says before it runs: memory, time, and groups that fit."""
+"""The bytes of runs before they run, and groups that fit."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import build, estimate, make_plan, memory
 from fedsim.engine.dataset import load_dataset
-from fedsim.engine.layout import Layout
 
 TEXT = """
 [data]
@@ -67,36 +66,3 @@ def test_groups_are_cut_to_the_memory(monkeypatch):
     assert sorted(np.concatenate([group.runs for group in groups])) == list(range(7))
     monkeypatch.undo()
     assert len(make_plan(parse(TEXT)).groups) == 1
-
-
-def test_a_group_needs_at_least_what_its_runs_and_data_do():
-    configs = parse(TEXT).runs()
-    dataset = load_dataset(configs[0])
-    one, two = (estimate.group_bytes(configs, dataset, Layout(run_devices=n)) for n in (1, 2))
-    of_runs, of_data = sum(estimate.run_bytes(configs, dataset)), dataset.train.x.nbytes + dataset.x_test.nbytes
-    assert one > of_runs + of_data
-    assert two > one + of_data  # each device has a copy
-
-
-def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
-    """With a second for each example of a step."""
-    monkeypatch.setattr(estimate, "_example_seconds", lambda *args: 1.0)
-
-    def seconds(overrides=None, **layout):
-        configs = parse(TEXT, {"client.batch_size": 1} | (overrides or {})).runs()
-        return estimate.group_seconds(configs, load_dataset(configs[0]), Layout(**layout))
-
-    dataset = load_dataset(parse(TEXT).runs()[0])
-    cohort = 4 * dataset.train.num_examples.mean()  # clients have 179 or 180 examples, and batches of one waste nothing
-    assert seconds({"client.epochs": 3}) - seconds() == pytest.approx(7 * 10 * 2 * cohort, rel=0.02)
-    assert seconds() - seconds({"client.steps": 100}) == pytest.approx(7 * 10 * (cohort - 4 * 100), rel=0.02)
-    before_rounds = seconds({"server.num_rounds": 0})
-    one_evaluation = (seconds({"server.eval_every": 1}) - seconds({"server.eval_every": 10})) / 9
-    assert seconds() - before_rounds == pytest.approx(7 * 10 * cohort * 4 / 3 + 2 * one_evaluation, rel=0.02)
-    assert seconds(run_devices=2) == pytest.approx(4 / 7 * seconds())
-    assert seconds(client_devices=2) < seconds()
-
-
-def test_a_step_is_timed():
-    config = parse(TEXT).runs()[0]
-    assert 0 < estimate.group_seconds([config], load_dataset(config), Layout(client_width=2)) < 100

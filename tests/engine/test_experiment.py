@@ -8,13 +8,12 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import build, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.engine.families import group_runs
 from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.programs import RunFunctions
-from fedsim.engine.shared_programs import clear_programs
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started, Status
-from tests.conftest import check_equal, run_toml
+from tests.conftest import Seen, check_equal, run_toml
 
 SMALL = """
 [data]
@@ -48,19 +47,19 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def events():
-    """Of the first start of `folder`."""
-    return []
+def seen():
+    """By a callback, while `folder` is computed."""
+    return Seen()
 
 
 @pytest.fixture(scope="module")
-def folder(plan, events, tmp_path_factory):
-    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small", [events.append])
+def folder(plan, seen, tmp_path_factory):
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small", [seen])
 
 
 def test_one_program_a_rule(plan):
     assert [len(group.runs) for group in plan.groups] == [4, 4]
-    assert [plan.title(group) for group in plan.groups] == ["fedavg, 4 runs", "arfl, 4 runs"]
+    assert [str(group) for group in plan.groups] == ["fedavg, 4 runs", "arfl, 4 runs"]
 
 
 def test_runs_share_images_unless_corruption_changes_them():
@@ -68,21 +67,19 @@ def test_runs_share_images_unless_corruption_changes_them():
     assert group_runs(runs) == [(0,), (1, 2)]
 
 
-def test_events_tell_the_story_in_order(events, plan, folder):
-    started, *rest = events
-    assert started == Started(8, 8 * 5)
-    for number in range(2):
-        of_group = [event for event in rest if event.group == number]
-        assert [type(event) for event in of_group] == [Status, Status, GroupStarted, *[Evaluated] * 4, GroupFinished]
-        assert [event.text for event in of_group[:2]] == ["compiling", "running"]
-        evaluated = of_group[3:7]
-        assert [event.round for event in evaluated] == [0, 2, 4, 5]
-        assert [event.num_rounds for event in evaluated] == [0, 8, 8, 4]
-        assert [event.states is None for event in evaluated] == [False, False, False, True]
-        assert rest[number * 8 : number * 8 + 8] == of_group
-    again = []
-    run_plan(plan, folder.path, [again.append])
-    assert again == [Started(8, 8 * 5, 8 * 5)]  # nothing is missing
+def test_hooks_are_called_in_order(seen, plan, folder):
+    assert seen.calls == ["start", 0, 2, 4, 5, "end"] * 2
+    assert [(start.after, start.num_completed, start.num_rounds) for start in seen.starts] == [
+        (-1, 0, 40),
+        (-1, 20, 40),
+    ]
+    assert [start.runs for start in seen.starts] == [group.runs for group in plan.groups]
+    assert [evaluation.num_new for evaluation in seen.evaluations] == [0, 8, 8, 4] * 2
+    assert [evaluation.num_completed for evaluation in seen.evaluations] == [0, 8, 16, 20, 20, 28, 36, 40]
+    assert [evaluation.is_last for evaluation in seen.evaluations] == [False, False, False, True] * 2
+    again = Seen()
+    run_plan(plan, folder.path, [again])
+    assert again.calls == []  # nothing is missing
 
 
 def test_rows_of_rounds(folder, plan):
@@ -122,7 +119,7 @@ def test_client_rows_are_the_cohort_of_every_round_and_all_where_alpha_is_kept(f
 def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     """The last run again, alone, from Python objects."""
     position = len(plan.runs) - 1
-    config, dataset = plan.runs[position], plan.dataset(plan.groups[-1])
+    config, dataset = plan.runs[position], plan.groups[-1].dataset
     data = jax.tree.map(jnp.asarray, dataset.train)
     hparams = jax.tree.map(lambda a: jnp.asarray([a]), build.hparams(config))
     inputs = jax.tree.map(lambda a: a[0], make_run_inputs([config], hparams, data, dataset.spec))
@@ -133,9 +130,9 @@ def test_a_run_of_the_sweep_is_the_library_call(folder, plan):
     table = folder.read("clients").to_dicts()
     for t in range(5):
         rows = {r["client_id"]: r for r in table if r["run"] == position and r["round"] == t + 1}
-        for slot, client in enumerate(records.client_ids[t].tolist()):
-            assert rows[client]["weight"] == pytest.approx(float(records.weights[t, slot]), abs=1e-4)
-            assert rows[client]["loss"] == pytest.approx(float(records.losses[t, slot]), rel=1e-3)
+        for row, client in enumerate(records.client_ids[t].tolist()):
+            assert rows[client]["weight"] == pytest.approx(float(records.weights[t, row]), abs=1e-4)
+            assert rows[client]["loss"] == pytest.approx(float(records.losses[t, row]), rel=1e-3)
 
 
 def test_same_results_again_bit_for_bit(folder, plan, tmp_path):
@@ -145,7 +142,7 @@ def test_same_results_again_bit_for_bit(folder, plan, tmp_path):
 def test_resolved_config_gives_the_same_results(folder, plan):
     again = make_plan(parse(next(folder.path.glob("configs/small-*.toml")).read_text()))
     assert again.runs == plan.runs
-    assert again.groups == plan.groups
+    assert [(group.runs, group.layout) for group in again.groups] == [(g.runs, g.layout) for g in plan.groups]
 
 
 def test_no_rounds_at_all(tmp_path):
@@ -160,7 +157,7 @@ def test_no_rounds_at_all(tmp_path):
 def test_a_group_compiles_once(plan):
     """Whatever the round, the grid value or the length of the chunk: one trace of the chunk."""
     group = plan.groups[1]
-    configs, dataset = plan.configs(group), plan.dataset(group)
+    configs, dataset = group.configs, group.dataset
     shared = SharedInputs(jax.tree.map(jnp.asarray, dataset.train), ())
     hparams = plan.families[1].hparams(configs)
     inputs = make_run_inputs(configs, hparams, shared.train, dataset.spec)

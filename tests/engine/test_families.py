@@ -10,9 +10,8 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
@@ -106,8 +105,8 @@ def compiled():
     """The groups that were compiled."""
     with pytest.MonkeyPatch.context() as patch:
         clear_programs()
-        groups, lower = [], GroupCompiler.lower
-        patch.setattr(GroupCompiler, "lower", lambda self: groups.append(self) or lower(self))
+        groups, trace = [], compiling._trace
+        patch.setattr(compiling, "_trace", lambda inputs: groups.append(inputs) or trace(inputs))
         yield groups
 
 

@@ -5,10 +5,8 @@ from hypothesis import strategies as st
 
 from fedsim.config.sections import EngineConfig
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine import fitting, make_plan
 from fedsim.engine.layout import Layout, Machine, widest_fitting
-from fedsim.engine.plan import fit_layouts
 
 
 @given(clients=st.integers(1, 64), runs=st.integers(1, 64), each=st.integers(1, 1000), fixed=st.integers(0, 10_000))
@@ -53,24 +51,24 @@ seed = [0, 1, 2, 3]
 def test_layouts_are_fitted_on_accelerators(monkeypatch):
     """A CPU instead of a GPU: with less memory than the widest layout needs, fewer runs go in lockstep."""
     peaks = {}
-    peak_memory = GroupCompiler.peak_memory
+    peak_memory = fitting.peak_memory
 
-    def recorded(self):
-        peak = peak_memory(self)
-        peaks[self.layout] = sum(peak)
+    def recorded(inputs):
+        peak = peak_memory(inputs)
+        peaks[inputs.group.layout] = sum(peak)
         return peak
 
-    monkeypatch.setattr(GroupCompiler, "peak_memory", recorded)
+    monkeypatch.setattr(fitting, "peak_memory", recorded)
     monkeypatch.setattr(Machine, "current", lambda: Machine("gpu", 1, 2**40))
-    (group,) = fit_layouts(make_plan(parse(LOCKSTEP))).groups
+    (group,) = fitting.fit_layouts(make_plan(parse(LOCKSTEP))).groups
     assert (group.layout.client_width, group.layout.run_width, group.layout.backend) == (4, 4, "gpu")
     largest = peaks[group.layout]
     monkeypatch.setattr(Machine, "current", lambda: Machine("gpu", 1, largest - 1))
     monkeypatch.setattr("fedsim.engine.plan.run_bytes", lambda configs, dataset, is_on_host: [1])
-    (group,) = fit_layouts(make_plan(parse(LOCKSTEP))).groups
+    (group,) = fitting.fit_layouts(make_plan(parse(LOCKSTEP))).groups
     assert group.layout.num_models < 16
     assert peaks[group.layout] < largest
     fixed = LOCKSTEP.replace("[[sweep]]", "[engine]\nrun_width = 4\n[[sweep]]")
-    (group,) = fit_layouts(make_plan(parse(fixed))).groups
+    (group,) = fitting.fit_layouts(make_plan(parse(fixed))).groups
     assert group.layout.run_width == 4  # as in the configuration
     assert group.layout.client_width < 4

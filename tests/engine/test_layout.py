@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsim.config.schema import Config
 from fedsim.config.sections import ClientConfig, EngineConfig, ServerConfig
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
-from fedsim.engine.slots import busiest_slots, efficient_width, num_slots
+from fedsim.engine.slots import efficient_width, most_computed, num_computed
 from fedsim.errors import ConfigError
 
 PLENTY = 2**40
@@ -93,15 +93,15 @@ def test_slots_are_those_of_a_loop(sizes, width, batch_size, micro_batch, steps)
     """Wave by wave, step by step, micro-batch by micro-batch: an epoch, or steps through as many as it takes."""
     width, micro_batch = min(width, len(sizes)), min(micro_batch, batch_size - 1)
     sizes = sorted(sizes, reverse=True)
-    slots = 0
+    computed = 0
     for start in range(0, len(sizes), width):
         left, made = sizes[start], 0
         while left > 0 and made != steps:
             in_batch = min(left, batch_size)
-            slots += width * (batch_size if not micro_batch else micro_batch * math.ceil(in_batch / micro_batch))
+            computed += width * (batch_size if not micro_batch else micro_batch * math.ceil(in_batch / micro_batch))
             left, made = left - in_batch, made + 1
             left = sizes[start] if left == 0 and steps else left
-    assert num_slots(np.asarray([sizes]), width, batch_size, micro_batch, steps) == [slots]
+    assert num_computed(np.asarray([sizes]), width, batch_size, micro_batch, steps) == [computed]
 
 
 def test_efficient_width_keeps_the_share():
@@ -109,8 +109,8 @@ def test_efficient_width_keeps_the_share():
     width = efficient_width(num_examples, 20, 8, max_width=20)
     assert 1 < width < 20
     cohort = np.sort(num_examples)[None, :-21:-1]
-    slots = [num_slots(cohort, w, 8)[0] for w in (1, width)]
-    assert slots[0] >= 0.9 * slots[1]  # the rule is about random cohorts, this is one of the largest
+    computed = [num_computed(cohort, w, 8)[0] for w in (1, width)]
+    assert computed[0] >= 0.9 * computed[1]  # the rule is about random cohorts, this is one of the largest
     assert efficient_width(num_examples, 20, 8, max_width=1) == 1
     assert efficient_width(num_examples, 20, 8, max_width=20, steps=3) == 20  # no client waits for another
 
@@ -130,8 +130,8 @@ def test_the_busiest_device_is_that_of_a_deal_in_serpentine_order(cohorts, num_d
         hands = [[0] for _ in range(num_devices)]
         for position, size in enumerate(sizes):
             hands[order[position % len(order)]].append(size)
-        most.append(max(num_slots(np.asarray([hand]), 1, 10, micro_batch)[0] for hand in hands))
-    assert busiest_slots(np.asarray(cohorts), num_devices, 10, micro_batch) == pytest.approx(np.mean(most))
+        most.append(max(num_computed(np.asarray([hand]), 1, 10, micro_batch)[0] for hand in hands))
+    assert most_computed(np.asarray(cohorts), num_devices, 10, micro_batch) == pytest.approx(np.mean(most))
 
 
 def test_given_widths_are_kept():

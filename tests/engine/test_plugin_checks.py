@@ -53,13 +53,13 @@ def halving():
 
 
 def undeclared():
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         return data._replace(x=255 - data.x, y=jnp.where(corrupted[0], 9 - data.y, data.y))
     return Corruption(apply, frozenset({"x"}))
 
 
 def undeclared_sizes():
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         return data._replace(num_examples=jnp.where(corrupted, 1, data.num_examples))
     return Corruption(apply)
 """

@@ -3,9 +3,8 @@
 import pytest
 
 from fedsim.config.toml import read
-from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine import compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.errors import ConfigError
 
 RULE = '''
@@ -60,7 +59,7 @@ def config(tmp_path_factory):
 def folder(config, tmp_path_factory):
     plan = make_plan(read(config))
     assert len(plan.groups) == 1
-    assert plan.title(plan.groups[0]) == "clipped, 3 runs"
+    assert str(plan.groups[0]) == "clipped, 3 runs"
     return run_plan(plan, tmp_path_factory.mktemp("runs") / "own")
 
 
@@ -160,7 +159,7 @@ def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch)
     def broken(self):
         raise TypeError("mine")
 
-    monkeypatch.setattr(GroupCompiler, "lower", broken)
+    monkeypatch.setattr(compiling, "_trace", broken)
     clear_programs()
     config = tmp_path / "c.toml"
     config.write_text(CONFIG[: CONFIG.index("[[sweep]]")].replace("rule.py:clipped", "fedavg"))

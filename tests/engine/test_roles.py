@@ -22,10 +22,11 @@ from fedsim.config.resolve import schema
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.config.toml import parse
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine import compiling
 from fedsim.engine.dataset import load_dataset
-from fedsim.engine.families import family_key, program_key
+from fedsim.engine.families import Group, family_key, make_family, program_key
 from fedsim.engine.layout import Layout
+from fedsim.engine.placement import make_inputs
 from fedsim.errors import ConfigError
 
 BASE = parse("""
@@ -39,6 +40,9 @@ attack = {kind = "ipm", fraction = 0.5}
 NATURAL = {key: value for key, value in BASE.items() if not key.startswith("data.")} | {"data.partition": "natural"}
 NUMBERS = {"data.num_train": 50, "data.max_test_examples": 1}
 VALUES = NUMBERS | {"data.partition": "shards", "corruption.kind": "shuffling", "attack.kind": "alie"}
+
+
+ID = "f35e89c9488f5932"
 
 
 def resolve(values) -> Config:
@@ -119,8 +123,9 @@ def test_a_setting_without_effect_changes_no_id():
 def lowered(values) -> list[str]:
     """The programs of a run before they are compiled, as text."""
     config = resolve(values)
-    compiler = GroupCompiler([config], load_dataset(config), Layout())
-    return [program.as_text() for program in compiler.lower().values()]
+    group = Group((0,), [config], load_dataset(config), Layout())
+    programs = compiling._trace(make_inputs(group, make_family([group])))
+    return [program.as_text() for program in programs.lowered.values()]
 
 
 def test_inputs_and_what_is_recorded_change_no_program():
@@ -149,6 +154,7 @@ def test_an_id_depends_on_the_numbers_of_a_run_only():
     ids = {roles.run_id(resolve(values)) for values in (BASE, dict(reversed(BASE.items())), BASE | {"name": "other"})}
     assert ids == {roles.run_id(resolve(msgspec.json.decode(msgspec.json.encode(flatten(resolve(BASE))))))}
     assert {len(digits) for digits in ids} == {16}
+    assert roles.run_id(resolve({})) == ID  # in run folders: runs with another one would be computed again
     steps = BASE | {"client.steps": 2}
     assert roles.run_id(resolve(steps)) == roles.run_id(resolve(steps | {"client.epochs": 3}))
 

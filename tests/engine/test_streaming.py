@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.engine import make_plan, placement, run_plan
+from fedsim.engine import make_plan, run_plan
+from fedsim.engine.compiling import trace
 from fedsim.engine.layout import Layout, Machine
-from fedsim.engine.streaming import portion_size
+from fedsim.engine.placement import make_inputs
+from fedsim.engine.streamed import buffers
+from fedsim.engine.streamed.stream import portion_size
 from fedsim.errors import ConfigError
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
@@ -46,7 +49,7 @@ RUNS = {
 @pytest.fixture(autouse=True)
 def small_buffers(monkeypatch):
     """Buffers that hold the cohorts of a single round, so that chunks are computed in several segments."""
-    monkeypatch.setattr(placement, "BUFFER_SHARE", 1e-12)
+    monkeypatch.setattr(buffers, "BUFFER_SHARE", 1e-12)
 
 
 def plan_of(place: str, **changes):
@@ -80,9 +83,9 @@ def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():
 
 def test_buffers_hold_the_examples_of_all_cohorts():
     plan = plan_of("host")
-    compiler, train = plan.compiler(0), plan.dataset(plan.groups[0]).train
-    inputs, clients, num_rounds = compiler.place(), set(), 0
-    for segment in inputs.segments(0, 5, compiler.max_rounds):
+    inputs, train = make_inputs(plan.groups[0], plan.families[0]), plan.groups[0].dataset.train
+    placed, clients, num_rounds = inputs.place(trace(inputs).states), set(), 0
+    for segment in placed.stream.segments(0, 5):
         data, num_rounds = segment.shared.train, num_rounds + segment.num_rounds
         for ids in segment.client_ids:
             clients.update(ids.tolist())
@@ -94,8 +97,8 @@ def test_buffers_hold_the_examples_of_all_cohorts():
                 np.testing.assert_array_equal(
                     labels, np.broadcast_to(np.sort(train.y[start : start + size]), labels.shape)
                 )
-    assert num_rounds == 5 * len(inputs.batches)
-    trained = [inputs.stream.clients_before(batch, 5) for batch in range(len(inputs.batches))]
+    assert num_rounds == 5 * len(placed.batches)
+    trained = [placed.stream.clients_before(batch, 5) for batch in range(len(placed.batches))]
     assert clients == set(np.concatenate(trained).tolist())
 
 

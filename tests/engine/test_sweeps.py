@@ -8,10 +8,10 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import build, make_plan, run_plan
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.engine import build, compiling, make_plan, run_plan
+from fedsim.engine.compiling import clear_programs
 from fedsim.engine.inputs import make_run_inputs
-from fedsim.engine.shared_programs import clear_programs
+from fedsim.engine.placement import make_inputs
 from fedsim.models import MLP
 from tests.conftest import build_simulation
 
@@ -35,6 +35,7 @@ SWEPT = {
     "fedprox.mu": [0.0, 0.1, 1.0, 3.0, 9.0],
     "sign_flip.scale": [0.1, 0.5, 2.0, 4.0, 8.0],
     "server.learning_rate": [0.1, 0.5, 0.8, 1.5, 2.0],
+    "client_adamw.eps": [0.001, 0.01, 0.1, 1.0, 10.0],
 }
 FIXED = """
 [cfl]
@@ -50,7 +51,8 @@ kind = "sign_flip"
 
 def many(blocks):
     """Sweeps over settings of a rule, an algorithm, an attack and an optimizer, all in one program."""
-    text = TINY.replace("fedavg", "cfl").replace("batch_size", 'algorithm = "fedprox"\nbatch_size') + FIXED
+    client = 'algorithm = "fedprox"\noptimizer = "adamw"\nbatch_size'
+    text = TINY.replace("fedavg", "cfl").replace("batch_size", client) + FIXED
     return make_plan(parse(text + "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in blocks.items())))
 
 
@@ -58,28 +60,28 @@ def many(blocks):
 def compiled(monkeypatch):
     """How many runs are in lockstep in each program that is compiled, in order."""
     clear_programs()
-    sizes, lower = [], GroupCompiler.lower
+    sizes, trace = [], compiling._trace
 
-    def counted(self):
-        sizes.append(len(self.shapes.runs.key))
-        return lower(self)
+    def counted(inputs):
+        sizes.append(len(inputs.shapes.runs.key))
+        return trace(inputs)
 
-    monkeypatch.setattr(GroupCompiler, "lower", counted)
+    monkeypatch.setattr(compiling, "_trace", counted)
     return sizes
 
 
 def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
     plan = many(SWEPT)
     rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_dicts() if row["round"]]
-    assert compiled == [10]  # two batches
-    losses = np.reshape([row["test_loss"] for row in rows], (4, 5))
+    assert compiled == [13]  # two batches
+    losses = np.reshape([row["test_loss"] for row in rows], (5, 5))
     assert np.isfinite(losses).all()
     for one, (key, values) in zip(losses, SWEPT.items(), strict=True):
         assert len(np.unique(one)) > 1, key  # the value has an effect
         position = 3
         alone = run_plan(many({key: [values[position]]}), tmp_path / key).read("rounds")
         assert one[position] == pytest.approx(alone["test_loss"][-1], rel=1e-3), key
-    assert compiled == [10, 1]  # runs one after another share a program, too
+    assert compiled == [13, 1]  # runs one after another share a program, too
 
 
 def test_what_shapes_local_training_compiles_each_time(compiled, tmp_path):
@@ -126,8 +128,8 @@ def test_each_part_does_what_the_library_does(tmp_path):
         for row in clients:
             if row["run"] == run:
                 of_round = row["round"] - 1
-                slot = records.client_ids[of_round].tolist().index(row["client_id"])
-                assert row["loss"] == pytest.approx(float(records.losses[of_round, slot]), rel=1e-3)
+                position = records.client_ids[of_round].tolist().index(row["client_id"])
+                assert row["loss"] == pytest.approx(float(records.losses[of_round, position]), rel=1e-3)
 
 
 LATE = (
@@ -165,7 +167,7 @@ def test_a_sweep_over_the_start_of_corruption_compiles_once(compiled, tmp_path):
 def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
     (group,) = make_plan(parse(LATE)).groups
     plan = make_plan(parse(LATE))
-    shapes = GroupCompiler(plan.configs(group), plan.dataset(group), group.layout).shapes
+    shapes = make_inputs(group, plan.families[0]).shapes
     assert shapes.runs.start_round is None
     (config,) = parse(LATE + "[[sweep]]\ncorruption.start_round = [3]\ncorruption.clients = [2]\n").runs()
     assert config.corruption.start_round == 3  # explicit ids keep it
@@ -176,7 +178,7 @@ def test_runs_that_all_begin_corrupted_have_no_clean_data_beside(tmp_path):
 def test_runs_with_equal_draws_have_the_corrupted_data_of_runs_that_differ():
     text = TINY + "[corruption]\nkind = 'noisy'\nfraction = 0.5\n[[sweep]]\nclient.learning_rate = [0.1, 0.2, 0.3]\n"
     plan = make_plan(parse(f"{text}seed = [0, 1]"))
-    runs, dataset = plan.runs, plan.dataset(plan.groups[0])
+    runs, dataset = plan.runs, plan.groups[0].dataset
     inputs = lambda runs: make_run_inputs(runs, build.hparams(runs[0]), dataset.train, dataset.spec).changes
     different = inputs(runs[:2])
     for name, array in inputs(runs).items():

@@ -12,8 +12,8 @@ from fedsim.datasets.raw import RawDataset
 from fedsim.engine import make_plan, run_plan
 from fedsim.engine.dataset import load_dataset
 from fedsim.engine.environment import dataset_digest
-from fedsim.engine.estimate import count_examples, group_bytes
 from fedsim.errors import DataError
+from fedsim.forecast.estimate import FORWARD_SHARE, count_examples, group_bytes
 
 TEXT = """
 [data]
@@ -92,13 +92,13 @@ def test_models_are_measured_on_them(plan, folder):
 
 def test_estimates_count_them(plan):
     (dataset,), group = plan.datasets.values(), plan.groups[0]
-    configs = plan.configs(group)
+    configs = group.configs
     without = replace(dataset, validation=None)
     more = group_bytes(configs, dataset, group.layout) - group_bytes(configs, without, group.layout)
     assert more == dataset.validation.x.nbytes + dataset.validation.y.nbytes
     evaluations = 3
-    others = [count_examples(configs[0], data, group.layout).evaluation for data in (dataset, without)]
-    assert others[0] - others[1] == 60 * evaluations
+    (_, validated), (_, others) = (count_examples(configs[0], data, group.layout) for data in (dataset, without))
+    assert validated - others == pytest.approx(FORWARD_SHARE * 60 * evaluations)
 
 
 def test_natural_clients_keep_an_example_each():

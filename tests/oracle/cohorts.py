@@ -54,9 +54,9 @@ def pre_aggregate(pre_aggregator, rows: np.ndarray) -> np.ndarray:
 def forge(attack, honest: np.ndarray, num_forged: int = 1, rule=None) -> np.ndarray:
     """Forged updates of `num_forged` malicious clients, whose true updates are copies of the first honest one."""
     rows = np.concatenate([honest, np.repeat(honest[:1], num_forged, axis=0)])
-    corrupted = np.arange(len(rows)) >= len(honest)
+    malicious = np.arange(len(rows)) >= len(honest)
     aggregate = None if rule is None else lambda sent: rule.aggregate((), sent, KEY)[0]
     like = jax.tree.map(lambda leaf: leaf[0], report(rows).updates)
-    context = AttackContext(report(rows), jnp.asarray(corrupted), like, aggregate)
-    sent = attack.forge_updates(attack.init(like, None), context, KEY)[0]
-    return ravel(sent, len(rows))[corrupted]
+    context = AttackContext(report(rows), jnp.asarray(malicious), like, aggregate)
+    sent = attack.forge_updates(attack.init(like, report(rows).num_examples), context, KEY)[0]
+    return ravel(sent, len(rows))[malicious]

@@ -60,60 +60,22 @@ FAULTY = [
         rule(state=0, step=become_float_in_round_2),
         r"after round 2 the state must be int32\[\], got float32\[\]",
     ),
-    (
-        "state",
-        rule(state=jnp.zeros(3), step=lambda state, report: state[1:]),
-        r"state must be float32\[3\], got float32\[2\]",
-    ),
-    (
-        "state",
-        rule(step=lambda state, report: (state, state)),
-        r"after round 1 the state must be a PyTreeDef\(\*\), got a PyTreeDef\(\(\*, \*\)\)",
-    ),
     ("shapes", update(lambda u, all_: u[None]), r"the update.*\['b'\] must be float32\[2\], got float32\[1, 2\]"),
-    ("shapes", update(lambda u, all_: u.astype(jnp.bfloat16)), "got bfloat16"),
-    (
-        "shapes",
-        rule(lambda result, report: result._replace(weights=result.weights[1:])),
-        r"weights must be float32\[7\], got float32\[6\]",
-    ),
-    ("shapes", rule(lambda result, report: tuple(result)), "the result must be an Aggregate, got tuple"),
     (
         "finite",
         weights(lambda r: r.valid * r.num_examples / jnp.sum(r.valid * r.num_examples)),
         "with no valid clients the update must be finite",
     ),
-    ("finite", update(lambda u, all_: u / jnp.linalg.norm(u)), "with no valid clients the update must be finite"),
     ("weights", weights(lambda r: r.valid), "with typical clients the weights must sum to 1 or 0, got 7"),
     ("weights", weights(lambda r: jnp.where(jnp.arange(7) < 4, 1, -1)), "the weights must not be negative, got -1"),
     ("invalid", weights(lambda r: jnp.full(7, 1 / 7)), "the weights of invalid clients must be 0"),
     ("no_valid_clients", update(lambda u, all_: u + 0.1), "without valid clients the update must be 0"),
     ("client_weights", rule(state=jnp.ones(12), alpha=lambda state: state), "alpha must sum to 1 or 0, got 12"),
-    (
-        "client_weights",
-        rule(state=jnp.ones(7) / 7, alpha=lambda state: state),
-        r"alpha must be float32\[12\], got float32\[7\]",
-    ),
     ("info", info(lambda r: {"weights": r.losses}), r"weights must be a scalar, got float32\[7\]"),
-    (
-        "info",
-        info(lambda r: {"few": 1.0} if bool(~r.valid.all()) else {}),
-        r"names in info must be \[\], as in the first round, got \['few'\]",
-    ),
-    (
-        "info",
-        info(lambda r: {"few": jnp.int32(1) if bool(~r.valid.all()) else jnp.float32(1)}),
-        r"few in info must be float32\[\], got int32\[\]",
-    ),
     (
         "jit",
         weights(lambda r: r.valid / r.valid.sum() if bool(r.valid.any()) else r.valid),
         "TracerBoolConversionError",
-    ),
-    (
-        "jit",
-        weights(lambda r: r.valid * (1 if isinstance(r.valid, jax.core.Tracer) else 0.5)),
-        "inside jax.jit the result differs",
     ),
     (
         "vmap",
@@ -125,17 +87,10 @@ FAULTY = [
         update(lambda u, all_: all_[0]),
         "with typical clients the update must not depend on the order of the clients",
     ),
-    ("order", weights(lambda r: jnp.arange(7) == jnp.argmax(r.valid)), "the update must not depend on the order"),
     (
         "observe_losses",
         observing(lambda state, report: report.losses),
         r"after the losses of typical clients the state must be float32\[\], got float32\[7\]",
-    ),
-    ("observe_losses", observing(mean_loss), r"after the losses of no valid clients the state must not become NaN"),
-    (
-        "observe_losses",
-        weights(lambda r: r.losses / jnp.sum(r.losses))._replace(observe_losses=lambda state, report: state),
-        "with typical clients whose losses are not reported yet the update must be finite",
     ),
     (
         "observe_losses",

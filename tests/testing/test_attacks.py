@@ -11,7 +11,7 @@ from fedsim.testing.attacks import CLAUSES
 
 
 def forge_report(num_examples=lambda report: report.num_examples, losses=lambda report: report.losses):
-    return Attack(forge_report=lambda state, report, corrupted, key: (num_examples(report), losses(report)))
+    return Attack(forge_report=lambda state, report, malicious, key: (num_examples(report), losses(report)))
 
 
 def forge_updates(f, initial_state=0.0, step=lambda state, context: state):
@@ -29,7 +29,7 @@ def keep(u, context):
 
 def honest_loss(state, context):
     """The mean over honest clients; NaN without any."""
-    honest = context.report.valid & ~context.corrupted
+    honest = context.report.valid & ~context.malicious
     return jnp.sum(jnp.where(honest, context.report.losses, 0)) / jnp.sum(honest)
 
 
@@ -39,57 +39,15 @@ def standardize(u, context):
 
 
 FAULTY = [
-    ("state", forge_updates(keep, step=honest_loss), r"\(only corrupted clients\) the state must not become NaN"),
-    (
-        "state",
-        forge_updates(keep, jnp.zeros(3), lambda state, _: state[1:]),
-        r"after round 1 the state must be float32\[3\], got float32\[2\]",
-    ),
-    ("state", forge_updates(keep, 0, lambda state, _: state + 0.5), r"state must be int32\[\], got float32\[\]"),
+    ("state", forge_updates(keep, step=honest_loss), r"\(only malicious clients\) the state must not become NaN"),
     (
         "forge_report",
         forge_report(num_examples=lambda report: report.num_examples[1:]),
         r"forged num_examples must have shape \[7\], got int32\[6\]",
     ),
-    (
-        "forge_report",
-        forge_report(losses=lambda report: jnp.float32(0)),
-        r"forged losses must have shape \[7\], got float32\[\]",
-    ),
-    (
-        "forge_report",
-        forge_report(num_examples=lambda report: 2.0 * report.num_examples),
-        r"forged num_examples must be integers, got float32\[7\]",
-    ),
-    (
-        "forge_report",
-        forge_report(losses=lambda report: report.num_examples),
-        r"forged losses must be floats, got int32\[7\]",
-    ),
     ("forge_report", forge_report(losses=lambda report: jnp.log(-report.losses)), "the forged losses must be finite"),
-    (
-        "forge_report",
-        forge_report(num_examples=lambda report: -report.num_examples),
-        "forged num_examples must not be negative",
-    ),
-    (
-        "forge_report",
-        forge_report(num_examples=lambda report: jnp.ones(7, int)),
-        "with all clients before the first round forged num_examples must have shape \\[12\\]",
-    ),
     ("forge_updates", forge_updates(lambda u, context: u[:1]), r"the forged updates.* must be .*, got float32\[1, "),
-    (
-        "forge_updates",
-        Attack(forge_updates=lambda state, context, key: (context.report.updates.params, state)),
-        "the forged updates must be a PyTree",
-    ),
-    (
-        "finite",
-        forge_updates(lambda u, context: jnp.full_like(u, jnp.nan)),
-        "with some corrupted clients the malicious clients' updates must be finite",
-    ),
     ("finite", forge_updates(standardize), "with identical updates the malicious clients' updates must be finite"),
-    ("jit", forge_updates(lambda u, context: -u if context.corrupted.all() else u), "TracerBoolConversionError"),
     (
         "jit",
         forge_report(losses=lambda r: r.losses * isinstance(r.losses, jax.core.Tracer)),
@@ -97,7 +55,7 @@ FAULTY = [
     ),
     (
         "vmap",
-        forge_updates(lambda u, context: u * lockstep_max(jnp.sum(context.corrupted))),
+        forge_updates(lambda u, context: u * lockstep_max(jnp.sum(context.malicious))),
         "inside jax.vmap the result differs .*: by",
     ),
     (
@@ -105,7 +63,6 @@ FAULTY = [
         forge_updates(lambda u, context: u * jnp.ones((7, *[1] * (u.ndim - 1)))),
         "TypeError: mul got incompatible",
     ),
-    ("simulation", forge_updates(lambda u, context: u - context.variables.params["w"]), "TypeError|ValueError"),
 ]
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim import Corruption, DataSpec
-from fedsim.core.contracts import accept_any_data
-from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.corrupt import accept_any_data, example_owners, require_classes
 from fedsim.core.draws import draw_rows
 from fedsim.core.trees import expand_like
 from fedsim.testing import check_corruption
@@ -21,7 +20,7 @@ VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 def field(name, f, of_all=False, changed_fields=None, validate=accept_any_data):
     """A corruption that replaces a field of corrupted clients, or of all, by `f(key, values, spec)`."""
 
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         values = getattr(data, name)
         corrupted_mask = corrupted if name in ("num_examples", "offsets") else corrupted[example_owners(data)]
         changed = f(key, values, spec)
@@ -40,26 +39,22 @@ def next_class(key, y, spec):
     return (y + 1) % max(spec.num_classes, 1)
 
 
-def branch_in_python(key, data, corrupted, spec):
+def branch_in_python(data, corrupted, spec, key):
     return data if bool(corrupted.any()) else data._replace()
 
 
-def differ_inside_jit(key, x, spec):
-    return x * (0 if isinstance(x, jax.core.Tracer) else 1)
-
-
 def with_trigger(f):
-    return Corruption(lambda key, data, corrupted, spec: data, trigger=lambda x, y, spec: f(x, y))
+    return Corruption(lambda data, corrupted, spec, key: data, trigger=lambda x, y, spec: f(x, y))
 
 
 def with_change_inputs(change_inputs, changed_fields=("x",)):
     """A corruption that adds a random number to each pixel of corrupted clients, and another for some clients alone."""
 
-    def apply(key, data, corrupted, spec):
+    def apply(data, corrupted, spec, key):
         x = add(data.x, jax.random.bits(key, data.x.shape, jnp.uint8))
         return data._replace(x=jnp.where(expand_like(corrupted[example_owners(data)], x), x, data.x))
 
-    def change(key, x, positions, owners, corrupted, spec):
+    def change(x, positions, owners, corrupted, spec, key):
         x_noisy = change_inputs(key, x, positions, owners)
         return jnp.where(expand_like(corrupted[owners], x), x_noisy, x)
 
@@ -72,10 +67,6 @@ def add(x, noise):
 
 def draw(key, x, positions, owners):
     return add(x, draw_rows(partial(jax.random.bits, dtype=jnp.uint8), key, positions, x.shape[1:]))
-
-
-def draw_in_order(key, x, positions, owners):
-    return add(x, jax.random.bits(key, x.shape, jnp.uint8))
 
 
 def shift_by_padding(key, x, positions, owners):
@@ -94,30 +85,14 @@ FAULTY = [
         r"changed_fields must be among x, y, num_examples, got \['offsets'\]",
     ),
     ("jit", Corruption(branch_in_python), "TracerBoolConversionError"),
-    ("jit", field("x", differ_inside_jit), r"inside jax.jit the result differs \(images\)"),
     (
         "shapes",
         field("x", lambda key, x, spec: x / 2, of_all=True),
         r"with images x must be uint8\[19, 4, 4, 1\], got float32",
     ),
-    (
-        "shapes",
-        field("y", lambda key, y, spec: y[:-1], of_all=True),
-        r"with images y must be int32\[19\], got int32\[18\]",
-    ),
-    ("shapes", Corruption(lambda key, data, corrupted, spec: tuple(data)), "the result must be ClientData, got tuple"),
+    ("validate", Corruption(lambda key, data, corrupted, spec: data), "apply: key must be its last argument"),
     ("other_fields", field("y", next_class, changed_fields={"x"}), "with images y must not change"),
-    (
-        "other_fields",
-        field("num_examples", lambda key, num_examples, spec: num_examples - 1, changed_fields=()),
-        "num_examples must not change",
-    ),
     ("benign_clients", field("y", next_class, of_all=True), "with images y of benign clients must not change"),
-    (
-        "benign_clients",
-        field("num_examples", lambda key, c, spec: 0 * c, of_all=True),
-        "num_examples of benign clients must not change",
-    ),
     (
         "no_corrupted_clients",
         field("x", lambda key, x, spec: 255 - x, of_all=True),
@@ -130,11 +105,6 @@ FAULTY = [
         "with images num_examples must be neither negative nor increased",
     ),
     (
-        "num_examples",
-        field("num_examples", lambda key, num_examples, spec: num_examples - 5),
-        "with images num_examples must be neither negative nor increased",
-    ),
-    (
         "finite",
         field("x", lambda key, x, spec: jnp.log(x - 2)),
         "with the given spec inputs and targets must be finite",
@@ -144,27 +114,9 @@ FAULTY = [
         field("x", lambda key, x, spec: x * np.random.rand()),  # noqa: NPY002
         "the same key must give the same data, but a second call differs",
     ),
-    (
-        "trigger",
-        with_trigger(lambda x, y: (x / 2, y)),
-        r"with images triggered x must be uint8\[19, 4, 4, 1\], got float32",
-    ),
-    (
-        "trigger",
-        with_trigger(lambda x, y: (x, y[:, None])),
-        r"with images triggered y must be int32\[19\], got int32\[19, 1\]",
-    ),
-    ("trigger", with_trigger(lambda x, y: (x, y + 1)), "with images triggered labels must be from 0 to 2, got 1 to 3"),
     ("trigger", with_trigger(lambda x, y: (x[::-1], y)), "with images a triggered example must not depend on others"),
     ("trigger", with_trigger(randomize), "with images a second call of trigger differs"),
-    ("change_inputs", with_change_inputs(draw_in_order), r"with images x of clients .* must be that of apply"),
     ("change_inputs", with_change_inputs(shift_by_padding), r"with images x of clients .* must be that of apply"),
-    (
-        "change_inputs",
-        with_change_inputs(lambda key, x, *args: x / 2),
-        r"with images x must be uint8\[2, 21, 4, 4, 1\]",
-    ),
-    ("change_inputs", with_change_inputs(draw, ()), "x must be in changed_fields"),
 ]
 
 

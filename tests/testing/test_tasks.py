@@ -88,31 +88,15 @@ def scale_loss(frozen):
 
 FAULTY = [
     ("init", init(lambda variables: variables.params), "init must return Variables, got dict"),
-    ("init", init(lambda variables: jax.tree.map(lambda a: a / 0, variables)), "the initial model must be finite"),
-    ("init", init(lambda variables: Variables({})), "the initial model must have parameters, got none"),
-    ("init", init(lambda v: jax.tree.map(lambda a: a + random_number(), v)), "the same key must give the same model"),
     (
         "loss",
         loss(lambda value, stats, *_: (value.astype(jnp.bfloat16), stats)),
         r"the loss must be float32\[\], got bfloat16\[\]",
     ),
-    ("loss", loss(lambda value, stats, *_: (value / 0, stats)), "the loss must be finite"),
-    (
-        "loss",
-        loss(lambda value, stats, v, x: (value + jnp.sqrt(jnp.sum(v.params["b"])), stats)),
-        "the gradient must be finite",
-    ),
     (
         "statistics",
         with_statistics(lambda mean, x, mask: x),
         r"the returned statistics must be float32\[3\], got float32\[8, 3\]",
-    ),
-    ("statistics", with_statistics(lambda mean, x, mask: mean / 0), "the returned statistics must be finite"),
-    ("metrics", metrics(lambda metrics_, mask: tuple(metrics_)), "metrics must return Metrics, got tuple"),
-    (
-        "metrics",
-        metrics(lambda metrics_, mask: metrics_._replace(loss_sum=jnp.ones(8))),
-        r"loss_sum must be a scalar, got float32\[8\]",
     ),
     (
         "metrics",
@@ -120,27 +104,11 @@ FAULTY = [
         "num_examples must be 5, the unmasked ones, got 8",
     ),
     (
-        "metrics",
-        metrics(lambda metrics_, mask: metrics_._replace(num_correct=jnp.float32(-1))),
-        "num_correct must be from 0 to 5, or NaN, got -1",
-    ),
-    (
         "deterministic",
         metrics(lambda f, mask: f._replace(loss_sum=random_number())),
         "must give the same metrics, but a second call differs",
     ),
     ("mask", ignore_mask("loss"), "the loss must not depend on masked examples, but differs: by"),
-    ("mask", ignore_mask("metrics"), "the metrics must not depend on masked examples, but differs: by"),
-    (
-        "mask",
-        with_statistics(lambda mean, x, mask: x.mean(axis=0)),
-        "the statistics must not depend on masked examples, but differs: by",
-    ),
-    (
-        "mask",
-        metrics(lambda f, mask: f._replace(loss_sum=f.loss_sum + 1)),
-        "loss_sum must be 0 if all examples are masked",
-    ),
     ("mask", fedsim.classification(Normed(), np.asarray(DATA.x[0])), "the loss must not depend on masked examples"),
     (
         "additive",
@@ -149,18 +117,10 @@ FAULTY = [
     ),
     ("gradient", TASK._replace(loss=detached), "the slope along a direction must be .*, by finite differences, got"),
     ("vmap", metrics(lambda f, mask: Metrics(*map(lockstep_max, f))), "inside jax.vmap the result differs .*: by"),
-    ("frozen", TASK._replace(frozen=jnp.ones(3)), "bind must be given with frozen arrays, got None"),
     (
         "frozen",
         scale_loss(1.0)._replace(frozen=jnp.float32(2), bind=scale_loss),
         "bound to its frozen arrays the task must give the same metrics",
-    ),
-    (
-        "frozen",
-        fedsim.with_frozen(scale_loss, jnp.float32(1))._replace(
-            loss=loss(lambda value, stats, *_: (2 * value, stats)).loss
-        ),
-        "bound to its frozen arrays the task must give the same loss",
     ),
 ]
 

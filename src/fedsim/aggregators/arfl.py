@@ -96,8 +96,7 @@ def arfl(
         del variables
         return compute_state(num_examples, losses if source == "clients" else jnp.full_like(losses, jnp.inf))
 
-    def compute_weights(state: ArflState, report: CohortReport, key: Array) -> tuple[Array, ArflState]:
-        del key
+    def compute_weights(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:
         if source == "root":
             report = report._replace(losses=jnp.where(report.valid, report.measurements, jnp.nan))
             state = observe_losses(state, report)

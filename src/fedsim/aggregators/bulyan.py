@@ -43,8 +43,7 @@ def bulyan(
     4 f + 3 > K for the whole cohort.
     """
 
-    def aggregate(report: CohortReport, key: Array) -> Aggregate:
-        del key
+    def aggregate(report: CohortReport) -> Aggregate:
         LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
         num_valid = jnp.sum(report.valid)
         largest = jnp.maximum(LIMIT.largest(num_valid), 0)
@@ -62,8 +61,8 @@ def _repeat_krum(distances: Array, report: CohortReport, f: Array, num_selected:
 
     Each row of `distances` [K, K] is sorted once; a chosen client is then removed from all sorted rows.
     """
-    valid, slots = report.valid, jnp.arange(report.valid.size)
-    pairs = valid[:, None] & valid[None, :] & (slots[:, None] != slots[None, :])
+    valid, rows = report.valid, jnp.arange(report.valid.size)
+    pairs = valid[:, None] & valid[None, :] & (rows[:, None] != rows[None, :])
     order = jnp.argsort(jnp.where(pairs, distances, jnp.inf), axis=1)
     sorted_distances = jnp.take_along_axis(distances, order, axis=1)
     positions = jnp.argsort(order, axis=1)  # [K, K] of each client in each sorted row
@@ -76,10 +75,10 @@ def _repeat_krum(distances: Array, report: CohortReport, f: Array, num_selected:
         scores = jnp.where(remaining, sums, jnp.inf)
         best = remaining & (scores == jnp.min(scores))
         chosen = jnp.argmin(jnp.where(best, report.client_ids, jnp.iinfo(jnp.int32).max))
-        position = jnp.where(i < num_selected, positions[:, chosen], slots.size)[:, None]
-        remaining = remaining & ~((slots == chosen) & (i < num_selected))
-        return remaining, is_remaining & (slots[None, :] != position), ranks - (slots[None, :] > position)
+        position = jnp.where(i < num_selected, positions[:, chosen], rows.size)[:, None]
+        remaining = remaining & ~((rows == chosen) & (i < num_selected))
+        return remaining, is_remaining & (rows[None, :] != position), ranks - (rows[None, :] > position)
 
-    start = valid, jnp.take_along_axis(pairs, order, axis=1), jnp.broadcast_to(slots[None, :], distances.shape)
-    remaining, _, _ = jax.lax.fori_loop(0, slots.size, choose, start)
+    start = valid, jnp.take_along_axis(pairs, order, axis=1), jnp.broadcast_to(rows[None, :], distances.shape)
+    remaining, _, _ = jax.lax.fori_loop(0, rows.size, choose, start)
     return valid & ~remaining

@@ -53,12 +53,12 @@ def majority_cluster(distances: Array, valid: Array) -> Array:
     edges are all below a length are a group at this length, so the shortest length that suffices is that of the window
     of n // 2 + 1 clients whose longest inner edge is the shortest.
     """
-    slots, num_valid = jnp.arange(valid.size), jnp.sum(valid)
+    positions, num_valid = jnp.arange(valid.size), jnp.sum(valid)
     order, edges = prim(distances, valid)
     size = num_valid // 2 + 1
-    is_inner = (slots[None, :] > slots[:, None]) & (slots[None, :] < slots[:, None] + size)
+    is_inner = (positions[None, :] > positions[:, None]) & (positions[None, :] < positions[:, None] + size)
     longest = jnp.max(jnp.where(is_inner, edges[None, :], 0.0), axis=1)
-    longest = jnp.where(slots + size <= num_valid, longest, MAX_DISTANCE)
+    longest = jnp.where(positions + size <= num_valid, longest, MAX_DISTANCE)
     best = jnp.argmin(longest)
-    groups = jnp.cumsum((edges > longest[best]) | (slots == 0))
+    groups = jnp.cumsum((edges > longest[best]) | (positions == 0))
     return jnp.zeros_like(valid).at[order].set(groups == groups[best]) & valid

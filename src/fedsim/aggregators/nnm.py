@@ -25,9 +25,9 @@ def nnm(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
         del key
-        valid, slots = report.valid, jnp.arange(report.valid.size)
+        valid, rows = report.valid, jnp.arange(report.valid.size)
         num_nearest = jnp.sum(valid) - assumed_minority(num_byzantine, report)
-        distances = jnp.where(slots[:, None] == slots[None, :], -1.0, pairwise_distances(report))  # itself comes first
+        distances = jnp.where(rows[:, None] == rows[None, :], -1.0, pairwise_distances(report))  # itself comes first
         distances = jnp.where(valid[None, :], distances, jnp.inf)
         ids = jnp.broadcast_to(report.client_ids[None], distances.shape)
         ranks = jnp.argsort(jnp.lexsort((ids, distances), axis=1), axis=1)

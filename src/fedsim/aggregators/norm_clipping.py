@@ -71,4 +71,4 @@ def norm_clipping(
         weights = normalize(jnp.where(report.valid, diagnostic, 0.0))
         return Aggregate(update, weights, privacy_info(state, report)), state
 
-    return Aggregator(init, aggregate, lambda state: None)
+    return Aggregator(init, aggregate)

@@ -39,21 +39,21 @@ def best_subset(
     compared one by one.
     Raises `ValueError` if there are more than `MAX_SUBSETS` subsets, or if 2 f >= K.
 
-    All subsets of K - f slots are enumerated, and those that drop the wrong number of valid clients are ignored: K and
+    All subsets of K - f rows are enumerated, and those that drop the wrong number of valid clients are ignored: K and
     f shape the program, but which clients are valid is data.
     """
-    dropped = _dropped_slots(report.valid.size, num_byzantine)
+    dropped = _dropped_rows(report.valid.size, num_byzantine)
     f = assumed_minority(dropped.shape[1], report)
     num_kept = jnp.sum(report.valid) - f
 
     order = jnp.lexsort((report.client_ids, report.valid))
     valid, distances = report.valid[order], pairwise_distances(report)[order][:, order]
 
-    def kept(slots: Array) -> Array:
-        return valid & jnp.ones_like(valid).at[slots].set(False)
+    def kept(rows: Array) -> Array:
+        return valid & jnp.ones_like(valid).at[rows].set(False)
 
-    def cost(slots: Array) -> Array:
-        return jnp.where(jnp.sum(kept(slots)) == num_kept, compute_cost(distances, kept(slots)), jnp.inf)
+    def cost(rows: Array) -> Array:
+        return jnp.where(jnp.sum(kept(rows)) == num_kept, compute_cost(distances, kept(rows)), jnp.inf)
 
     batch_size = min(max(MAX_BATCH_SIZE // distances.size, 1), len(dropped))
     costs = jax.lax.map(cost, dropped, batch_size=batch_size)
@@ -61,13 +61,13 @@ def best_subset(
     return equal_weights(kept(best))[jnp.argsort(order)]
 
 
-def _dropped_slots(num_slots: int, num_byzantine: int | None) -> Array:
-    """All sets of f of `num_slots` slots [S, f], ordered by the slots that remain."""
-    MINORITY.check("num_byzantine", num_byzantine, num_slots)
-    f = max((num_slots - 3) // 2, 0) if num_byzantine is None else num_byzantine
-    if (num_subsets := comb(num_slots, f)) > MAX_SUBSETS:
+def _dropped_rows(num_rows: int, num_byzantine: int | None) -> Array:
+    """All sets of f of `num_rows` rows [S, f], ordered by the rows that remain."""
+    MINORITY.check("num_byzantine", num_byzantine, num_rows)
+    f = max((num_rows - 3) // 2, 0) if num_byzantine is None else num_byzantine
+    if (num_subsets := comb(num_rows, f)) > MAX_SUBSETS:
         raise ValueError(
             f"num_byzantine: must leave at most {MAX_SUBSETS:,} subsets of the cohort to search, got f = {f} of "
-            f"{num_slots} clients, which are {num_subsets:,}; use a smaller num_byzantine or cohort"
+            f"{num_rows} clients, which are {num_subsets:,}; use a smaller num_byzantine or cohort"
         )
-    return jnp.asarray(np.array(list(combinations(range(num_slots), f)), np.int32)[::-1])
+    return jnp.asarray(np.array(list(combinations(range(num_rows), f)), np.int32)[::-1])

@@ -34,9 +34,8 @@ def fednova() -> Algorithm:
     def scale(messages: PyTree, weights: Array) -> Array:
         return jnp.sum(weights * messages)
 
-    return Algorithm(
-        lambda params: ((), ()), train, lambda server_state, messages, valid, num_clients: server_state, scale
-    )
+    keep = lambda server_state, messages, valid, num_clients: server_state
+    return Algorithm(lambda params: ((), ()), train, keep, scale, needs_sgd=True)
 
 
 def effective_steps(num_steps: Array, momentum: Scalar | None) -> Array:

@@ -46,4 +46,4 @@ def scaffold() -> Algorithm:
         add_mean = lambda c, changes: c + jnp.sum(changes, axis=0) / num_clients
         return jax.tree.map(add_mean, server_state, messages)
 
-    return Algorithm(init, train, update_server_state)
+    return Algorithm(init, train, update_server_state, needs_sgd=True)

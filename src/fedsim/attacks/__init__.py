@@ -3,14 +3,14 @@
 An attack is up to three pure functions (`fedsim.core.contracts.Attack`), all called inside `jit` and `vmap`:
 
 - `init(variables, num_examples [N]) -> state`; attacks without state leave it out.
-- `forge_report(state, report, corrupted [K], key) -> (num_examples [K], losses [K])`. It is also called before the
+- `forge_report(state, report, malicious [K], key) -> (num_examples [K], losses [K])`. It is also called before the
   first round, when all N clients report. If losses are measured after the server step, it is called twice in a round:
   first with NaN losses for the numbers of examples, then for the losses.
 - `forge_updates(state, context, key) -> (updates [K, ...], state)`. `context` is an `AttackContext`: the honest report,
-  who is corrupted, the broadcast model, and `aggregate`, the server's pre-aggregators and rule. `jax.vmap` `aggregate`
-  over strengths to search for the most damaging one.
+  who is malicious, the broadcast model, and `aggregate`, the server's pre-aggregators and rule.
 
-Values for honest clients are ignored. `fedsim.attacks.honest` computes what attackers know about the honest clients.
+Values for honest clients are ignored. `honest_mean`, `honest_std` and the masks of clients are what attackers know of a
+cohort; `identical_updates` and `most_damaging` build attacks of them.
 `fedsim.testing.check_attack` checks an attack against this contract.
 """
 
@@ -29,6 +29,8 @@ from fedsim.attacks.model_replacement import model_replacement as model_replacem
 from fedsim.attacks.fang import fang as fang
 from fedsim.attacks.optimal_ipm import optimal_ipm as optimal_ipm
 from fedsim.attacks.optimal_alie import optimal_alie as optimal_alie
+from fedsim.attacks.honest import *  # noqa: F403
+from fedsim.attacks.search import *  # noqa: F403
 from fedsim.core.factories import check_factories
 
 check_factories(globals())

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
+from jaxtyping import Float
 
 from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
 from fedsim.core.contracts import Attack, AttackContext
@@ -58,14 +59,14 @@ def alie(
 
     def forge(context: AttackContext) -> PyTree:
         strength = undetected_z(context) if z is None else z
-        known = context if knowledge == "all" else context._replace(corrupted=~context.corrupted)
+        known = context if knowledge == "all" else context._replace(malicious=~context.malicious)
         return shift_mean(honest_mean(known), honest_std(known, deviation == "sample"), strength, sign)
 
     return identical_updates(forge)
 
 
-def undetected_z(context: AttackContext) -> Array:
-    """The largest z [] that is expected to stay undetected among honest clients; at least 0, and finite."""
+def undetected_z(context: AttackContext) -> Float[Array, ""]:
+    """The largest z that is expected to stay undetected among honest clients; at least 0, and finite."""
     num_valid = jnp.sum(context.report.valid)
     num_honest = jnp.sum(honest_mask(context))
     num_needed = jnp.maximum(num_valid // 2 + 1 - (num_valid - num_honest), 1)

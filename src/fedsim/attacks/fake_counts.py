@@ -22,8 +22,8 @@ def fake_counts(
     rules that weight by numbers of examples, such as FedAvg and ARFL (m_i is in alpha_i and in the average loss).
     """
 
-    def forge_report(state: PyTree, report: CohortReport, corrupted: Array, key: Array) -> tuple[Array, Array]:
-        del state, corrupted, key
+    def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
+        del state, malicious, key
         largest = float(2**30 // report.num_examples.size)
         forged = jnp.clip(jnp.round(factor * report.num_examples.astype(jnp.float32)), 1.0, largest)
         return jnp.where(report.num_examples > 0, forged.astype(report.num_examples.dtype), 0), report.losses

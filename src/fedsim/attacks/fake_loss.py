@@ -12,8 +12,8 @@ def fake_loss(
 ) -> Attack:
     """Malicious clients report `scale` times their training loss."""
 
-    def forge_report(state: PyTree, report: CohortReport, corrupted: Array, key: Array) -> tuple[Array, Array]:
-        del state, corrupted, key
+    def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
+        del state, malicious, key
         return report.num_examples, scale * report.losses
 
     return Attack(forge_report=forge_report)

@@ -5,13 +5,15 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updates, malicious_mask
-from fedsim.core.backend import current_backend
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar
+
+__all__ = ["most_damaging"]  # of `fedsim.attacks`
 
 MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
 MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
@@ -31,7 +33,7 @@ def most_damaging(
     max_strength: Scalar,
     num_strengths: int,
 ) -> Attack:
-    """Malicious clients all send `make_forge(context)(strength)` [...] with the most damaging strength of the grid.
+    """Malicious clients all send `make_forge(context)(strength)` with the most damaging strength of the grid.
 
     Raises `ValueError` as `check_strengths` does.
     """
@@ -44,21 +46,23 @@ def most_damaging(
     return identical_updates(forge)
 
 
-def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Array:
-    """Strengths [num_strengths], evenly spaced on a log scale; a single one is `max_strength`."""
+def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Float[Array, " G"]:
+    """`num_strengths` strengths, evenly spaced on a log scale; a single one is `max_strength`."""
     steps = jnp.linspace(0.0, 1.0, num_strengths) if num_strengths > 1 else jnp.ones(1)
     low, high = jnp.log(jnp.float32(min_strength)), jnp.log(jnp.float32(max_strength))
     return jnp.exp(low + steps * (high - low))
 
 
 def aggregate_with(update: PyTree, context: AttackContext) -> Aggregate:
-    """The aggregate of the round if all malicious clients send `update` [...]."""
+    """The aggregate of the round if all malicious clients send `update`."""
     updates = select_clients(malicious_mask(context), broadcast_update(update, context), context.report.updates)
     return context.aggregate(context.report._replace(updates=updates))
 
 
-def most_damaging_update(forge: Callable[[Array], PyTree], strengths: Array, context: AttackContext) -> PyTree:
-    """`forge(strength)` [...] for the one of `strengths` [G] that moves the aggregate farthest from the honest mean.
+def most_damaging_update(
+    forge: Callable[[Array], PyTree], strengths: Float[Array, " G"], context: AttackContext
+) -> PyTree:
+    """`forge(strength)` for the one of `strengths` that moves the aggregate farthest from the honest mean.
 
     The pipeline is mapped over the strengths: all at once, with the memory of G cohorts of updates, or one after
     another on CPUs, whose caches hold the updates of one cohort. Ties go to the first strength. Strengths with a
@@ -71,5 +75,5 @@ def most_damaging_update(forge: Callable[[Array], PyTree], strengths: Array, con
         squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
         return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
 
-    damages = jax.lax.map(damage, strengths) if current_backend() == "cpu" else jax.vmap(damage)(strengths)
+    damages = jax.lax.map(damage, strengths) if jax.default_backend() == "cpu" else jax.vmap(damage)(strengths)
     return forge(strengths[jnp.argmax(damages)])

@@ -1,66 +1,104 @@
-"""The plan as a table, for `--dry-run`."""
+"""The plan as a table for `--dry-run`: on this machine, or with `--target` on devices that need not be present."""
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from fedsim.engine.estimate import group_bytes, group_seconds
+from fedsim.cli.console import Counter
+from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout
 from fedsim.engine.memory import gibibytes
 from fedsim.engine.plan import Plan
+from fedsim.errors import FedsimError
+from fedsim.forecast import targets
+from fedsim.forecast.estimate import group_bytes, group_seconds
 from fedsim.report.names import count, duration
 from fedsim.terminal import make_console
 
-COLUMNS = ("group", "aggregator", "data", "runs", "rounds", "vectorized", "devices")
-"""Of `group_cells`."""
+Value = TypeVar("Value")
+
+COLUMNS = ("program", "group", "aggregator", "data", "runs", "rounds", "vectorized", "micro-batch", "devices")
+LEFT = ("aggregator", "data", "fits")
+CAPTION = "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. "
+UNKNOWN = "?"
 
 
 def show_plan(plan: Plan, path: Path) -> None:
     """Shows the plan: a line per group, with its peak memory and about how long it takes on this machine."""
-    caption = (
-        "Groups with the same program are compiled once. Vectorized: clients of a run x runs, on each device. The time "
-        "excludes compilation and is estimated from a few timed steps."
+    groups = [(group.configs, group.dataset, group.layout) for group in plan.groups]
+    needed, seconds = [group_bytes(*group) for group in groups], [group_seconds(*group) for group in groups]
+    columns = {"memory": list(map(gibibytes, needed)), "time": list(map(duration, seconds))}
+    caption = "The time excludes compilation and is estimated from a few timed steps."
+    summary = f"about {duration(sum(seconds))}, would be written to {path}"
+    _show(plan, [layout for *_, layout in groups], columns, caption, summary)
+
+
+def show_forecast(plan: Plan, target: targets.Target) -> None:
+    """Shows the plan as compiled for `target`: a line per group, with its memory and whether that fits."""
+    families = list(dict.fromkeys(plan.families))
+    devices = _try(target, partial(targets.devices, target))
+    fitted = {}
+    with Counter() as counter:
+        for number, family in enumerate(families if devices else []):
+            counter.tick(f"compiling for {target}", number, len(families))
+            fitted[family] = _try(target, partial(fit_layout, plan, family, devices))
+    found, available = [fitted.get(family) for family in plan.families], plan.machine.memory
+    layouts = [one[0] if one else group.layout for one, group in zip(found, plan.groups, strict=True)]
+    memory = [gibibytes(one[1]) if one and one[1] else UNKNOWN for one in found]
+    fits = [("yes" if one[1] and one[1] <= available else "no") if one else UNKNOWN for one in found]
+    caption = f"Memory: of each device, which has {gibibytes(available)}, as the compiler for {target} says."
+    summary = f"{fits.count('yes')} of {count(len(fits), 'group')} fit on {target}"
+    _show(plan, layouts, {"memory": memory, "fits": fits}, caption, summary)
+
+
+def _show(
+    plan: Plan, layouts: Sequence[Layout], columns: Mapping[str, Sequence[str]], caption: str, summary: str
+) -> None:
+    """Shows a line per group with its layout and its cells of `columns`, the programs, and the end of a `summary`."""
+    table = Table(
+        box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption=CAPTION + caption, caption_justify="left", caption_style=""
     )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1), caption=caption, caption_justify="left", caption_style="")
-    for name in ("program", *COLUMNS[:-1], "micro-batch", COLUMNS[-1], "memory", "time"):
-        table.add_column(name, justify="left" if name in ("aggregator", "data") else "right", overflow="fold")
-    seconds = 0.0
+    for name in (*COLUMNS, *columns):
+        table.add_column(name, justify="left" if name in LEFT else "right", overflow="fold")
     programs = {family: 1 + position for position, family in enumerate(dict.fromkeys(plan.families))}
-    for number, group in enumerate(plan.groups):
-        configs, dataset = plan.configs(group), plan.dataset(group)
-        peak_bytes = group_bytes(configs, dataset, group.layout)
-        group_time = group_seconds(configs, dataset, group.layout)
-        seconds += group_time
-        *cells, devices = group_cells(plan, number, group.layout)
-        examples = str(group.layout.micro_batch or configs[0].client.batch_size)
-        own_program = str(programs[plan.families[number]])
-        table.add_row(own_program, *cells, examples, devices, gibibytes(peak_bytes), duration(group_time))
+    for number, (group, layout) in enumerate(zip(plan.groups, layouts, strict=True)):
+        config = group.configs[0]
+        cells = [
+            programs[plan.families[number]],
+            number + 1,
+            config.server.aggregator.rpartition(":")[2],
+            config.data.name.rpartition(":")[2],
+            len(group.runs),
+            config.server.num_rounds,
+            f"{layout.client_width} x {layout.run_width}",
+            layout.micro_batch or config.client.batch_size,
+            layout.num_devices,
+            *(cells[number] for cells in columns.values()),
+        ]
+        table.add_row(*map(str, cells))
     console = make_console()
     console.print(table)
     for family, program in programs.items():
         reason = f"; separate: {family.reason}" if family.reason else ""
         console.print(f"program {program}: {family}{reason}", markup=False)
+    for name in dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes):
+        console.print(f"{name}: regression, since its labels are numbers, not classes", markup=False)
     groups = f"{count(len(plan.groups), 'group')} and {count(len(programs), 'program')}"
-    for line in regressions(plan):
-        console.print(line, markup=False)
-    summary = f"{count(len(plan.runs), 'run')} in {groups}, about {duration(seconds)}"
-    console.print(f"{summary}, would be written to {path}", markup=False)
+    console.print(f"{count(len(plan.runs), 'run')} in {groups}, {summary}", markup=False)
 
 
-def regressions(plan: Plan) -> list[str]:
-    """A line for each data set whose targets are numbers."""
-    names = dict.fromkeys(dataset.name for dataset in plan.datasets.values() if not dataset.num_classes)
-    return [f"{name}: regression, since its labels are numbers, not classes" for name in names]
-
-
-def group_cells(plan: Plan, number: int, layout: Layout) -> list[str]:
-    """The cells of a group with `layout`: number, aggregator, data, runs, rounds, vectorized models and devices."""
-    group = plan.groups[number]
-    config = plan.configs(group)[0]
-    aggregator, data = (name.rpartition(":")[2] for name in (config.server.aggregator, config.data.name))
-    vectorized = f"{layout.client_width} x {layout.run_width}"
-    devices = layout.run_devices * layout.client_devices
-    return list(
-        map(str, [number + 1, aggregator, data, len(group.runs), config.server.num_rounds, vectorized, devices])
-    )
+def _try(target: targets.Target, compute: Callable[[], Value]) -> Value | None:
+    """`compute()`; None, after a line on stderr, if the compiler raises anything, also when it starts."""
+    try:
+        return compute()
+    except FedsimError:
+        raise
+    except Exception as error:
+        first_line = str(error).strip().partition("\n")[0]
+        print(f"fedsim: the compiler for {target} fails: {type(error).__name__}: {first_line}", file=sys.stderr)
+        return None

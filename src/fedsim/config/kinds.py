@@ -11,6 +11,7 @@ arguments in front of them depend on the kind:
     attack.kind                                       -> Attack
     model.name              spec                      -> a flax module, or a Task
     client.algorithm                                  -> Algorithm
+    client.optimizer        learning_rate             -> optax.GradientTransformation
     client.schedule         num_rounds, if it takes it -> Schedule
     server.aggregator                                 -> Aggregator
     server.weighting                                  -> Aggregator
@@ -37,6 +38,8 @@ class Kind:
     """Factories by name, as "module:function"."""
     is_traced: bool = True
     """Whether components are built while a program is traced, where settings may be traced; otherwise on the host."""
+    prefix: str = ""
+    """In front of a built-in name in that of its section, where another kind has components of the same names."""
 
 
 def _listed(module: str) -> dict[str, str]:
@@ -58,6 +61,7 @@ KINDS = {
     "attack.kind": Kind("attack", _listed("attacks/__init__")),
     "model.name": Kind("model", _listed("models/__init__"), is_traced=False),
     "client.algorithm": Kind("algorithm", _listed("algorithms/__init__")),
+    "client.optimizer": Kind("client optimizer", _listed("algorithms/client_optimizers"), prefix="client_"),
     "client.schedule": Kind("schedule", SCHEDULES),
     "server.aggregator": Kind("aggregator", AGGREGATORS),
     "server.weighting": Kind("aggregator", AGGREGATORS),

@@ -31,7 +31,7 @@ class Factory:
     name: str
     """The name as it is written there."""
     section: str
-    """The section of its settings: the built-in name, or the plug-in's function name."""
+    """The section of its settings (`section_of`)."""
     make: Callable[..., Any]
     """The function itself."""
     file: Path | None = None
@@ -48,7 +48,12 @@ def find(key: str, name: str) -> Factory:
 @cache
 def _find_built_in(key: str, name: str) -> Factory:
     module, _, function = lookup(key, name, KINDS[key].built_in).partition(":")
-    return Factory(key, name, name, getattr(importlib.import_module(module), function))
+    return Factory(key, name, section_of(key, name), getattr(importlib.import_module(module), function))
+
+
+def section_of(key: str, name: str) -> str:
+    """The section of a component's settings: the built-in name with its kind's prefix, or a plug-in's function name."""
+    return name.rpartition(":")[2] if ":" in name else f"{KINDS[key].prefix}{name}"
 
 
 def _find_plugin(key: str, name: str) -> Factory:
@@ -67,11 +72,11 @@ def _find_plugin(key: str, name: str) -> Factory:
     except (TypeError, ValueError, AttributeError, OSError):  # a function of C, or of Python's own frozen modules
         raise ConfigError(f"{key}: {name}: must be a function or class that is written in Python") from None
     if location.endswith(".py"):  # the module's name ends in the digest of the code that was executed
-        return Factory(key, name, function, make, file, module.__name__.rpartition("_")[2])
+        return Factory(key, name, section_of(key, name), make, file, module.__name__.rpartition("_")[2])
     digest = _digest(content)
     if _imported.setdefault(file, digest) != digest:
         raise ConfigError(f"{key}: {file} has changed since it was imported; restart Python")
-    return Factory(key, name, function, make, file, digest)
+    return Factory(key, name, section_of(key, name), make, file, digest)
 
 
 def _digest(content: bytes) -> str:

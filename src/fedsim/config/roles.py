@@ -7,19 +7,20 @@ from functools import cache
 import msgspec
 
 from fedsim.config.components import are_traced, factories, flatten, is_number, unflatten
-from fedsim.config.fields import FIXED, settings_of
+from fedsim.config.fields import DEFAULTS, FIXED, settings_of
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
+LATER = ("client.optimizer",)  # keys that are younger than ids, which contain them only if they are set
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def run_id(config: Config) -> str:
     """16 hexadecimal digits, equal for runs with the same numbers; more rounds of a run may have the same."""
-    values = flatten(config)
+    values = {key: value for key, value in flatten(config).items() if key not in LATER or value != DEFAULTS[key]}
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
     is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
     left_out = _WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from fedsim.core.settings import MAX_INT, Traced
+from fedsim.core.settings import MAX_INT, OnlyIf, Traced
 
 NonNegativeInt = Annotated[int, Meta(ge=0, le=MAX_INT)]
 PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT)]
@@ -22,6 +22,7 @@ FractionBelowOne = Annotated[float, Meta(ge=0, lt=1)]
 ProperFraction = Annotated[float, Meta(gt=0, lt=1)]
 Count = PositiveInt | None
 Width = PositiveInt | Literal["auto"]
+SGD = OnlyIf("optimizer", "sgd")
 
 
 class Role(Enum):
@@ -121,15 +122,17 @@ class ModelConfig:
 class ClientConfig:
     """Local training."""
 
-    algorithm: Annotated[str, "local training algorithm; fedavg: plain SGD"] = "fedavg"
-    learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' SGD"] = 0.1
+    algorithm: Annotated[str, "local training algorithm; fedavg: that of FedAvg"] = "fedavg"
+    optimizer: Annotated[str, "optimizer of local training, with a new state in each round"] = "sgd"
+    learning_rate: Annotated[PositiveFloat, Traced(), "learning rate of the clients' optimizer"] = 0.1
     schedule: Annotated[str, "schedule of the clients' learning rate over the rounds"] = "constant"
     momentum: Annotated[
-        FractionBelowOne | None, Traced(), "momentum of the clients' SGD within a round; default: none"
+        FractionBelowOne | None, Traced(), SGD, "momentum of the clients' SGD within a round; default: none"
     ] = None
     weight_decay: Annotated[
         NonNegativeFloat | None,
         Traced(),
+        SGD,
         "weight decay: multiple of the parameters added to each gradient of the clients' SGD; default: none",
     ] = None
     epochs: Annotated[PositiveInt, "E, local epochs per round"] = 1

@@ -13,7 +13,7 @@ from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
 from fedsim.config.kinds import KINDS
 from fedsim.config.reader import PAPER, Block, Reader
-from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path
+from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of
 from fedsim.config.resolve import schema
 from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
 from fedsim.errors import ConfigError
@@ -165,7 +165,7 @@ def from_tables(
         raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
     if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
-    sections = frozenset(word.rpartition(":")[2] for _, word in named)
+    sections = frozenset(section_of(key, word) for key, word in named)
     experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
     experiment = replace(experiment, claims=claims and bundled.portable(resolve_path(claims, folder)))
     experiment = experiment.with_natural_clients()

@@ -4,56 +4,54 @@ Build them inside a trace or close over them; never pass them to a jitted functi
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import optax
+from jaxtyping import Bool, Float, Int, Shaped
 
-from fedsim.core.types import Aggregate, Array, ClientData, CohortReport, DataSpec, Metrics, PyTree, Scalar, Variables
-
-# Data
-
-
-def accept_any_data(spec: DataSpec) -> None:
-    """The `Corruption.validate` of a corruption that works on all data."""
-    del spec
-
-
-class Corruption(NamedTuple):
-    """Changes corrupted clients' training data once, before the first round."""
-
-    apply: Callable[[Array, ClientData, Array, DataSpec], ClientData]
-    """`(key, data, corrupted [N], spec) -> data`."""
-    changed_fields: frozenset[str] = frozenset()
-    """Fields of `ClientData` that `apply` changes; the others are shared by all runs of a program."""
-    validate: Callable[[DataSpec], None] = accept_any_data
-    """`(spec)`: raises `ValueError` if the corruption does not apply to such data."""
-    trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
-    """A backdoor's: `(x [T, *feature], y [T], spec) -> (x, y)` with the trigger applied and the target labels.
-
-    The success that is recorded is the share of examples with another label that the model gives the target label.
-    """
-    change_inputs: Callable[[Array, Array, Array, Array, Array, DataSpec], Array] | None = None
-    """`(key, x [m, *feature], positions [m], owners [m], corrupted [N], spec) -> x`: the inputs of some clients.
-
-    They are bit for bit those that `apply` gives, with the same key, the examples at `positions` of the training data:
-    all examples of some clients, in any order, with their `owners`. Owner N marks padding, which must not change the
-    others. None if the corruption does not change inputs, or needs those of all clients at once; then all inputs must
-    be on the device. `fedsim.core.draws` draws the random numbers of selected examples.
-    """
-
+from fedsim.core.types import (
+    Aggregate,
+    Array,
+    CohortReport,
+    Metrics,
+    PyTree,
+    Scalar,
+    Updates,
+    Variables,
+)
 
 # Learning
+
+
+class LossFunction(Protocol):
+    """The mean loss of the examples in `mask`, in training mode, and the model's next statistics."""
+
+    def __call__(
+        self,
+        variables: Variables,
+        x: Shaped[Array, "B ..."],
+        y: Shaped[Array, "B ..."],
+        mask: Bool[Array, " B"],
+        key: Array,
+        /,
+    ) -> tuple[Float[Array, ""], PyTree]: ...
+
+
+class MetricsFunction(Protocol):
+    """The metrics of the examples in `mask`; deterministic."""
+
+    def __call__(
+        self, variables: Variables, x: Shaped[Array, "B ..."], y: Shaped[Array, "B ..."], mask: Bool[Array, " B"], /
+    ) -> Metrics: ...
 
 
 class Task(NamedTuple):
     """A model with its loss, as pure functions. `fedsim.stateless` builds one from simpler functions."""
 
     init: Callable[[Array], Variables]
-    """`(key) -> variables`."""
-    loss: Callable[[Variables, Array, Array, Array, Array], tuple[Array, PyTree]]
-    """`(variables, x [B, ...], y [B, ...], mask [B], key) -> (mean loss [], statistics)`, in training mode."""
-    metrics: Callable[[Variables, Array, Array, Array], Metrics]
-    """`(variables, x [B, ...], y [B, ...], mask [B]) -> metrics`; deterministic."""
+    """The initial model, from a key."""
+    loss: LossFunction
+    metrics: MetricsFunction
     frozen: PyTree = ()
     """Arrays that loss and metrics read and that are never trained; arguments of a program, not constants."""
     bind: Callable[[PyTree], "Task"] | None = None
@@ -65,8 +63,8 @@ class Task(NamedTuple):
 class Schedule(Protocol):
     """A learning rate over rounds."""
 
-    def __call__(self, learning_rate: Scalar, round: Array, /) -> Scalar:
-        """The rate in the round after `round` [] completed ones, from the configured `learning_rate`."""
+    def __call__(self, learning_rate: Scalar, round: Int[Array, ""], /) -> Scalar:
+        """The rate in the round after `round` completed ones, from the configured `learning_rate`."""
 
 
 class ClientOptimizer(NamedTuple):
@@ -75,9 +73,9 @@ class ClientOptimizer(NamedTuple):
     transformation: optax.GradientTransformation
     """Turns gradients into steps; its state lasts for one round."""
     learning_rate: Scalar
-    """[] in this round."""
+    """In this round."""
     momentum: Scalar | None = None
-    """[] of heavy-ball momentum; None if there is none."""
+    """Heavy-ball momentum; None if there is none."""
 
 
 Correction: TypeAlias = Callable[[PyTree, PyTree], PyTree]
@@ -87,14 +85,14 @@ Correction: TypeAlias = Callable[[PyTree, PyTree], PyTree]
 class _LocalTraining(NamedTuple):
     start: Variables
     """The model that `sgd` starts from: the broadcast one."""
-    num_steps: Array
-    """[] steps that `sgd` takes."""
+    num_steps: Int[Array, ""]
+    """Steps that `sgd` takes."""
     learning_rate: Scalar
-    """[] of the client optimizer in this round."""
+    """Of the client optimizer in this round."""
     train: Callable[[Variables, Correction | None], Variables]
     """`(start, correct) -> trained model`; `sgd` calls it."""
     momentum: Scalar | None = None
-    """[] of the client optimizer."""
+    """Of the client optimizer."""
 
 
 class LocalTraining(_LocalTraining):
@@ -128,17 +126,31 @@ class LocalResult(NamedTuple):
     """What the client sends besides its update."""
 
 
+class TrainClient(Protocol):
+    """Runs one client's round."""
+
+    def __call__(self, local: LocalTraining, client_state: PyTree, server_state: PyTree, /) -> LocalResult: ...
+
+
+class UpdateServerState(Protocol):
+    """The next `server_state`; messages of invalid clients are zeros."""
+
+    def __call__(
+        self, server_state: PyTree, messages: Updates, valid: Bool[Array, " K"], num_clients: int, /
+    ) -> PyTree: ...
+
+
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 
     init: Callable[[PyTree], tuple[PyTree, PyTree]]
     """`(params) -> (client_state of one client, server_state)` before the first round."""
-    train: Callable[[LocalTraining, PyTree, PyTree], LocalResult]
-    """`(local, client_state, server_state) -> result` of one client."""
-    update_server_state: Callable[[PyTree, PyTree, Array, int], PyTree]
-    """`(server_state, messages [K, ...], valid [K], N) -> server_state`; invalid clients' messages are zeros."""
-    scale: Callable[[PyTree, Array], Array] | None = None
-    """`(messages [K, ...], weights [K] of the rule) -> factor []` of the aggregated parameters; None means 1."""
+    train: TrainClient
+    update_server_state: UpdateServerState
+    scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None
+    """`(messages, weights of the rule) -> factor` of the aggregated parameters; None means 1."""
+    needs_sgd: bool = False
+    """Whether its formulas hold for SGD only; a configuration with another `client.optimizer` is refused."""
 
 
 # The server
@@ -147,21 +159,44 @@ class Algorithm(NamedTuple):
 class RootEvaluator(NamedTuple):
     """What a server can compute from its own clean examples, its root data."""
 
-    losses: Callable[[PyTree], Array]
-    """`(updates [K, ...]) -> losses [K]` of the broadcast model after each update."""
-    train: Callable[[], PyTree]
+    losses: Callable[[Updates], Float[Array, " K"]]
+    """The losses of the broadcast model after each of the updates."""
+    train: Callable[[], Variables]
     """The update that local training on these examples gives."""
+
+
+def init_stateless(*args: object) -> PyTree:
+    """The `init` of an aggregator or attack without state."""
+    del args
+    return ()
+
+
+def keep_no_weights(state: PyTree) -> None:
+    """The `client_weights` of a rule that keeps no weights of all clients."""
+    del state
+
+
+class InitRule(Protocol):
+    """The rule's state before the first round, from what all clients report."""
+
+    def __call__(
+        self, variables: Variables, num_examples: Int[Array, " N"], losses: Float[Array, " N"], /
+    ) -> PyTree: ...
+
+
+class AggregateReport(Protocol):
+    """The aggregate of a round, and the rule's next state."""
+
+    def __call__(self, state: PyTree, report: CohortReport, key: Array, /) -> tuple[Aggregate, PyTree]: ...
 
 
 class Aggregator(NamedTuple):
     """An aggregation rule; `fedsim.aggregators` documents the contract."""
 
-    init: Callable[[Variables, Array, Array], PyTree]
-    """`(variables, num_examples [N], losses [N]) -> state`."""
-    aggregate: Callable[[PyTree, CohortReport, Array], tuple[Aggregate, PyTree]]
-    """`(state, report, key) -> (aggregate, state)`."""
-    client_weights: Callable[[PyTree], Array | None]
-    """`(state) -> alpha [N]`, or None if the rule keeps no weights of all clients."""
+    init: InitRule
+    aggregate: AggregateReport
+    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = keep_no_weights
+    """`(state) -> alpha`, or None if the rule keeps no weights of all clients."""
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None
     """`(state, report without updates) -> state`: takes losses that are measured after the server step.
 
@@ -171,6 +206,7 @@ class Aggregator(NamedTuple):
     """`(root, report) -> measurements`, passed to `aggregate` in the report; None if the rule needs no root data."""
 
 
+@runtime_checkable
 class PreAggregator(Protocol):
     """A stage before the rule that changes a report, or mixes its rows into fewer (see `fedsim.aggregators`)."""
 
@@ -178,31 +214,37 @@ class PreAggregator(Protocol):
         """Returns the changed report."""
 
 
-def init_stateless(*args: object) -> PyTree:
-    """The `init` of an aggregator or attack without state."""
-    del args
-    return ()
-
-
 class AttackContext(NamedTuple):
     """What an attack may know when it forges updates."""
 
     report: CohortReport
     """The honest updates with the reported losses and numbers of examples: all finite, zeros for invalid clients."""
-    corrupted: Array
-    """[K] bool."""
+    malicious: Bool[Array, " K"]
+    """The clients whose updates are forged."""
     variables: Variables
     """The broadcast model."""
     aggregate: Callable[[CohortReport], Aggregate]
     """The server's pre-aggregators and rule in this round."""
 
 
-class Attack(NamedTuple):
-    """What corrupted clients report; values for honest clients are ignored."""
+class ForgeReport(Protocol):
+    """The numbers of examples and losses that malicious clients report; `report` has no updates."""
 
-    init: Callable[[Variables, Array], PyTree] = init_stateless
-    """`(variables, num_examples [N]) -> state`."""
-    forge_report: Callable[[PyTree, CohortReport, Array, Array], tuple[Array, Array]] | None = None
-    """`(state, report without updates, corrupted [K], key) -> (num_examples [K], losses [K])`; None: the truth."""
-    forge_updates: Callable[[PyTree, AttackContext, Array], tuple[PyTree, PyTree]] | None = None
-    """`(state, context, key) -> (updates [K, ...], state)`; None: the truth."""
+    def __call__(
+        self, state: PyTree, report: CohortReport, malicious: Bool[Array, " K"], key: Array, /
+    ) -> tuple[Int[Array, " K"], Float[Array, " K"]]: ...
+
+
+class ForgeUpdates(Protocol):
+    """The updates that malicious clients send, and the attack's next state."""
+
+    def __call__(self, state: PyTree, context: AttackContext, key: Array, /) -> tuple[Updates, PyTree]: ...
+
+
+class Attack(NamedTuple):
+    """What malicious clients report: the truth where a function is None; values for honest clients are ignored."""
+
+    init: Callable[[Variables, Int[Array, " N"]], PyTree] = init_stateless
+    """`(variables, num_examples) -> state`."""
+    forge_report: ForgeReport | None = None
+    forge_updates: ForgeUpdates | None = None

@@ -1,49 +1,106 @@
-"""Choosing corrupted clients and corrupting their data. The corruptions themselves are in `fedsim.corruption`."""
+"""The contract of corruptions, and corrupting the data of some clients. Corruptions are in `fedsim.corruption`."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, Shaped
 
-from fedsim.core.contracts import Corruption
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
+Clients: TypeAlias = Bool[Array, " N"]  # a selection of all clients
 
-def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
-    """Which clients are corrupted, [N] bool: the first `num_corrupted` of a random permutation.
+__all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
+
+
+def accept_any_data(spec: DataSpec) -> None:
+    """The `Corruption.validate` of a corruption that works on all data."""
+    del spec
+
+
+class ApplyCorruption(Protocol):
+    """The data after the corruption of some clients."""
+
+    def __call__(self, data: ClientData, corrupted: Clients, spec: DataSpec, key: Array, /) -> ClientData: ...
+
+
+class ChangeInputs(Protocol):
+    """The inputs of the clients `owners`, bit for bit those that `ApplyCorruption` gives them with the same key.
+
+    All examples of some clients, in any order, with their `positions` in the training data. Owner N marks padding,
+    which must not change the others. `fedsim.corruption.draw_rows` draws the random numbers of selected examples.
+    """
+
+    def __call__(
+        self,
+        x: Shaped[Array, " m *s"],
+        positions: Int[Array, " m"],
+        owners: Int[Array, " m"],
+        corrupted: Clients,
+        spec: DataSpec,
+        key: Array,
+        /,
+    ) -> Shaped[Array, " m *s"]: ...
+
+
+class Corruption(NamedTuple):
+    """Changes corrupted clients' training data once, before the first round."""
+
+    apply: ApplyCorruption
+    changed_fields: frozenset[str] = frozenset()
+    """Fields of `ClientData` that `apply` changes; the others are shared by all runs of a program."""
+    validate: Callable[[DataSpec], None] = accept_any_data
+    """Raises `ValueError` if the corruption does not apply to such data."""
+    trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
+    """A backdoor's: `(x, y, spec) -> (x, y)` with the trigger applied and the target labels.
+
+    Its success is the share of examples with another label that the model gives the target label.
+    """
+    change_inputs: ChangeInputs | None = None
+    """None if inputs do not change, or those of all clients are needed at once, which must then be on the device."""
+
+
+def choose_clients(
+    key: Array, num_clients: int, num_corrupted: Array | int, malicious: Clients | None = None
+) -> Clients:
+    """Which clients are corrupted: the first `num_corrupted` of a random permutation.
 
     So under one key a larger fraction corrupts the clients of a smaller one and some more. Clients that are known to be
-    `malicious` [N] come last.
+    `malicious` come last.
     """
     order = _permute(key, num_clients, malicious)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
-def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int, corrupted: Array | None = None) -> Array:
-    """Which clients are malicious, [N] bool: the last `num_malicious` of the permutation of `choose_clients`.
+def choose_malicious(
+    key: Array, num_clients: int, num_malicious: Array | int, corrupted: Clients | None = None
+) -> Clients:
+    """Which clients are malicious: the last `num_malicious` of the permutation of `choose_clients`.
 
     So under one key they have clean data as long as there are enough clients, and a larger number adds clients. Clients
-    that are known to be `corrupted` [N] come first.
+    that are known to be `corrupted` come first.
     """
     order = _permute(key, num_clients, None if corrupted is None else ~corrupted)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
 
 
-def _permute(key: Array, num_clients: int, last: Array | None) -> Array:
-    """A random permutation [N] of the clients, with those in `last` [N] bool at its end."""
+def _permute(key: Array, num_clients: int, last: Clients | None) -> Int[Array, " N"]:
+    """A random permutation of the clients, with those in `last` at its end."""
     order = jax.random.permutation(key, num_clients)
     return order if last is None else order[jnp.argsort(last[order], stable=True)]
 
 
-def example_owners(data: ClientData) -> Array:
-    """The client [M] that owns each training example."""
+def example_owners(data: ClientData) -> Int[Array, " M"]:
+    """The client that owns each training example."""
     return jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
 
 
-def draw_labels(key: Array, data: ClientData, rates: Array) -> Array:
-    """A random selection of labels, bool like `data.y`: each with the probability of its client in `rates` [N]."""
+def draw_labels(key: Array, data: ClientData, rates: Float[Array, " N"]) -> Bool[Array, " M *target"]:
+    """A random selection of labels: each with the probability of its client in `rates`."""
     return jax.random.uniform(key, data.y.shape) < expand_like(rates[example_owners(data)], data.y)
 
 
@@ -51,6 +108,14 @@ def require_classes(spec: DataSpec) -> None:
     """The `Corruption.validate` of label noise: raises `ValueError` if the targets are not classes."""
     if spec.targets != "classes":
         raise ValueError(f"targets must be classes, got {spec.targets}")
+
+
+def check_key_order(corruption: Corruption) -> None:
+    """Raises `ValueError` if the corruption's functions take the key first, as they did before 0.5."""
+    for name in ("apply", "change_inputs"):
+        function = getattr(corruption, name)
+        if function is not None and next(iter(inspect.signature(function).parameters), None) == "key":
+            raise ValueError(f"{name}: key must be its last argument, not its first")
 
 
 def _require_integers(values: Sequence[tuple[str, Array | int]], largest: int, meaning: str) -> None:
@@ -90,6 +155,7 @@ def corrupt(
     2
     """
     check_key(key)
+    check_key_order(corruption)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]
@@ -103,16 +169,22 @@ def corrupt(
     corrupted = choose_clients(clients_key, num_clients, num_corrupted, malicious) if listed is None else listed
     if malicious is None and num_malicious is not None:
         malicious = choose_malicious(clients_key, num_clients, num_malicious, listed)
-    return corruption.apply(data_key, data, corrupted, spec)._replace(corrupted=corrupted, malicious=malicious)
+    return corruption.apply(data, corrupted, spec, data_key)._replace(corrupted=corrupted, malicious=malicious)
 
 
 def corrupt_inputs(
-    corruption: Corruption, key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec
-) -> Array:
-    """The inputs [m, *feature] that `corrupt` with the same `key` gives the examples at `positions` [m] int32.
+    corruption: Corruption,
+    key: Array,
+    x: Shaped[Array, " m *s"],
+    positions: Int[Array, " m"],
+    owners: Int[Array, " m"],
+    corrupted: Clients,
+    spec: DataSpec,
+) -> Shaped[Array, " m *s"]:
+    """The inputs that `corrupt` with the same `key` gives the examples at `positions`.
 
-    `x` are their clean inputs, `owners` [m] int32 their clients, with all examples of each, and `corrupted` [N] those
-    that `corrupt` marked. Rows of padding have owner N and any valid position; their result is undefined. The
+    `x` are their clean inputs, `owners` their clients, with all examples of each, and `corrupted` those that `corrupt`
+    marked. Rows of padding have owner N and any valid position; their result is undefined. The
     corruption must have `change_inputs`.
 
     For the same bits, map this over runs as `corrupt` is mapped: compilers round `a * b + c` differently inside a loop.
@@ -123,6 +195,6 @@ def corrupt_inputs(
 
     def change(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array) -> Array:
         _, data_key = jax.random.split(key)
-        return change_inputs(data_key, x, positions, owners, corrupted, spec)
+        return change_inputs(x, positions, owners, corrupted, spec, data_key)
 
     return jax.custom_batching.sequential_vmap(change)(key, x, positions, owners, corrupted)

@@ -12,7 +12,7 @@ from fedsim.core.contracts import Correction, Task
 from fedsim.core.options import TrainingOptions
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree, Variables
 
-MAX_PACKED_SLOTS = 512  # positions that fit into the bits of a random integer that a float32 does not use
+MAX_PACKED_LENGTH = 512  # positions that fit into the bits of a random integer that a float32 does not use
 Carry = tuple[Variables, PyTree]  # the model and the optimizer's state
 
 
@@ -33,7 +33,7 @@ class LocalSGD:
 
     @property
     def batch_size(self) -> int:
-        """Slots of a batch: no more than the largest client fills."""
+        """Examples of a batch: no more than the largest client fills."""
         return min(self.options.batch_size, self.options.max_num_examples)
 
     def train(
@@ -63,7 +63,7 @@ class LocalSGD:
         return jnp.where(client.num_examples > 0, self.options.steps, 0)
 
     @property
-    def _num_slots(self) -> int:
+    def _order_length(self) -> int:
         """Positions in the order of an epoch: those of the largest client's batches."""
         return num_batches(self.options.max_num_examples, self.batch_size) * self.batch_size
 
@@ -73,7 +73,7 @@ class LocalSGD:
 
         def epoch(e: Array, carry: Carry) -> Carry:
             shuffle_key, steps_key = jax.random.split(jax.random.fold_in(key, e))
-            order = random_order(shuffle_key, client.num_examples, self._num_slots)
+            order = random_order(shuffle_key, client.num_examples, self._order_length)
 
             def step_of_epoch(i: Array, carry: Carry) -> Carry:
                 positions = jax.lax.dynamic_slice(order, (i * self.batch_size,), (self.batch_size,))
@@ -113,35 +113,36 @@ class LocalSGD:
 
         def epoch(e: Array, positions: Array) -> Array:
             shuffle_key, _ = jax.random.split(jax.random.fold_in(key, e))
-            order = random_order(shuffle_key, client.num_examples, self._num_slots, min(num_positions, self._num_slots))
+            length = self._order_length
+            order = random_order(shuffle_key, client.num_examples, length, min(num_positions, length))
             first = jnp.minimum(e, num_epochs) * steps_per_epoch * self.batch_size  # past the last epoch: unused
             return jax.lax.dynamic_update_slice(positions, order, (first,))
 
-        empty = jnp.zeros(num_positions + self._num_slots, jnp.int32)
+        empty = jnp.zeros(num_positions + self._order_length, jnp.int32)
         return jax.lax.fori_loop(0, lockstep_max(num_epochs), epoch, empty)
 
 
-def random_order(key: Array, num_examples: Array, num_slots: int, num_first: int | None = None) -> Array:
-    """A uniform permutation of 0..num_examples-1, then the positions up to `num_slots` - 1: [num_slots] int32.
+def random_order(key: Array, num_examples: Array, length: int, num_first: int | None = None) -> Array:
+    """A uniform permutation of 0..num_examples-1, then the positions up to `length` - 1: [length] int32.
 
     With `num_first`, only its first entries: the same, but for a small part of a large order five times faster.
     """
-    if num_slots <= MAX_PACKED_SLOTS:
-        return _packed_order(key, num_examples, num_slots)[:num_first]
-    slots = jnp.arange(num_slots)
-    draws = jnp.where(slots < num_examples, jax.random.uniform(key, (num_slots,)), 1.0 + slots)
-    if num_first is None or num_first == num_slots:
+    if length <= MAX_PACKED_LENGTH:
+        return _packed_order(key, num_examples, length)[:num_first]
+    positions = jnp.arange(length)
+    draws = jnp.where(positions < num_examples, jax.random.uniform(key, (length,)), 1.0 + positions)
+    if num_first is None or num_first == length:
         return jnp.argsort(draws)
     return jax.lax.top_k(-draws, num_first)[1]  # of equal draws the first one, like a sort
 
 
-def _packed_order(key: Array, num_examples: Array, num_slots: int) -> Array:
+def _packed_order(key: Array, num_examples: Array, length: int) -> Array:
     """The order of `random_order`, by a sort of integers that is four times faster.
 
     A uniform float32 has the 23 upper bits of a random integer. The position takes the place of the 9 lower ones, so
     that of equal draws the first one comes first.
     """
-    slots = jnp.arange(num_slots, dtype=jnp.uint32)
-    position_bits = jnp.uint32(MAX_PACKED_SLOTS - 1)
-    draws = jnp.where(slots < num_examples, jax.random.bits(key, (num_slots,)), ~jnp.uint32(0))
-    return (jnp.sort((draws & ~position_bits) | slots) & position_bits).astype(jnp.int32)
+    positions = jnp.arange(length, dtype=jnp.uint32)
+    position_bits = jnp.uint32(MAX_PACKED_LENGTH - 1)
+    draws = jnp.where(positions < num_examples, jax.random.bits(key, (length,)), ~jnp.uint32(0))
+    return (jnp.sort((draws & ~position_bits) | positions) & position_bits).astype(jnp.int32)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.backend import current_backend
 from fedsim.core.sorting_networks import sort_by_comparators, sort_by_layers
 from fedsim.core.types import Array
 
@@ -107,7 +106,7 @@ def rank_mean(columns: Columns, weights: Array, order: Order = ASCENDING) -> Arr
         rows = order.to_values(sort_by_layers(part.keys(order)))
         return jnp.matmul(weights, jnp.where((weights > 0)[:, None], rows, 0.0), precision="highest")
 
-    is_fused = len(weights) <= MAX_FUSED_ROWS.get(current_backend(), MAX_FUSED_ROWS_DEFAULT)
+    is_fused = len(weights) <= MAX_FUSED_ROWS.get(jax.default_backend(), MAX_FUSED_ROWS_DEFAULT)
     return _map_chunks(fused, columns, FUSED_CHUNK) if is_fused else _map_chunks(layered, columns, LAYERED_CHUNK)
 
 
@@ -150,7 +149,7 @@ def _map_chunks(compute: Callable[[Columns], Array], columns: Columns, chunks: d
     that computes where its columns begin, which takes eight times as long.
     """
     size = columns.center.size
-    chunk = max(1, min(chunks.get(current_backend(), CHUNK_DEFAULT), -(-size // 2)))
+    chunk = max(1, min(chunks.get(jax.default_backend(), CHUNK_DEFAULT), -(-size // 2)))
     start = lambda i: jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the previous one
     cut = lambda a, i: jax.lax.dynamic_slice_in_dim(a, start(i), chunk, axis=-1)
     part = lambda i: Columns(cut(columns.values, i), columns.mask, cut(columns.center, i))

@@ -1,8 +1,6 @@
 """Builds tasks from flax modules (classification, regression) or from three functions."""
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,9 +9,9 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
-from fedsim.core.backend import tracing_for
 from fedsim.core.contracts import Task
 from fedsim.core.module import apply_module, init_module
+from fedsim.core.rewriting import for_backend
 from fedsim.core.types import Array, Metrics, PyTree, Variables
 
 Augmentation = Callable[[Array, Array], Array]  # key, x [B, *feature] -> x
@@ -52,10 +50,12 @@ def stateless(init: Callable[[Array], PyTree], loss: Callable[..., Array], metri
 
     `init(key)` returns params, `loss(params, x, y, mask, key)` a mean loss [], `metrics(params, x, y, mask)` `Metrics`.
     """
-    return Task(
-        init=lambda key: Variables(init(key)),
-        loss=lambda variables, *args: (loss(variables.params, *args), variables.statistics),
-        metrics=lambda variables, *args: metrics(variables.params, *args),
+    return for_backend(
+        Task(
+            init=lambda key: Variables(init(key)),
+            loss=lambda variables, *args: (loss(variables.params, *args), variables.statistics),
+            metrics=lambda variables, *args: metrics(variables.params, *args),
+        )
     )
 
 
@@ -72,7 +72,6 @@ def classification(
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
-    backend: str | None = None,
 ) -> Task:
     """Softmax classification with cross-entropy loss by `module`, whose output is logits [B, *target, num_classes].
 
@@ -81,8 +80,7 @@ def classification(
     "dropout") and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
     too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like
     parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters
-    and inputs are cast to it, outputs and gradients back to float32. fedsim's layers take the form for `backend`
-    ("cpu", "gpu" or "tpu"; by default JAX's own). An example with several targets (a text) counts as correct by the
+    and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a text) counts as correct by the
     fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module; the loss raises
     `ValueError` if the labels are not integers of the shape of the logits without their last axis ([B, 1] is [B]).
 
@@ -98,7 +96,7 @@ def classification(
         y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
-    task = _from_module(module, example, score, augmentation, dtype, backend)
+    task = _from_module(module, example, score, augmentation, dtype)
     return task._replace(num_classes=lambda: _num_outputs(module, example, task))
 
 
@@ -136,7 +134,6 @@ def regression(
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
-    backend: str | None = None,
 ) -> Task:
     """Regression with half the squared error, averaged over an example's targets; `module` returns [B, num_outputs].
 
@@ -150,7 +147,7 @@ def regression(
         errors = optax.l2_loss(outputs.reshape(y.shape), y.astype(jnp.float32))
         return _over_targets(errors), jnp.full(y.shape[:1], jnp.nan)
 
-    return _from_module(module, example, score, augmentation, dtype, backend)
+    return _from_module(module, example, score, augmentation, dtype)
 
 
 def _from_module(
@@ -159,7 +156,6 @@ def _from_module(
     score: Callable[[Array, Array], tuple[Array, Array]],  # outputs, y -> loss [B], correct [B]
     augmentation: Augmentation | None,
     dtype: DTypeLike,
-    backend: str | None,
 ) -> Task:
     if not isinstance(module, nn.Module):
         raise TypeError(
@@ -196,26 +192,7 @@ def _from_module(
             num_examples=jnp.sum(mask),
         )
 
-    return for_backend(Task(init, loss, metrics), backend)
-
-
-def for_backend(task: Task, backend: str | None) -> Task:
-    """The task with fedsim's layers in the form for `backend`; None returns it unchanged."""
-
-    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def for_this_backend(*args: Any, **options: Any) -> Any:
-            with tracing_for(backend):
-                return function(*args, **options)
-
-        return for_this_backend
-
-    if backend is None:
-        return task
-    bind = task.bind
-    bound = None if bind is None else lambda frozen: for_backend(bind(frozen), backend)
-    num_classes = None if task.num_classes is None else traced(task.num_classes)
-    return Task(traced(task.init), traced(task.loss), traced(task.metrics), task.frozen, bound, num_classes)
+    return for_backend(Task(init, loss, metrics))
 
 
 def _over_targets(values: Array) -> Array:

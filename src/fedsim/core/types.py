@@ -5,15 +5,18 @@ examples. NamedTuples are pytrees of (possibly traced) arrays; frozen dataclasse
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import PyTree as PyTree
 
 Array: TypeAlias = jax.Array
 Scalar: TypeAlias = jax.Array | float
 """A number, or the traced array [] that stands for it in a compiled program."""
-PyTree: TypeAlias = Any
+Updates: TypeAlias = PyTree[Shaped[Array, "K ..."]]
+"""Arrays with a row for each client of a cohort."""
 InputKind: TypeAlias = Literal["image", "text", "vector"]
 TargetKind: TypeAlias = Literal["classes", "numbers"]
 
@@ -24,18 +27,18 @@ TargetKind: TypeAlias = Literal["classes", "numbers"]
 class ClientData(NamedTuple):
     """The training data of all clients, concatenated client by client; no padding is stored."""
 
-    x: Array
-    """[M, *feature] uint8 pixels, integer characters or float32 features."""
-    y: Array
-    """[M] or [M, T], int32 classes or float32 numbers."""
-    offsets: Array
-    """[N] int32, position of each client's first example."""
-    num_examples: Array
-    """[N] int32, m_i; 0 means that the client is excluded."""
-    corrupted: Array
-    """[N] bool, the clients with corrupted data; seen by attacks and records, never by an aggregator."""
-    malicious: Array | None = None
-    """[N] bool, the clients that forge reports; None: the corrupted ones."""
+    x: Shaped[Array, " M *feature"]
+    """uint8 pixels, integer characters or float32 features."""
+    y: Shaped[Array, " M *target"]
+    """int32 classes or float32 numbers."""
+    offsets: Int[Array, " N"]
+    """Position of each client's first example."""
+    num_examples: Int[Array, " N"]
+    """m_i; 0 means that the client is excluded."""
+    corrupted: Bool[Array, " N"]
+    """The clients with corrupted data; seen by attacks and records, never by an aggregator."""
+    malicious: Bool[Array, " N"] | None = None
+    """The clients that forge reports; None: the corrupted ones."""
 
 
 @jax.tree_util.register_dataclass
@@ -43,21 +46,21 @@ class ClientData(NamedTuple):
 class Examples:
     """Inputs and targets that belong to no client. Hashed by identity, so that a `Simulation` may hold them."""
 
-    x: Array
-    """[R, *feature], as in `ClientData`."""
-    y: Array
-    """[R] or [R, T], as in `ClientData`."""
+    x: Shaped[Array, " R *feature"]
+    """As in `ClientData`."""
+    y: Shaped[Array, " R *target"]
+    """As in `ClientData`."""
 
 
 class ClientSlice(NamedTuple):
     """One client's slice of `ClientData`."""
 
-    client_id: Array
-    """[] int32."""
-    offset: Array
-    """[] int32, position of its first example."""
-    num_examples: Array
-    """[] int32, m_i; 0 means padding or an excluded client."""
+    client_id: Int[Array, ""]
+    """Its number, from 0."""
+    offset: Int[Array, ""]
+    """Position of its first example."""
+    num_examples: Int[Array, ""]
+    """m_i; 0 means padding or an excluded client."""
 
 
 @dataclass(frozen=True)
@@ -91,22 +94,24 @@ class FederatedDataset:
     """Name of the data set."""
     train: ClientData
     """Training data, as NumPy arrays."""
-    x_test: np.ndarray
-    """[T, *feature]."""
-    y_test: np.ndarray
-    """[T] or [T, ...], as in `train`."""
+    x_test: Shaped[np.ndarray, " T *feature"]
+    """Test inputs."""
+    y_test: Shaped[np.ndarray, " T *target"]
+    """Test targets."""
     num_classes: int
     """0 if the targets are numbers."""
     inputs: InputKind
     """Kind of the inputs."""
-    test_clients: np.ndarray | None = None
-    """[T] int32, the client of each test example (N or more: not in training); None if they belong to no client."""
+    test_clients: Int[np.ndarray, " T"] | None = None
+    """The client of each test example (N or more: not in training); None if they belong to no client."""
     root: Examples | None = None
     """Clean examples that only the server has."""
     validation: Examples | None = None
     """Clean examples for choosing settings, held out from the clients."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+    is_checked: bool = False
+    """Whether these examples are known to be finite numbers that fit together, as those of `fedsim.from_arrays`."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.spec.shape))
@@ -152,27 +157,27 @@ class Variables(NamedTuple):
 class Metrics(NamedTuple):
     """Sums over examples, so that parts merge by addition."""
 
-    loss_sum: Array
-    """[] sum of the losses."""
-    num_correct: Array
-    """[] correct predictions; NaN if the targets are numbers."""
-    num_examples: Array
-    """[] examples summed over."""
+    loss_sum: Float[Array, ""]
+    """Sum of the losses."""
+    num_correct: Float[Array, ""]
+    """Correct predictions; NaN if the targets are numbers."""
+    num_examples: Float[Array, ""]
+    """Examples summed over."""
 
 
 class HParams(NamedTuple):
     """Numbers that may differ between the runs of one compiled program: data, not shape."""
 
     learning_rate: Scalar = 0.1
-    """[] of the clients' SGD."""
+    """Of the clients' optimizer."""
     server_learning_rate: Scalar = 1.0
-    """[] of the server optimizer."""
+    """Of the server optimizer."""
     settings: dict[str, Scalar] = {}  # noqa: RUF012
-    """{"arfl.lam": []}: traced settings of rules, attacks and so on, by dotted key."""
+    """Traced settings of rules, attacks and so on, by dotted key such as "arfl.lam"."""
     momentum: Scalar | None = None
-    """[] of the clients' SGD."""
+    """Of the clients' SGD."""
     weight_decay: Scalar | None = None
-    """[] of the clients' SGD."""
+    """Of the clients' SGD."""
 
 
 # A round
@@ -181,21 +186,21 @@ class HParams(NamedTuple):
 class CohortReport(NamedTuple):
     """Everything that the server sees of a round."""
 
-    client_ids: Array
-    """[K] int32, all different."""
-    num_examples: Array
-    """[K] int32, as reported."""
-    losses: Array
-    """[K] mean training loss of each client; inf if it is not finite, NaN if it is not reported (yet)."""
-    updates: PyTree
-    """`Variables` [K, ...]: local minus broadcast model."""
-    valid: Array
-    """[K] bool: the client has examples and answered, and its update (and loss, if recorded) is finite."""
-    weights: Array | None = None
-    """[K] weights that another rule gave (`Method.weighting`), in place of the clients' examples; None: there is none.
+    client_ids: Int[Array, " K"]
+    """All different."""
+    num_examples: Int[Array, " K"]
+    """As reported."""
+    losses: Float[Array, " K"]
+    """Mean training loss of each client; inf if it is not finite, NaN if it is not reported (yet)."""
+    updates: Updates
+    """`Variables`: local minus broadcast model."""
+    valid: Bool[Array, " K"]
+    """The client has examples and answered, and its update (and loss, if recorded) is finite."""
+    weights: Float[Array, " K"] | None = None
+    """Weights that another rule gave (`Method.weighting`), in place of the clients' examples; None: there is none.
     Clients without one are not valid."""
-    mixing: Array | None = None
-    """[K, C] share of each of the C clients in each row; None if row k is client k."""
+    mixing: Float[Array, "K C"] | None = None
+    """Share of each of the C clients in each row; None if row k is client k."""
     measurements: PyTree = None
     """Result of the rule's `measure`; None if it has none."""
 
@@ -205,8 +210,8 @@ class Aggregate(NamedTuple):
 
     update: PyTree
     """What the server optimizer adds to the model, like one client's update."""
-    weights: Array
-    """[K] share of each client, summing to 1; all zero skips the round and keeps the model."""
+    weights: Float[Array, " K"]
+    """Share of each client, summing to 1; all zero skips the round and keeps the model."""
     info: dict[str, Array] = {}  # noqa: RUF012
     """Scalars to record, by name."""
 
@@ -227,21 +232,21 @@ class SimulationState(NamedTuple):
     server_state: PyTree
     """State that the algorithm keeps at the server."""
     key: Array
-    """[] key of the run's rounds; round t uses `fold_in(key, t)`."""
-    round: Array
-    """[] int32, rounds completed."""
+    """Of the run's rounds; round t uses `fold_in(key, t)`."""
+    round: Int[Array, ""]
+    """Rounds completed."""
 
 
 class RoundRecord(NamedTuple):
     """What is recorded of a round (stacked over rounds by `Simulation.run_rounds`)."""
 
-    client_ids: Array
-    """[K] int32."""
-    losses: Array
-    """[K] as reported; NaN if not recorded or not answered."""
-    weights: Array
-    """[K] share of each client in the aggregate."""
-    valid: Array
-    """[K] bool, as in `CohortReport`."""
+    client_ids: Int[Array, " K"]
+    """The cohort."""
+    losses: Float[Array, " K"]
+    """As reported; NaN if not recorded or not answered."""
+    weights: Float[Array, " K"]
+    """Share of each client in the aggregate."""
+    valid: Bool[Array, " K"]
+    """As in `CohortReport`."""
     info: dict[str, Array]
     """Scalars that the rule reports, by name."""

@@ -1,6 +1,6 @@
 """Corruptions of clients' training data, one per file: the paper's ("Experimental Setup"), label noise and backdoors.
 
-A `fedsim.core.contracts.Corruption` is a pure function `apply(key, data, corrupted [N], spec) -> data`, called on the
+A `fedsim.Corruption` is a pure function `apply(data, corrupted [N], spec, key) -> data`, called on the
 device once per run, before its first round. It declares the fields of `ClientData` that it changes, and validates
 whether it applies to a kind of data. Test sets are never changed; a backdoor has a `trigger` that is applied to test
 examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
@@ -18,6 +18,8 @@ from fedsim.corruption.pairflip import pairflip as pairflip
 from fedsim.corruption.targeted import targeted as targeted
 from fedsim.corruption.localized import localized as localized
 from fedsim.corruption.backdoor import backdoor as backdoor
+from fedsim.core.corrupt import *  # noqa: F403
+from fedsim.core.draws import draw_rows, split_rows  # noqa: F401
 from fedsim.core.factories import check_factories
 
 check_factories(globals())

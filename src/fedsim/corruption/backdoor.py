@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.draws import draw_rows
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import expand_like
@@ -42,11 +41,11 @@ def backdoor(
     def poison(x: Array, is_poisoned: Array) -> Array:
         return jnp.where(expand_like(is_poisoned, x), add_trigger(x), x)
 
-    def change_inputs(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec) -> Array:
+    def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
         del spec
         return poison(x, draw_rows(jax.random.uniform, key, positions) < jnp.where(corrupted, rate, 0.0)[owners])
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         is_poisoned = draw_labels(key, data, jnp.where(corrupted, rate, 0.0))
         x = poison(data.x, is_poisoned)

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.corrupt import Corruption, example_owners, require_classes
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -12,7 +11,7 @@ from fedsim.core.types import Array, ClientData, DataSpec
 def collusion() -> Corruption:
     """All labels of all corrupted clients become one class, drawn at random."""
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         new_label = jax.random.randint(key, (), 0, jnp.max(data.y) + 1, data.y.dtype)
         return data._replace(y=jnp.where(expand_like(corrupted[example_owners(data)], data.y), new_label, data.y))

@@ -2,14 +2,14 @@
 
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import Corruption
 from fedsim.core.types import Array, ClientData, DataSpec
 
 
 def exclude() -> Corruption:
     """Corrupted clients are excluded: they have no examples."""
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del key, spec
         return data._replace(num_examples=jnp.where(corrupted, 0, data.num_examples))
 

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners, require_classes
+from fedsim.core.corrupt import Corruption, example_owners, require_classes
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -20,7 +19,7 @@ def flipping() -> Corruption:
     [0, 1, 2, 1, 1, 1]
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         owner = example_owners(data)
         classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)

@@ -9,8 +9,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import require_classes
+from fedsim.core.corrupt import Corruption, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 from fedsim.corruption.symmetric import MEANING, NewLabel, resample_labels
@@ -31,7 +30,7 @@ def localized(
     frequencies p_c fewer are, 1 - sum_c p_c^2, and none if a client has a single class.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         rate_key, label_key = jax.random.split(key)
         rates = jnp.where(corrupted, jax.random.uniform(rate_key, corrupted.shape, minval=tau), 0.0)
         return data._replace(y=resample_labels(label_key, data, rates, spec, new_label))

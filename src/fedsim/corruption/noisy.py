@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.draws import draw_rows, split_rows
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import expand_like
@@ -31,7 +30,7 @@ def noisy(
     With "replace" there is no `change_inputs`: the largest character of all texts must be known.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         owners = example_owners(data)
         if spec.inputs == "text":
             x = add_text_noise(jax.random.split(key, len(data.x)), data.x, text_noise)
@@ -39,7 +38,7 @@ def noisy(
             x = add_image_noise(std * jax.random.normal(key, data.x.shape), data.x, owners, corrupted.size)
         return data._replace(x=jnp.where(expand_like(corrupted[owners], data.x), x, data.x))
 
-    def change_inputs(key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec) -> Array:
+    def change_inputs(x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec, key: Array) -> Array:
         if spec.inputs == "text":
             changed = add_text_noise(split_rows(key, positions), x)
         else:

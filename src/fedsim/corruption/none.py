@@ -1,8 +1,8 @@
 """No corruption."""
 
-from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import Corruption
 
 
 def none() -> Corruption:
     """Leaves the data clean; corrupted clients are marked nevertheless, for attacks."""
-    return Corruption(lambda key, data, corrupted, spec: data)
+    return Corruption(lambda data, corrupted, spec, key: data)

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -22,7 +21,7 @@ def pairflip(
     Labels are drawn independently: the fraction is `rate` in expectation, not in each client.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         is_changed = draw_labels(key, data, jnp.where(corrupted, rate, 0.0))
         return data._replace(y=jnp.where(is_changed, (data.y + 1) % spec.num_classes, data.y))
 

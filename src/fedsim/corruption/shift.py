@@ -5,8 +5,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.settings import POSITIVE, Bounds
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
@@ -24,7 +23,7 @@ def shift(
     all clients' inputs together, so there is no `change_inputs`.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         shifts = scale * jnp.std(data.x) * jax.random.normal(key, (corrupted.size, *spec.shape))
         shifts = jnp.where(expand_like(corrupted, shifts), shifts, 0)
         return data._replace(x=(data.x + shifts[example_owners(data)]).astype(data.x.dtype))

@@ -3,8 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import example_owners
+from fedsim.core.corrupt import Corruption, example_owners
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -20,7 +19,7 @@ def shuffling() -> Corruption:
     [0, 1, 2, 2, 1, 0]
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         owner = example_owners(data)
         order = jnp.lexsort((jax.random.uniform(key, owner.shape), owner))

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -30,15 +30,17 @@ def symmetric(
     labels are wrong. Labels are drawn independently: the fraction is `rate` in expectation, not in each client.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         rates = jnp.where(corrupted, rate, 0.0)
         return data._replace(y=resample_labels(key, data, rates, spec, new_label))
 
     return Corruption(apply, frozenset({"y"}), require_classes)
 
 
-def resample_labels(key: Array, data: ClientData, rates: Array, spec: DataSpec, new_label: NewLabel) -> Array:
-    """The labels, like `data.y`, each resampled with the probability of its client in `rates` [N]."""
+def resample_labels(
+    key: Array, data: ClientData, rates: Float[Array, " N"], spec: DataSpec, new_label: NewLabel
+) -> Array:
+    """The labels, like `data.y`, each resampled with the probability of its client in `rates`."""
     which_key, class_key = jax.random.split(key)
     y = data.y
     if new_label == "any":

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Corruption
-from fedsim.core.corrupt import draw_labels, require_classes
+from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, ClientData, DataSpec
 
@@ -27,7 +26,7 @@ def targeted(
     The paper changes all of them. Its pairs on CIFAR-10 are 0 to 2 (airplane to bird), 1 to 9 and 5 to 3.
     """
 
-    def apply(key: Array, data: ClientData, corrupted: Array, spec: DataSpec) -> ClientData:
+    def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         del spec
         is_changed = draw_labels(key, data, jnp.where(corrupted, rate, 0.0)) & (data.y == source)
         return data._replace(y=jnp.where(is_changed, jnp.asarray(target, data.y.dtype), data.y))

@@ -1,21 +1,14 @@
-"""What is kept between starts to compile less: programs in JAX's cache, and forecasts."""
+"""What is kept between starts to compile less: programs in JAX's cache."""
 
-import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import jax
 
 from fedsim.datasets import cache
 from fedsim.engine import devices
-from fedsim.errors import RunFolderError
-from fedsim.runs.files import write_atomically
-
-Value = TypeVar("Value")
 
 MAX_BYTES = 2**30  # then JAX deletes the programs that were not used for longest
 MIN_SECONDS = 0.1  # of compiling, below which a program is not kept
@@ -47,17 +40,3 @@ def folder() -> Path:
     kind = {name: value for name, value in devices.describe().items() if name != "count"}
     digest = hashlib.blake2b(json.dumps(kind, sort_keys=True).encode(), digest_size=4).hexdigest()
     return cache.directory() / "programs" / f"{jax.default_backend()}-{digest}"
-
-
-def memoize(key: str, compute: Callable[[], Value]) -> Value:
-    """`compute()`, a JSON value, or its result from an earlier start with the same `key`."""
-    digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    path = cache.directory() / "programs" / "forecasts" / f"{digest}.json"
-    try:
-        stored: Value = json.loads(path.read_text())
-        return stored
-    except (OSError, ValueError):
-        value = compute()
-        with contextlib.suppress(RunFolderError):  # a folder that cannot be written costs only time
-            write_atomically(path, lambda file: file.write_text(json.dumps(value)))
-        return value

@@ -4,8 +4,8 @@ A server or an attack whose state would take much memory in the runs of others h
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.estimate import attack_bytes, server_bytes
-from fedsim.engine.family import Family, trace_server
+from fedsim.engine.family import Family
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
 
@@ -40,39 +40,62 @@ def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     return [tuple(sorted(positions)) for positions in groups.values()]
 
 
-class Member(NamedTuple):
-    """A group, as families see it."""
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that are locked, checkpointed and written together."""
 
+    runs: tuple[int, ...]
+    """Positions in the plan's list of runs."""
     configs: Sequence[Config]
+    """The runs."""
     dataset: FederatedDataset
+    """The data set that they share."""
     layout: Layout
+    """How they are laid out on the devices."""
+    folder: str = ""
+    """The name of its folder in the run folder."""
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds over all runs."""
+        return sum(config.server.num_rounds for config in self.configs)
+
+    @property
+    def max_rounds(self) -> int:
+        """The most rounds of a chunk: between two evaluations."""
+        return max(1, min(self.configs[0].server.eval_every, self.configs[0].server.num_rounds))
+
+    def __str__(self) -> str:
+        """For example "arfl, 15 runs"."""
+        rule = self.configs[0].server.aggregator.rpartition(":")[2]
+        return f"{rule}, {len(self.runs)} run{'s' * (len(self.runs) > 1)}"
 
 
-def make_families(members: Sequence[Member], available: int) -> list[Family]:
+def make_families(groups: Sequence[Group], available: int) -> list[Family]:
     """The family of each group, given the `available` bytes of memory; groups of a family share the same object."""
     family_of: dict[int, Family] = {}
-    programs = [(family_key(member.configs, member.dataset), member.layout) for member in members]
+    programs = [(family_key(group.configs, group.dataset), group.layout) for group in groups]
     for numbers in positions_by(programs).values():
-        candidates = [members[number] for number in numbers]
+        candidates = [groups[number] for number in numbers]
         for (_, reason), positions in positions_by(_split(candidates, available)).items():
             family = make_family([candidates[position] for position in positions], reason)
             family_of |= {numbers[position]: family for position in positions}
-    return [family_of[number] for number in range(len(members))]
+    return [family_of[number] for number in range(len(groups))]
 
 
-def make_family(members: Sequence[Member], reason: str = "") -> Family:
+def make_family(groups: Sequence[Group], reason: str = "") -> Family:
     """The family of these groups, and the reason why it is not part of a larger one."""
     servers: dict[Settings, Config] = {}
     attacks: dict[Settings, Config] = {}
     settings: dict[str, tuple[float, type]] = {}
-    for configs, _, _ in members:
-        servers.setdefault(server_component(configs[0]), configs[0])
-        attacks.setdefault(attack_component(configs[0]), configs[0])
-        for config in distinct_runs(configs):
+    for group in groups:
+        servers.setdefault(server_component(group.configs[0]), group.configs[0])
+        attacks.setdefault(attack_component(group.configs[0]), group.configs[0])
+        for config in distinct_runs(group.configs):
             for key, value in traced_settings(config).items():
                 if key not in settings or isinstance(value, float):
                     settings[key] = value, np.int32 if isinstance(value, int) else np.float32
-    return Family(servers, attacks, settings, max(member.dataset.max_num_examples for member in members), reason)
+    return Family(servers, attacks, settings, max(group.dataset.max_num_examples for group in groups), reason)
 
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
@@ -93,23 +116,23 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     return keys, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
 
 
-def _split(members: Sequence[Member], available: int) -> list[tuple[tuple[Settings, ...], str]]:
+def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings, ...], str]]:
     """For each of the groups that could be a family, its large components and the reason; equal ones are a family.
 
     Slots of servers and attacks may take `MAX_SLOT_SHARE` of the memory, the smallest first; each of the others has a
     program of its own. So have rules that use losses, if these are not recorded: the others do not compute them.
     """
-    servers = {server_component(member.configs[0]): member for member in members}
-    attacks = {attack_component(member.configs[0]): member for member in members}
-    num_runs = max(len(member.configs) for member in members)
+    servers = {server_component(group.configs[0]): group for group in groups}
+    attacks = {attack_component(group.configs[0]): group for group in groups}
+    num_runs = max(len(group.configs) for group in groups)
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
     users: set[Settings] = set()
-    if len(servers) > 1 and not members[0].configs[0].record.losses:
-        uses_losses = lambda member: trace_server(member.configs[0], member.dataset).uses_losses
-        users = {server for server, member in servers.items() if uses_losses(member)}
+    if len(servers) > 1 and not groups[0].configs[0].record.losses:
+        uses_losses = lambda group: build.trace_server(group.configs[0], group.dataset).uses_losses
+        users = {server for server, group in servers.items() if uses_losses(group)}
     parts = []
-    for configs, _, _ in members:
-        components = server_component(configs[0]), attack_component(configs[0])
+    for group in groups:
+        components = server_component(group.configs[0]), attack_component(group.configs[0])
         alone = tuple(component for component in components if component in large)
         reasons = [large[component] for component in alone] + [LOSSES] * (components[0] in users)
         parts.append((alone, "; ".join(reasons)))
@@ -117,7 +140,7 @@ def _split(members: Sequence[Member], available: int) -> list[tuple[tuple[Settin
 
 
 def _large(
-    components: Mapping[Settings, Member],
+    components: Mapping[Settings, Group],
     state_bytes: Callable[[Config, FederatedDataset], int],
     available: int,
     num_runs: int,
@@ -126,7 +149,7 @@ def _large(
     if len(components) == 1:
         return {}
     sizes = {
-        component: num_runs * state_bytes(member.configs[0], member.dataset) for component, member in components.items()
+        component: num_runs * state_bytes(group.configs[0], group.dataset) for component, group in components.items()
     }
     total, large = 0, {}
     for component in sorted(sizes, key=lambda component: sizes[component]):

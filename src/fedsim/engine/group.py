@@ -1,103 +1,124 @@
-"""Runs one group of runs: memory, chunks of rounds, evaluation, rows."""
+"""Runs one group of runs: chunks of rounds, evaluation, rows."""
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
 import jax
 import numpy as np
 
-from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine import factories, memory, processes
-from fedsim.engine.compiling import GroupCompiler
-from fedsim.engine.device_inputs import DeviceInputs
-from fedsim.engine.layout import Layout
-from fedsim.engine.model import make_task
+from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState, Variables
+from fedsim.engine import factories, processes
+from fedsim.engine.compiling import Programs
+from fedsim.engine.fitting import check_memory
+from fedsim.engine.group_inputs import Inputs, PlacedInputs
 from fedsim.engine.plan import Plan
 from fedsim.engine.plugin_checks import check_round_weights
 from fedsim.engine.programs import Executables
 from fedsim.errors import ConfigError
+from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
 from fedsim.runs.schemas import Tables
 from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, round_rows
+from fedsim.runs.writer import GroupWriter
+
+log = logging.getLogger("fedsim")
 
 
 class GroupRun:
-    """Runs group `number` of `plan` with the programs of `compiler`; `observe` sees all events."""
+    """Runs group `number` of a plan with its `programs`, which read `inputs`.
 
-    def __init__(self, plan: Plan, number: int, compiler: GroupCompiler, observe: Observer) -> None:
-        self._plan, self._number, self._compiler, self._observe = plan, number, compiler, observe
-        self._group = plan.groups[number]
-        self._configs, self._dataset = plan.configs(self._group), plan.dataset(self._group)
+    `callbacks`, and then `writer`, see its evaluations. `num_completed` are the rounds of complete groups of the plan.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        inputs: Inputs,
+        programs: Programs,
+        callbacks: Sequence[Callback],
+        writer: GroupWriter,
+        num_completed: int,
+    ) -> None:
+        self._plan, self._number, self._group = plan, number, inputs.group
+        self._inputs, self._programs = inputs, programs
+        self._configs, self._dataset = self._group.configs, self._group.dataset
         self._config, self._num_runs = self._configs[0], len(self._configs)
-        self._family = compiler.family
+        self._family, self._callbacks, self._writer = inputs.family, callbacks, writer
+        self._num_completed, self._last = num_completed, time.perf_counter()
+        self.is_stopped = False
+        """Whether a callback has stopped the experiment."""
 
-    def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float]:
+    def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float] | None:
         """Runs the group after the checkpoint of round `start`, or from its start if that is None.
 
-        Returns the seconds of compiling and running. Raises `ConfigError` if the programs do not fit into memory.
+        Returns the seconds of compiling and running; None if a callback has stopped it. Raises `ConfigError` if the
+        programs do not fit into memory.
         """
         with factories.plugin_errors(self._configs):
-            inputs = self._compiler.place()
+            inputs = self._inputs.place(self._programs.states)
         self._check_labels(inputs)
         self._clients = self._read_clients(inputs)
-        if self._config.record.data:
-            self._record_data(inputs)
+        data = self._read_data(inputs) if self._config.record.data else {}
         with factories.plugin_errors(self._plan.runs):
-            self._check_memory()
-            executables, compile_seconds = self._compiler.compile()
+            check_memory(self._inputs)
+            executables, compile_seconds = self._programs.compile()
+        log.info(self._plan.describe(self._number, "running"))
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
-        self._observe(self._plan.status(self._number, "running"))
-        started = time.perf_counter()
+        started = self._last = time.perf_counter()
         restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
-        states = self._run_rounds(executables, inputs, start or 0, restored)
-        if self._config.record.final_states:
-            saved = self._saved_states(states, inputs)
-            self._observe(FinalState(self._number, self._config.server.num_rounds, saved))
-        if self._config.record.models:
-            models = self._join([batch.variables for batch in states])
-            for slot, run in enumerate(self._group.runs):
-                self._observe(RunModel(run, jax.tree.map(lambda a, slot=slot: a[slot], models)))
+        callbacks = [*self._callbacks, self._writer]
+        message = Start(
+            group=self._group.folder,
+            runs=self._group.runs,
+            configs=self._plan.runs,
+            after=-1 if start is None else start,
+            num_completed=self._count_completed(start or 0),
+            num_rounds=sum(config.server.num_rounds for config in self._plan.runs),
+            data=data,
+        )
+        try:
+            for callback in callbacks:
+                callback.on_start(message)
+            is_complete = self._run_rounds(executables, inputs, start or 0, restored)
+        finally:
+            for callback in callbacks:
+                callback.on_end()
+        if not is_complete:
+            return None
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(
-        self, executables: Executables, inputs: DeviceInputs, completed: int, states: list[SimulationState] | None
-    ) -> list[SimulationState]:
+        self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState] | None
+    ) -> bool:
         """Runs all rounds after `completed` from the batches' `states` (None: initial ones) in chunks.
 
-        Returns their last states.
+        Returns whether all were run: a callback may stop them.
         """
-        total, batches = self._config.server.num_rounds, range(len(inputs.batches))
+        total = self._config.server.num_rounds
         if states is None:
-            self._observe(GroupStarted(self._number, -1, 0, self._group.folder))
             states = inputs.initial_states(executables)
             self._evaluate(executables, inputs, completed, states, None)
-        else:
-            self._observe(GroupStarted(self._number, completed, completed * self._num_runs, self._group.folder))
-        with closing(inputs.segments(completed, total, self._compiler.max_rounds)) as segments:
-            while completed < total:
-                num_rounds = min(self._compiler.max_rounds, total - completed)
-                on_device = []
-                for batch in batches:
-                    records, rounds_left = [], num_rounds
-                    while rounds_left:
-                        segment = next(segments)
-                        states[batch], record = inputs.run(executables, batch, states[batch], segment)
-                        records.append((record, segment.num_rounds))
-                        rounds_left -= segment.num_rounds
-                    on_device.append(records)
-                completed += num_rounds
-                own_records = self._own_records(on_device)
+        with closing(inputs.chunks(executables, states, completed, total)) as chunks:
+            while completed < total and not self.is_stopped:
+                completed, records = next(chunks)
+                own_records = self._own_records(records)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(executables, inputs, completed, states, own_records)
-        return states
+        return completed == total
+
+    def _count_completed(self, completed: int) -> int:
+        """The rounds of the plan that are complete when the runs of this group have completed so many."""
+        return self._num_completed + completed * self._num_runs
 
     def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
         joined = []
         for segments in batches:
-            records = self._compiler.on_host([record for record, _ in segments])
+            records = processes.on_host([record for record, _ in segments])
             rounds = [
                 jax.tree.map(lambda a, n=number: a[:, :n], record)
                 for record, (_, number) in zip(records, segments, strict=True)
@@ -108,12 +129,12 @@ class GroupRun:
     def _evaluate(
         self,
         executables: Executables,
-        inputs: DeviceInputs,
+        inputs: PlacedInputs,
         completed: int,
         states: list[SimulationState],
         records: RoundRecord | None,
     ) -> None:
-        """Measures the models after `completed` rounds; observers see the rows since the last evaluation."""
+        """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""
         measured = [
             executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
             for state, runs in zip(states, inputs.batches, strict=True)
@@ -132,42 +153,60 @@ class GroupRun:
         runs, record = self._group.runs, self._config.record
         rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
-        num_rounds = 0
+        num_new = 0
         if records is None and alpha is not None and record.clients != "none":
             tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
         if records is not None:
-            num_rounds = records.client_ids.shape[1] * self._num_runs
+            num_new = records.client_ids.shape[1] * self._num_runs
             if record.clients != "none":
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
-        is_last = completed == self._config.server.num_rounds
-        saved = None if is_last else partial(self._saved_states, states, inputs)
-        self._observe(Evaluated(self._number, completed, tables, num_rounds, saved))
+        seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
+        evaluation = Evaluation(
+            group=self._group.folder,
+            round=completed,
+            tables=tables,
+            num_new=num_new,
+            num_completed=self._count_completed(completed),
+            seconds=seconds,
+            is_last=completed == self._config.server.num_rounds,
+            models=partial(self._models, states),
+            states=partial(self._saved_states, states, inputs),
+        )
+        stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(evaluation)]
+        self.is_stopped = processes.decide(lambda: bool(stops()))
+        self._writer.after_evaluation(evaluation)
+        if self.is_stopped and not evaluation.is_last:
+            self._writer.save(evaluation)
 
-    def _saved_states(self, states: list[SimulationState], inputs: DeviceInputs) -> list[SimulationState]:
+    def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
+        models = self._join([batch.variables for batch in states])
+        return {run: jax.tree.map(lambda a, i=i: a[i], models) for i, run in enumerate(self._group.runs)}
+
+    def _saved_states(self, states: list[SimulationState], inputs: PlacedInputs) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
-        return inputs.with_all_clients([self._family.own_state(batch, self._config) for batch in states])
+        return inputs.as_saved([self._family.own_state(batch, self._config) for batch in states])
 
     def _restore(
-        self, executables: Executables, checkpoints: Checkpoints, start: int, inputs: DeviceInputs
+        self, executables: Executables, checkpoints: Checkpoints, start: int, inputs: PlacedInputs
     ) -> list[SimulationState]:
         """The batches' states after the checkpoint of round `start`."""
-        like = self._compiler.states
+        like = self._programs.states
         run_state = self._family.own_state(like, self._config)
         saved = inputs.restore(executables, run_state, start, partial(checkpoints.restore, start))
         return [self._family.with_slots(batch, like, self._config) for batch in saved]
 
     def _join(self, batches: list[PyTree]) -> PyTree:
         """The arrays [S, ...] of all runs, on the host, without those that fill up the last batch."""
-        return self._join_on_host([self._compiler.on_host(batch) for batch in batches])
+        return self._join_on_host([processes.on_host(batch) for batch in batches])
 
     def _join_on_host(self, batches: list[PyTree]) -> PyTree:
         return jax.tree.map(lambda *arrays: np.concatenate(arrays)[: self._num_runs], *batches)
 
-    def _read_clients(self, inputs: DeviceInputs) -> RunClients:
+    def _read_clients(self, inputs: PlacedInputs) -> RunClients:
         """What the rows say of each run's clients, which no round changes."""
         names = set(RunClients._fields) & set(inputs.batches[0].changes)
         changes = self._join([{name: runs.changes[name] for name in names} for runs in inputs.batches])
@@ -177,7 +216,7 @@ class GroupRun:
         malicious = changes.get("malicious", corrupted) & has_attack[:, None]
         return RunClients(np.broadcast_to(num_examples, corrupted.shape), corrupted, malicious)
 
-    def _check_labels(self, inputs: DeviceInputs) -> None:
+    def _check_labels(self, inputs: PlacedInputs) -> None:
         """Raises `ConfigError` if a plug-in's corruption makes labels that are not among the classes."""
         corruptions = {factories.factory_of(config, "corruption.kind") for config in self._configs}
         plugins = [factory.name for factory in corruptions if factory.file is not None]
@@ -192,38 +231,11 @@ class GroupRun:
                         f"from {', '.join(plugins)}"
                     )
 
-    def _record_data(self, inputs: DeviceInputs) -> None:
-        """Passes the training data of each run to the observers."""
+    def _read_data(self, inputs: PlacedInputs) -> Mapping[int, dict[str, np.ndarray]]:
+        """The training data of each run."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
         changes = self._join([runs.changes for runs in inputs.batches])
-        for slot, run in enumerate(self._group.runs):
-            self._observe(RunData(run, clean | {name: a[slot] for name, a in changes.items()}))
-
-    def _check_memory(self) -> None:
-        """Raises `ConfigError`, with the largest widths that fit, if the programs do not fit into memory.
-
-        On a CPU the system kills processes that are out of memory, so this is checked before anything runs.
-        """
-        layout, peak, available = self._group.layout, self._compiler.peak_memory(), memory.available()
-        if peak is not None and peak.temp_bytes <= available:
-            return
-        needed = "more memory than the device has" if peak is None else memory.gibibytes(peak.temp_bytes)
-        step_bytes = memory.step_bytes(make_task(self._config, self._dataset), self._dataset, 1)
-        fitting = next((narrower for narrower in layout.narrower() if self._fits(narrower, available)), None)
-        if fitting is not None:
-            remedy = (
-                f"use engine.client_width = {fitting.client_width} and engine.run_width = {fitting.run_width}, or free "
-                "memory for a run that is resumed, which keeps its widths"
-            )
-        elif step_bytes > available:
-            remedy = f"use a smaller model: a step on one example needs {memory.gibibytes(step_bytes)}"
-        else:
-            remedy = "lower client.batch_size or engine.micro_batch, or run fewer runs in one sweep"
-        raise ConfigError(
-            f"engine.client_width: {layout.client_width} clients x {layout.run_width} runs in lockstep need {needed} "
-            f"in addition to the data, and {memory.gibibytes(available)} are free; {remedy}"
-        )
-
-    def _fits(self, layout: Layout, available: int) -> bool:
-        peak = GroupCompiler(self._configs, self._dataset, layout).peak_memory()
-        return peak is not None and peak.temp_bytes <= available
+        return {
+            run: clean | {name: a[position] for name, a in changes.items()}
+            for position, run in enumerate(self._group.runs)
+        }

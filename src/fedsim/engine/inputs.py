@@ -13,7 +13,7 @@ from fedsim.config.components import positions_by
 from fedsim.config.roles import corruption_config
 from fedsim.config.schema import Config
 from fedsim.core.branches import Branch
-from fedsim.core.corrupt import corrupt, corrupt_inputs
+from fedsim.core.corrupt import corrupt
 from fedsim.core.delay import DelayedCorruption
 from fedsim.core.reports import malicious_clients
 from fedsim.core.types import Array, ClientData, DataSpec, Examples, HParams, PyTree
@@ -75,7 +75,7 @@ class EvaluationData(NamedTuple):
 
 def changed_fields(configs: Sequence[Config]) -> frozenset[str]:
     """The fields of the clients' data that the corruptions of the runs change, and "malicious" if a run has such."""
-    return frozenset().union(*map(_fields_of, _by_corruption(configs)))
+    return frozenset().union(*map(_fields_of, by_corruption(configs)))
 
 
 def _fields_of(corruption: Config) -> frozenset[str]:
@@ -94,17 +94,17 @@ def make_run_inputs(
 
     Of the fields that corruption changes, only `fields` are computed.
     """
-    _, keys = _make_keys(np.asarray([config.seed for config in configs], np.int32))
-    slots_of = _by_corruption(configs)
-    changed, num_clients = frozenset().union(*map(_fields_of, slots_of)) & fields, data.num_examples.shape[0]
+    _, keys = make_keys(np.asarray([config.seed for config in configs], np.int32))
+    positions_of = by_corruption(configs)
+    changed, num_clients = frozenset().union(*map(_fields_of, positions_of)) & fields, data.num_examples.shape[0]
     parts = []
-    for config, slots in slots_of.items():
-        runs = [configs[slot] for slot in slots]
+    for config, positions in positions_of.items():
+        runs = [configs[position] for position in positions]
         draws = [(run.seed, num_corrupted(run, num_clients), num_malicious(run, num_clients)) for run in runs]
         first, order = _first_of_each(draws)
         factory = factories.factory_of(config, "corruption.kind")
         parts.append(_corrupt_runs(factory, config, spec, changed, np.asarray(draws, np.int32)[first], data, order))
-    changes = _in_order(parts, slots_of)
+    changes = in_order(parts, positions_of)
     starts = [config.corruption.start_round for config in configs]
     start_round = jnp.asarray(starts, jnp.int32) if any(starts) else None
     return RunInputs(keys, hparams, changes, start_round)
@@ -123,79 +123,25 @@ def _first_of_each(draws: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray | 
     return np.asarray(first), np.asarray([places[draw] for draw in draws])
 
 
-def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> list[np.ndarray]:
-    """The labels [M] of each run, on the host; runs with equal ones share the array."""
-    labels, num_clients = [np.asarray(data.y)] * len(configs), data.num_examples.shape[0]
-    draws = [(corruption_config(config), config.seed, num_corrupted(config, num_clients)) for config in configs]
-    for (corruption, *_), positions in positions_by(draws).items():
-        if "y" in build.corruption(corruption).changed_fields:
-            one, hparams = [configs[positions[0]]], HParams()
-            corrupted = np.asarray(make_run_inputs(one, hparams, data, spec, frozenset({"y"})).changes["y"])[0]
-            for position in positions:
-                labels[position] = corrupted
-    return labels
-
-
-def corrupt_buffers(
-    configs: Sequence[Config],
-    x: np.ndarray,
-    positions: np.ndarray,
-    owners: np.ndarray,
-    corrupted: Array,
-    spec: DataSpec,
-) -> Array:
-    """The corrupted inputs [B, C, *feature] of the examples that are gathered for each of the runs `configs` [B].
-
-    The runs are spread evenly over D buffers `x` [D, C, *feature], which hold the examples at `positions` [D, C] of the
-    training data, of the clients `owners` [D, C]; owner N marks padding. `corrupted` is [B, N].
-    """
-    keys, _ = _make_keys(np.asarray([config.seed for config in configs], np.int32))
-    buffers = np.arange(len(configs)) * len(x) // len(configs)
-    slots_of = _by_corruption(configs)
-    parts = []
-    for config, slots in slots_of.items():
-        runs = keys[np.asarray(slots)], corrupted[np.asarray(slots)], buffers[slots]
-        factory = factories.factory_of(config, "corruption.kind")
-        parts.append(_corrupt_buffers(factory, config, spec, runs, (x, positions, owners)))
-    gathered: Array = _in_order(parts, slots_of)
-    return gathered
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _corrupt_buffers(
-    factory: Hashable, config: Config, spec: DataSpec, runs: tuple[Array, ...], buffers: tuple[Array, ...]
-) -> Array:
-    """The inputs of runs (keys, corrupted, positions of their buffers), run by run, as in `_corrupt_runs`."""
-    del factory
-    corruption = build.corruption(config)
-
-    def corrupt_run(run: tuple[Array, ...]) -> Array:
-        key, corrupted, buffer = run
-        x, positions, owners = (a[buffer] for a in buffers)
-        return corrupt_inputs(corruption, key, x, positions, owners, corrupted, spec)
-
-    return jax.lax.map(corrupt_run, runs)
-
-
-def _by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
+def by_corruption(configs: Sequence[Config]) -> dict[Config, list[int]]:
     """The positions of the runs that have each corruption."""
-    slots_of: dict[Config, list[int]] = {}
-    for slots in positions_by(configs, "corruption", "attack", "settings").values():
-        slots_of.setdefault(corruption_config(configs[slots[0]]), []).extend(slots)
-    return {config: sorted(slots) for config, slots in slots_of.items()}
+    positions_of: dict[Config, list[int]] = {}
+    for positions in positions_by(configs, "corruption", "attack", "settings").values():
+        positions_of.setdefault(corruption_config(configs[positions[0]]), []).extend(positions)
+    return {config: sorted(positions) for config, positions in positions_of.items()}
 
 
-def _in_order(parts: Sequence[PyTree], slots_of: Mapping[Config, Sequence[int]]) -> PyTree:
-    """The `parts`, arrays of the runs at each of `slots_of`, as arrays [S, ...] of all runs."""
+def in_order(parts: Sequence[PyTree], positions_of: Mapping[Config, Sequence[int]]) -> PyTree:
+    """The `parts`, arrays of the runs at each of `positions_of`, as arrays [S, ...] of all runs."""
     if len(parts) == 1:
         return parts[0]
-    order = np.argsort(np.concatenate(list(slots_of.values())))
+    order = np.argsort(np.concatenate(list(positions_of.values())))
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays)[order], *parts)
 
 
 @jax.jit
 @jax.vmap
-def _make_keys(seed: Array) -> tuple[Array, Array]:
+def make_keys(seed: Array) -> tuple[Array, Array]:
     """The keys of a run, for corruption and for simulation."""
     corruption, simulation = jax.random.split(jax.random.key(seed))
     return corruption, simulation
@@ -227,6 +173,24 @@ def _corrupt_runs(
         given = {name: getattr(result if name in declared else data, name) for name in changed}
         return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 
-    keys, _ = _make_keys(draws[:, 0])
+    keys, _ = make_keys(draws[:, 0])
     changes = jax.lax.map(corrupt_run, (keys, draws[:, 1:]))
     return changes if order is None else jax.tree.map(lambda a: a[order], changes)
+
+
+def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
+    """`runs` [S, ...] in batches of `size`, on the host; the last run fills up the last batch."""
+    leaves, structure = jax.tree.flatten(runs)
+    num_runs = leaves[0].shape[0]
+    if num_runs == size:
+        return [runs]
+    is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    on_host = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, is_key, strict=True)]
+
+    def batch(positions: np.ndarray) -> PyTree:
+        taken = [a[positions] for a in on_host]
+        taken = [jax.random.wrap_key_data(a) if key else a for a, key in zip(taken, is_key, strict=True)]
+        return jax.tree.unflatten(structure, taken)
+
+    positions = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
+    return list(map(batch, positions))

@@ -14,7 +14,7 @@ import numpy as np
 from fedsim.config.schema import Config
 from fedsim.config.sections import EngineConfig
 from fedsim.engine import devices, memory
-from fedsim.engine.slots import busiest_slots, efficient_width, sample_cohort_sizes
+from fedsim.engine.slots import efficient_width, most_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
 RUNS, CLIENTS = "runs", "clients"  # axes of a mesh of devices
@@ -174,12 +174,12 @@ def _fastest_client_devices(
     cohort_size, client = config.server.cohort_size, config.client
     cohorts = sample_cohort_sizes(num_examples, cohort_size)
 
-    def slots(columns: int) -> float:
+    def computed(columns: int) -> float:
         rows = min(num_devices // columns, num_runs)
-        return -(-num_runs // rows) * busiest_slots(cohorts, columns, client.batch_size, micro_batch, client.steps)
+        return -(-num_runs // rows) * most_computed(cohorts, columns, client.batch_size, micro_batch, client.steps)
 
-    fastest = min(range(1, min(num_devices, cohort_size) + 1), key=slots)
-    return fastest if slots(fastest) <= MAX_SHARE_OF_TIME * slots(1) else "auto"
+    fastest = min(range(1, min(num_devices, cohort_size) + 1), key=computed)
+    return fastest if computed(fastest) <= MAX_SHARE_OF_TIME * computed(1) else "auto"
 
 
 def _devices(client_devices: int | str, num_runs: int, cohort_size: int, machine: Machine) -> tuple[int, int]:

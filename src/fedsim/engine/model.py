@@ -14,7 +14,8 @@ from fedsim.config.roles import part
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.core.contracts import Task
-from fedsim.core.task import AUGMENTATIONS, classification, for_backend, regression
+from fedsim.core.rewriting import for_backend
+from fedsim.core.task import AUGMENTATIONS, classification, regression
 from fedsim.core.types import FederatedDataset, Variables
 from fedsim.engine import factories
 from fedsim.errors import ConfigError
@@ -23,7 +24,7 @@ Value = TypeVar("Value")
 
 
 def make_task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
-    """The run's model with its loss; `backend` as in `classification`. Raises `ConfigError` if it is no model."""
+    """The run's model with its loss; `backend` as in `for_backend`. Raises `ConfigError` if it is no model."""
     model = factories.build(config, "model.name", config.model.name, dataset.spec)
     if isinstance(model, Task):
         for key, value, default in (
@@ -40,7 +41,7 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
         )
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
-    return kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype, backend)
+    return for_backend(kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype), backend)
 
 
 @contextmanager

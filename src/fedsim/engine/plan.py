@@ -14,31 +14,17 @@ from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
-from fedsim.core.method import client_sgd
+from fedsim.config.unused import unused_keys
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
-from fedsim.engine.compiling import GroupCompiler
 from fedsim.engine.dataset import load_dataset
 from fedsim.engine.estimate import run_bytes
-from fedsim.engine.families import Member, family_key, group_runs, make_families
+from fedsim.engine.families import Group, family_key, group_runs, make_families
 from fedsim.engine.family import Family
-from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout, widest_fitting
+from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.model import make_task, num_params
-from fedsim.engine.placement import buffer_clients, buffer_examples, placement_note, stays_on_host
-from fedsim.runs.events import Status
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that are locked, checkpointed and written together."""
-
-    runs: tuple[int, ...]
-    """Positions in the plan's list of runs."""
-    layout: Layout
-    """How they are laid out on the devices."""
-    folder: str = ""
-    """The name of its folder in the run folder."""
+from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
 
 
 @dataclass(frozen=True)
@@ -55,43 +41,25 @@ class Plan:
     """The data sets of the runs."""
     machine: Machine
     """The devices that it is for."""
+    warnings: tuple[str, ...] = ()
+    """Keys without effect."""
     notes: tuple[str, ...] = ()
     """What users should know, although it can be run."""
 
-    def configs(self, group: Group) -> list[Config]:
-        """The runs of a group."""
-        return [self.runs[position] for position in group.runs]
+    def group(self, runs: Sequence[int], layout: Layout, folder: str = "") -> Group:
+        """The group of the runs at these positions."""
+        configs = [self.runs[position] for position in runs]
+        return Group(tuple(runs), configs, self.datasets[data_choice(configs[0])], layout, folder)
 
-    def dataset(self, group: Group) -> FederatedDataset:
-        """The data set that the runs of a group share."""
-        return self.datasets[data_choice(self.runs[group.runs[0]])]
-
-    def num_rounds(self, group: Group) -> int:
-        """Rounds over all runs of a group."""
-        return sum(config.server.num_rounds for config in self.configs(group))
-
-    def title(self, group: Group) -> str:
-        """For example "arfl, 15 runs"."""
-        rule = self.runs[group.runs[0]].server.aggregator.rpartition(":")[2]
-        number = len(group.runs)
-        return f"{rule}, {number} runs" if number > 1 else f"{rule}, 1 run"
-
-    def status(self, number: int, text: str) -> Status:
-        """The event that group `number` is now at `text`."""
-        return Status(number, len(self.groups), self.title(self.groups[number]), text)
-
-    def compiler(self, number: int) -> GroupCompiler:
-        """Compiles the programs of group `number`."""
-        group = self.groups[number]
-        family = self.families[number]
-        return GroupCompiler(self.configs(group), self.dataset(group), group.layout, family=family)
+    def describe(self, number: int, status: str) -> str:
+        """For example "group 2/7 arfl, 15 runs: compiling"."""
+        return f"group {number + 1}/{len(self.groups)} {self.groups[number]}: {status}"
 
     @cached_property
     def families(self) -> list[Family]:
         """The family of each group; groups with the same one share a compiled program."""
-        members = [Member(self.configs(group), self.dataset(group), group.layout) for group in self.groups]
         with factories.plugin_errors(self.runs):
-            return make_families(members, self.machine.memory)
+            return make_families(self.groups, self.machine.memory)
 
 
 def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
@@ -115,10 +83,10 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
         groups = _make_groups(runs, grouped, datasets, machine)
     for group in groups:
-        config = runs[group.runs[0]]
-        if group.layout.buffer_examples and config.data.placement == "auto":
-            notes.append(placement_note(config, datasets[data_choice(config)], machine))
-    return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
+        if group.layout.buffer_examples and group.configs[0].data.placement == "auto":
+            notes.append(placement_note(group.configs[0], group.dataset, machine))
+    warnings = tuple(unused_keys(experiment, runs))
+    return Plan(experiment, runs, groups, datasets, machine, warnings, tuple(dict.fromkeys(notes)))
 
 
 def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
@@ -148,44 +116,16 @@ def _make_groups(
             key = (family, len(part))
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
-            layout = layouts[key]
-            if is_on_host:
-                fit = configs, dataset, layout.run_width, machine.memory
-                layout = replace(layout, buffer_examples=buffer_examples(*fit), buffer_clients=buffer_clients(*fit))
-            groups.append(Group(tuple(part.tolist()), layout))
+            layout = with_buffers(layouts[key], configs, dataset, machine) if is_on_host else layouts[key]
+            members = tuple(part.tolist())
+            groups.append(Group(members, [runs[position] for position in members], dataset, layout))
     return groups
 
 
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
     """The layout of `num_runs` runs like `config`."""
-    optimizer = client_sgd(build.hparams(config), config.client.clip).transformation
+    optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
     task = make_task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
     return choose_layout(config, num_runs, num_params(config, dataset), num_examples, step_bytes, machine)
-
-
-def fit_layouts(plan: Plan) -> Plan:
-    """On accelerators, narrows the layout of each family to the widest that fits into memory, as the compiler reports.
-
-    Widths that the configuration gives stay as they are.
-    """
-    machine = plan.machine
-    if machine.backend == "cpu":
-        return plan
-
-    def fit(family: Family) -> Layout:
-        groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
-        group = max(groups, key=lambda group: len(group.runs))
-        configs, dataset = plan.configs(group), plan.dataset(group)
-
-        def peak_bytes(layout: Layout) -> int | None:
-            peak = GroupCompiler(configs, dataset, layout, family=family).peak_memory()
-            return None if peak is None else sum(peak)
-
-        with factories.plugin_errors(plan.runs):
-            return widest_fitting(group.layout, configs[0].engine, peak_bytes, machine.memory)[0]
-
-    layouts = {family: fit(family) for family in dict.fromkeys(plan.families)}
-    groups = [replace(group, layout=layouts[family]) for group, family in zip(plan.groups, plan.families, strict=True)]
-    return replace(plan, groups=groups)

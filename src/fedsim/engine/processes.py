@@ -1,26 +1,29 @@
-"""One run on several processes, by JAX's distributed runtime: how they connect, agree and end together.
+"""One run on several processes, by JAX's distributed runtime.
 
-Every process runs the same programs in the same order. Process 0 alone decides and writes; the others ask for what it
-decided (`decide`), by the key-value store of the runtime's coordination service.
+Every process has the whole data on its host and runs the same programs, in the same order, on the parts of arrays that
+its devices have. Process 0 alone decides and writes. JAX's runtime ends all processes after one of them has ended.
 """
 
+import hashlib
 import itertools
-import json
-from collections.abc import Callable, Generator, Iterable
+import pickle
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
-from jax._src import distributed
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Sharding
 
-from fedsim.errors import ConfigError
+from fedsim.core.types import PyTree
+from fedsim.errors import ConfigError, FedsimError
 
 Value = TypeVar("Value")
 
-HEARTBEAT_SECONDS = 10  # without a sign of life, after which a process counts as lost
-BARRIER_SECONDS = 24 * 3600
-POLL_SECONDS = 1.0  # between two looks for Ctrl-C
-DECISIONS, BARRIERS = "fedsim/decisions", "fedsim/barriers"
-_numbers = itertools.count()  # of decisions and barriers, equal on all processes
+LOST_SECONDS = 10  # without a heartbeat, or after the end of another, when a process counts as lost
+BARRIER_SECONDS = 7 * 24 * 3600  # such as for groups that other jobs have locked
+_numbers = itertools.count()  # of barriers, equal on all processes
 
 
 def connect(coordinator: str | None = None, num_processes: int | None = None, process_id: int | None = None) -> None:
@@ -30,44 +33,28 @@ def connect(coordinator: str | None = None, num_processes: int | None = None, pr
     """
     jax.config.update("jax_enable_preemption_service", False)  # it catches SIGTERM, which should end the process
     try:
-        jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
-    except (ValueError, RuntimeError, OSError) as error:
-        remedy = (
-            "start it with srun, mpirun, on a TPU slice or in a Kubernetes job, or give --coordinator, "
-            "--num-processes and --process-id"
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            heartbeat_timeout_seconds=LOST_SECONDS,
+            shutdown_timeout_seconds=LOST_SECONDS,
         )
+    except (ValueError, RuntimeError, OSError) as error:
         raise ConfigError(
-            f"--distributed: the processes cannot be connected: {str(error).rstrip('.')}; {remedy}"
+            f"--distributed: the processes cannot be connected: {str(error).rstrip('.')}; start it with srun, mpirun, "
+            "on a TPU slice or in a Kubernetes job, or give --coordinator, --num-processes and --process-id"
         ) from None
-
-
-def coordination_client() -> Any:
-    """The client of the coordination service."""
-    return distributed.global_state.client
-
-
-def count() -> int:
-    """The number of processes. Does not start JAX."""
-    return int(distributed.global_state.num_processes)
-
-
-def index() -> int:
-    """The number of this process, from 0. Does not start JAX."""
-    return int(distributed.global_state.process_id)
 
 
 def is_primary() -> bool:
     """Whether this process decides, writes and shows progress."""
-    return index() == 0
+    return jax.process_index() == 0
 
 
 def check_devices() -> None:
     """Raises `ConfigError` if the processes do not have equally many devices."""
-    if count() == 1:
-        return
-    numbers = [0] * count()
-    for device in jax.devices():
-        numbers[device.process_index] += 1
+    numbers = np.bincount([device.process_index for device in jax.devices()])
     if len(set(numbers)) > 1:
         raise ConfigError(
             f"--distributed: processes must have equally many devices, got {', '.join(map(str, numbers))}; on CPUs set "
@@ -75,41 +62,62 @@ def check_devices() -> None:
         )
 
 
+def wait_for_all() -> None:
+    """Waits until all processes are here, also where a collective would give up."""
+    if jax.process_count() > 1:
+        from orbax.checkpoint.multihost import get_barrier_sync_fn  # takes seconds
+
+        get_barrier_sync_fn()(key=f"fedsim/{next(_numbers)}", timeout_ms=1000 * BARRIER_SECONDS)
+
+
 def decide(choose: Callable[[], Value]) -> Value:
-    """`choose()` of process 0, a JSON value, on all processes; the others do not call it."""
-    if count() == 1:
+    """`choose()` of process 0, or its error that users can fix, on all processes; the others do not call it."""
+    if jax.process_count() == 1:
         return choose()
-    key = f"{DECISIONS}/{next(_numbers)}"
+    content = b""
     if is_primary():
-        text = json.dumps(choose())
-        coordination_client().key_value_set(key, text)
-    else:
-        text = _wait_for(key)
-    value: Value = json.loads(text)
+        try:
+            content = pickle.dumps((choose(), None))
+        except (FedsimError, OSError) as failure:
+            content = pickle.dumps((None, failure))
+    wait_for_all()
+    size = multihost_utils.broadcast_one_to_all(np.int32(len(content)))
+    padded = content.ljust(1 << int(size).bit_length(), b"\0")  # so that few sizes are compiled
+    value: Value
+    value, error = pickle.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(padded, np.uint8)).tobytes())
+    if error is not None:
+        raise error
     return value
 
 
-def _wait_for(key: str) -> str:
-    """The text of `key` in the key-value store, once it is there."""
-    while True:
-        try:
-            return str(coordination_client().blocking_key_value_get(key, round(1e3 * POLL_SECONDS)))
-        except jax.errors.JaxRuntimeError as error:
-            if "DEADLINE_EXCEEDED" not in str(error):
-                raise
+def have_same(text: str) -> bool:
+    """Whether all processes have this text."""
+    wait_for_all()  # some may take minutes longer to load the data
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
+    return len(np.unique(digests, axis=0)) == 1
 
 
-def decide_each(items: Iterable[Value]) -> Generator[Value]:
-    """The `items` of process 0, JSON values, one after another on all processes."""
-    iterator = iter(items)
-    while (item := decide(lambda: next(iterator, None))) is not None:
-        yield item
+def put(tree: PyTree, sharding: Sharding) -> PyTree:
+    """The arrays of `tree`, equal on the hosts of all processes, on the devices of `sharding`."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(tree, sharding)
+    return jax.tree.map(partial(_put_parts, sharding=sharding), tree)
 
 
-def wait_for_all() -> None:
-    """Waits until all processes are here; then no decision is awaited any more, so the store is emptied."""
-    if count() == 1:
-        return
-    coordination_client().wait_at_barrier(f"{BARRIERS}/{next(_numbers)}", round(1e3 * BARRIER_SECONDS))
-    if is_primary():
-        coordination_client().key_value_delete(f"{DECISIONS}/")
+def _put_parts(array: Any, sharding: Sharding) -> jax.Array:
+    if isinstance(array, jax.Array) and jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(_put_parts(jax.random.key_data(array), sharding))
+    array = np.asarray(array)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return jax.make_array_from_callback(array.shape, sharding, lambda part: array[part])
+
+
+def on_host(tree: PyTree) -> PyTree:
+    """NumPy copies of the arrays of `tree`, which all processes share; all of them call it at the same place."""
+    return jax.device_get(tree) if jax.process_count() == 1 else multihost_utils.process_allgather(tree, tiled=True)
+
+
+def local_copy(tree: PyTree) -> PyTree:
+    """Arrays with a copy on each device, as this process's copies, where others have some, too."""
+    return jax.tree.map(lambda a: a if a.is_fully_addressable else a.addressable_data(0), tree)

@@ -4,14 +4,11 @@ A group's runs are cut into batches, so programs do not depend on their number. 
 "runs" and "clients": each row of it takes an equal part of a batch, and its devices share the cohorts of these runs.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -20,7 +17,9 @@ from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
 from fedsim.engine.backdoors import BackdoorTests
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
-from fedsim.engine.layout import CLIENTS, RUNS, Layout
+from fedsim.engine.layout import RUNS
+
+EVERYWHERE = P()
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class RunFunctions:
     """C, clients that have test examples."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
-    is_streamed: bool = False
-    """Whether each row of the mesh has the examples of its own runs' cohorts."""
+    shared_spec: PyTree = EVERYWHERE
+    """How `SharedInputs` are spread over the mesh."""
 
     def init(self, shared: SharedInputs, inputs: RunInputs, losses: Array | None = None) -> SimulationState:
         """The states [S] before the first round; `losses` [S, N] are given if data are streamed."""
@@ -49,15 +48,7 @@ class RunFunctions:
             simulation = self._bind(shared)
             return simulation.init(run.key, run.data(shared), run.hparams, losses)
 
-        return self._map(init_run, (inputs, losses), shared)
-
-    def initial_losses(self, shared: SharedInputs, inputs: RunInputs, client_ids: Array) -> tuple[Array, Array]:
-        """The clients `client_ids` [P] in another order, and their losses at the initial model, both [S, P]."""
-
-        def measure_losses(run: RunInputs, shared: SharedInputs, client_ids: Array) -> tuple[Array, Array]:
-            return self.simulation.bind(shared.frozen).initial_losses(run.key, run.data(shared), client_ids)
-
-        return self._map(measure_losses, inputs, shared, client_ids)
+        return self.map(init_run, (inputs, losses), shared)
 
     def chunk(
         self, states: SimulationState, shared: SharedInputs, inputs: RunInputs, num_rounds: Array
@@ -71,7 +62,7 @@ class RunFunctions:
             simulation, data = self._bind(shared), run.data(shared)
             return simulation.run_rounds(state, data, run.hparams, self.max_rounds, num_rounds)
 
-        return self._map(run_rounds, (states, inputs), shared, num_rounds)
+        return self.map(run_rounds, (states, inputs), shared, num_rounds)
 
     def measure(
         self, states: SimulationState, hparams: HParams, frozen: PyTree, evaluation: EvaluationData
@@ -94,7 +85,7 @@ class RunFunctions:
             validated = None if validation is None else evaluate(task, variables, validation.x, validation.y)
             return metrics, self.simulation.client_weights(state, hparams), validated
 
-        return self._map(measure_run, (states, hparams), frozen, evaluation)
+        return self.map(measure_run, (states, hparams), frozen, evaluation)
 
     def success(self, states: SimulationState, frozen: PyTree, backdoors: BackdoorTests) -> Metrics:
         """Metrics [S] on the triggered examples of each run's backdoor."""
@@ -103,12 +94,12 @@ class RunFunctions:
             state, trigger_id = args
             return evaluate_client(self.simulation.bind(frozen).task, state.variables, examples, trigger_id)
 
-        return self._map(measure_success, (states, backdoors.trigger_ids), frozen, backdoors.examples)
+        return self.map(measure_success, (states, backdoors.trigger_ids), frozen, backdoors.examples)
 
     def _bind(self, shared: SharedInputs) -> Simulation:
         return self.simulation.bind(shared.frozen, shared.root, shared.branch, shared.state_rows)
 
-    def _map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
+    def map(self, fn: Callable[..., PyTree], runs: PyTree, *shared: PyTree) -> PyTree:
         """`fn(run, *shared)` over the leading axis [S] of `runs`, on all devices."""
 
         def map_local(runs: PyTree, *shared: PyTree) -> PyTree:
@@ -116,15 +107,9 @@ class RunFunctions:
 
         if self.mesh is None:
             return map_local(runs, *shared)
-        specs = (P(RUNS), *map(self._spec, shared))
+        specs = (P(RUNS), *(self.shared_spec if isinstance(a, SharedInputs) else P() for a in shared))
         sharded = jax.shard_map(map_local, mesh=self.mesh, in_specs=specs, out_specs=P(RUNS), check_vma=False)
         return sharded(runs, *shared)
-
-    def _spec(self, shared: PyTree) -> PyTree:
-        """How an argument that runs share lies on the devices."""
-        if self.is_streamed and isinstance(shared, SharedInputs):
-            return SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P(), state_rows=P(RUNS))  # type: ignore[arg-type]
-        return P()
 
 
 class Executables(NamedTuple):
@@ -136,42 +121,4 @@ class Executables(NamedTuple):
     success: jax.stages.Compiled | None = None
     """Measures backdoors; None if no run has one."""
     initial_losses: jax.stages.Compiled | None = None
-    """Measures the losses before the first round; None if they are not streamed, or not used."""
-
-
-def make_mesh(layout: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh | None:
-    """The mesh of a layout with the axes "runs" and "clients", on the first of `devices`; None for a single device."""
-    shape = (layout.run_devices, layout.client_devices)
-    if shape == (1, 1):
-        return None
-    types = (jax.sharding.AxisType.Auto,) * 2
-    devices, number = jax.devices() if devices is None else devices, math.prod(shape)
-    if jax.process_count() > 1 and number < len(devices):
-        chosen = np.reshape(_first_of_each_process(devices, number), shape)
-        return Mesh(chosen, (RUNS, CLIENTS), axis_types=types)
-    return jax.make_mesh(shape, (RUNS, CLIENTS), axis_types=types, devices=devices[:number])
-
-
-def _first_of_each_process(devices: Sequence[jax.Device], number: int) -> list[jax.Device]:
-    """The first devices of each process, equally many, `number` in all."""
-    share = number // jax.process_count()
-    by_process = [[d for d in devices if d.process_index == process] for process in range(jax.process_count())]
-    return [device for local_devices in by_process for device in local_devices[:share]]
-
-
-def cut_batches(runs: PyTree, size: int) -> list[PyTree]:
-    """`runs` [S, ...] in batches of `size`, on the host; the last run fills up the last batch."""
-    leaves, structure = jax.tree.flatten(runs)
-    num_runs = leaves[0].shape[0]
-    if num_runs == size:
-        return [runs]
-    is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
-    on_host = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, is_key, strict=True)]
-
-    def batch(positions: np.ndarray) -> PyTree:
-        taken = [a[positions] for a in on_host]
-        taken = [jax.random.wrap_key_data(a) if key else a for a, key in zip(taken, is_key, strict=True)]
-        return jax.tree.unflatten(structure, taken)
-
-    positions = np.minimum(np.arange(-(-num_runs // size) * size), num_runs - 1).reshape(-1, size)
-    return list(map(batch, positions))
+    """Measures losses before the first round, of data that stay on the host; None if they are not used."""

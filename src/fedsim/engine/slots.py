@@ -1,18 +1,18 @@
-"""Example slots: how many examples clients in lockstep compute, padding included."""
+"""How many examples clients in lockstep compute, padding included."""
 
 import numpy as np
 
-MIN_USED_SHARE = 0.95  # of the slots
+MIN_USED_SHARE = 0.95  # of the examples that are computed
 NUM_COHORTS = 64
 
 
-def num_slots(
+def num_computed(
     sizes: np.ndarray, width: int, batch_size: int, micro_batch: int = 0, steps: int | None = None
 ) -> np.ndarray:
-    """The slots [R] that an epoch, or `steps` steps, of cohorts of `sizes` [R, K] computes, largest client first.
+    """The examples [R] that an epoch, or `steps` steps, of cohorts of `sizes` [R, K] computes, largest client first.
 
-    A slot is computed whether it holds an example or not. A wave of `width` clients makes as many steps as its largest
-    client needs, and clients without examples fill up the last wave.
+    Padding is computed, too. A wave of `width` clients makes as many steps as its largest client needs, and clients
+    without examples fill up the last wave.
     """
     padding = -sizes.shape[1] % width
     largest = np.pad(sizes, ((0, 0), (0, padding)))[:, ::width]  # of each wave
@@ -25,17 +25,17 @@ def num_slots(
     return width * micro * np.sum(micro_batches, axis=1)
 
 
-def busiest_slots(
+def most_computed(
     cohorts: np.ndarray, num_devices: int, batch_size: int, micro_batch: int = 0, steps: int | None = None
 ) -> float:
-    """The slots of the device that computes most, on average over `cohorts` [R, K], one client at a time.
+    """The examples of the device that computes most, on average over `cohorts` [R, K], one client at a time.
 
     Clients are dealt to the devices as `map_clients` does: in serpentine order, largest first.
     """
     turns = np.pad(cohorts, ((0, 0), (0, -cohorts.shape[1] % num_devices))).reshape(len(cohorts), -1, num_devices)
     turns[:, 1::2] = turns[:, 1::2, ::-1].copy()
-    slots = [num_slots(turns[:, :, device], 1, batch_size, micro_batch, steps) for device in range(num_devices)]
-    return float(np.max(slots, axis=0).mean())
+    computed = [num_computed(turns[:, :, device], 1, batch_size, micro_batch, steps) for device in range(num_devices)]
+    return float(np.max(computed, axis=0).mean())
 
 
 def sample_cohort_sizes(num_examples: np.ndarray, cohort_size: int) -> np.ndarray:
@@ -47,11 +47,11 @@ def sample_cohort_sizes(num_examples: np.ndarray, cohort_size: int) -> np.ndarra
 def efficient_width(
     num_examples: np.ndarray, cohort_size: int, batch_size: int, max_width: int, steps: int | None = None
 ) -> int:
-    """The most clients in lockstep, up to `max_width`, with at most 5 % more slots than one client at a time has.
+    """The most clients in lockstep, up to `max_width`, with at most 5 % more examples computed than one at a time.
 
     Over random cohorts of clients with `num_examples` [N].
     """
     cohorts = sample_cohort_sizes(num_examples, cohort_size)
-    slots = lambda width: num_slots(cohorts, width, batch_size, steps=steps).sum()
+    computed = lambda width: num_computed(cohorts, width, batch_size, steps=steps).sum()
     widths = range(1, min(max_width, cohort_size) + 1)
-    return max(width for width in widths if slots(width) * MIN_USED_SHARE <= slots(1))
+    return max(width for width in widths if computed(width) * MIN_USED_SHARE <= computed(1))

@@ -14,8 +14,10 @@ from fedsim.config.roles import data_choice, run_id
 from fedsim.config.schema import Config, Settings
 from fedsim.engine import factories
 from fedsim.engine.environment import dataset_digest, environment
+from fedsim.engine.families import Group
+from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.layout import Layout
-from fedsim.engine.plan import Group, Plan, fit_layouts, with_groups_of
+from fedsim.engine.plan import Plan, with_groups_of
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs import legacy
 from fedsim.runs.differences import find_differences
@@ -65,6 +67,8 @@ def open_folder(
             added = folder.add_group(name, _record(plan, group, ids, digests, Record(created, [], {}, [current])))
             groups.append(replace(group, folder=added.path.name))
         folder.write_config(f"{plan.experiment.name}-{plan.experiment.digest()}", plan.experiment.dump())
+    # A run of two groups that are resumed has the rounds of the longer one.
+    groups = [plan.group(group.runs, group.layout, group.folder) for group in groups]
     return replace(plan, groups=sorted(groups, key=lambda group: min(group.runs)))
 
 
@@ -216,7 +220,7 @@ def _resume(
     changed = msgspec.structs.replace(record, runs=rows, environments=environments)
     if changed != record:
         group.write_record(changed)
-    return Group(tuple(members), layout, group.path.name)
+    return replace(plan, runs=runs).group(members, layout, group.path.name)
 
 
 def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Config:
@@ -233,7 +237,7 @@ def _read_config(plan: Plan, group: GroupFolder, run: Mapping[str, Any]) -> Conf
 
 def _record(plan: Plan, group: Group, ids: Sequence[str], digests: Mapping[Settings, str], common: Record) -> Record:
     """What is stored of a new group, in addition to what it has in common with others."""
-    configs, choice = plan.configs(group), data_choice(plan.runs[group.runs[0]])
+    configs, choice = group.configs, data_choice(group.configs[0])
     about = {"num_clients": plan.datasets[choice].num_clients}
     runs = [
         {"id": ids[position], "position": position} | about | flatten(config)

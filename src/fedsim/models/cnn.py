@@ -1,6 +1,6 @@
 """The paper's convolutional networks (section "Experimental Setup")."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ from jax.nn.initializers import glorot_uniform
 
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, DataSpec
-from fedsim.models.layers import ConvRelu
 
 
 class Cifar10CNN(nn.Module):
@@ -22,9 +21,8 @@ class Cifar10CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = ConvRelu(32, 3, pool=True)(x)
-        x = ConvRelu(64, 3, pool=True)(x)
-        x = ConvRelu(64, 3)(x)
+        for number, features in enumerate((32, 64, 64)):
+            x = conv_relu(x, features, 3, number, pool=number < 2)
         return _head(x, self.dense_size, self.num_classes)
 
 
@@ -39,9 +37,23 @@ class FemnistCNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = ConvRelu(32, 5, "SAME", pool=True)(x)
-        x = ConvRelu(64, 5, "SAME", pool=True)(x)
+        for number, features in enumerate((32, 64)):
+            x = conv_relu(x, features, 5, number, "SAME")
         return _head(x, self.dense_size, self.num_classes)
+
+
+def conv_relu(
+    x: Array, features: int, size: int, number: int, padding: Literal["SAME", "VALID"] = "VALID", pool: bool = True
+) -> Array:
+    """Relu of a `size` x `size` convolution of x [B, H, W, C], and a 2x2 max pool; Glorot-uniform.
+
+    `number` counts the convolutions of a module. Raises `ValueError` if x is smaller than the kernel (and pool).
+    """
+    if min(x.shape[1:3]) < (size + pool if padding == "VALID" else 1 + pool):
+        raise ValueError(f"x: must be large enough for a {size} x {size} kernel, got {x.shape[1:3]}")
+    name = f"ConvRelu_{number}"  # the initial model's random numbers follow from it
+    x = nn.relu(nn.Conv(features, (size, size), padding=padding, kernel_init=glorot_uniform(), name=name)(x))
+    return nn.max_pool(x, (2, 2), (2, 2)) if pool else x
 
 
 def _head(x: Array, hidden: int, num_classes: int) -> Array:

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform
 
 from fedsim.core.types import Array, DataSpec
-from fedsim.models.layers import ConvRelu
-from fedsim.models.padding import pad
+from fedsim.models.cnn import conv_relu
 
 SIDE = 32  # of the paper's inputs: digits of 28 x 28, zero-padded
 
@@ -26,9 +25,10 @@ class LeNet5(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         rows, columns = (max(SIDE - side, 0) for side in x.shape[1:3])
-        x = pad(x, ((rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)))
-        x = ConvRelu(6, 5, pool=True)(x)
-        x = ConvRelu(16, 5, pool=True)(x)
+        widths = (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+        x = jnp.pad(x, ((0, 0), *widths, (0, 0)))
+        for number, features in enumerate((6, 16)):
+            x = conv_relu(x, features, 5, number)
         x = jnp.reshape(x, (x.shape[0], -1))
         for size in (120, 84):
             x = nn.relu(nn.Dense(size, kernel_init=glorot_uniform())(x))

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import glorot_uniform, orthogonal, zeros
 
+from fedsim.core.products import matmul
 from fedsim.core.types import Array
-from fedsim.models.im2col import matmul
 
 NUM_GATES = 4  # concatenated in the order input, forget, cell, output
 

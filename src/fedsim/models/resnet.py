@@ -15,7 +15,6 @@ from jax.nn.initializers import glorot_uniform, he_normal
 
 from fedsim.core.settings import Bounds
 from fedsim.core.types import Array, DataSpec
-from fedsim.models.layers import Conv
 
 STAGES, BLOCKS = (1, 2, 4, 8), 2  # channels of each stage divided by the width; blocks per stage
 EPSILON = 1e-5
@@ -30,12 +29,12 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        convolution = partial(Conv, self.features, use_bias=False, kernel_init=he_normal())
+        convolution = partial(nn.Conv, self.features, use_bias=False, kernel_init=he_normal())
         norm = partial(nn.GroupNorm, self.groups, epsilon=EPSILON)
-        y = nn.relu(norm()(convolution(3, self.stride)(x)))
-        y = norm()(convolution(3)(y))
+        y = nn.relu(norm()(convolution((3, 3), self.stride)(x)))
+        y = norm()(convolution((3, 3))(y))
         if x.shape != y.shape:
-            x = norm()(convolution(1, self.stride)(x))
+            x = norm()(convolution((1, 1), self.stride)(x))
         return nn.relu(x + y)
 
 
@@ -52,7 +51,7 @@ class ResNet18(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        x = Conv(self.width, 3, use_bias=False, kernel_init=he_normal())(x)
+        x = nn.Conv(self.width, (3, 3), use_bias=False, kernel_init=he_normal())(x)
         x = nn.relu(nn.GroupNorm(self.groups, epsilon=EPSILON)(x))
         for stage, factor in enumerate(STAGES):
             for block in range(BLOCKS):

@@ -44,8 +44,8 @@ def round_rows(
     """
     num_runs, num_clients = len(configs), clients.corrupted.shape[1]
     corrupted_weight, malicious_weight, excess, lams = np.full((4, num_runs), np.nan)
-    for slots in _by_rule(configs):
-        lams[slots] = lam(configs[slots[0]])
+    for positions in _by_rule(configs):
+        lams[positions] = lam(configs[positions[0]])
     if records is not None:
         corrupted_weight = _share_of_weight(records, clients.corrupted)
         has_attack = [config.attack.kind != "none" for config in configs]
@@ -117,10 +117,10 @@ def _byzantine_excess(configs: Sequence[Config], records: RoundRecord, clients: 
     valid = np.asarray(records.valid)
     num_valid, num_byzantine = valid.sum(axis=2), (valid & _in_cohorts(records, clients)).sum(axis=2)
     excess = np.full(len(configs), np.nan)
-    for slots in _by_rule(configs):
-        f = assumed_f(configs[slots[0]], num_valid[slots])
+    for positions in _by_rule(configs):
+        f = assumed_f(configs[positions[0]], num_valid[positions])
         if f is not None:
-            excess[slots] = np.mean(num_byzantine[slots] > f, axis=1)
+            excess[positions] = np.mean(num_byzantine[positions] > f, axis=1)
     return excess
 
 
@@ -168,30 +168,30 @@ def initial_client_rows(runs: Sequence[int], metrics: Metrics, alpha: np.ndarray
 def _with_clients(
     rows: Columns, runs: Sequence[int], last_round: int, metrics: Metrics, clients: RunClients
 ) -> Columns:
-    """The `rows` of clients with their runs instead of slots, and with data of each client."""
-    slot, client_id = rows["slot"], rows["client_id"]
+    """The `rows` of clients with their runs instead of positions, and with data of each client."""
+    position, client_id = rows["position"], rows["client_id"]
     after_last = rows["round"] == last_round
-    accuracy = np.where(after_last, _client_accuracy(metrics, clients.corrupted.shape)[slot, client_id], np.nan)
+    accuracy = np.where(after_last, _client_accuracy(metrics, clients.corrupted.shape)[position, client_id], np.nan)
     return {
-        "run": np.asarray(runs)[slot],
-        **{name: column for name, column in rows.items() if name != "slot"},
-        "num_examples": clients.num_examples[slot, client_id],
-        "corrupted": clients.corrupted[slot, client_id],
-        "malicious": clients.malicious[slot, client_id],
+        "run": np.asarray(runs)[position],
+        **{name: column for name, column in rows.items() if name != "position"},
+        "num_examples": clients.num_examples[position, client_id],
+        "corrupted": clients.corrupted[position, client_id],
+        "malicious": clients.malicious[position, client_id],
         "test_accuracy": accuracy,
     }
 
 
 def _cohort_rows(last_round: int, records: RoundRecord, alpha: np.ndarray | None) -> Columns:
-    """Columns [S, rounds, K] of each cohort; "slot" is the run's position in its group."""
+    """Columns [S, rounds, K] of each cohort; "position" is the run's position in its group."""
     client_ids = np.asarray(records.client_ids)
     num_runs, num_rounds, _ = client_ids.shape
-    slots, rounds = np.arange(num_runs)[:, None, None], last_round - num_rounds + 1 + np.arange(num_rounds)
+    positions, rounds = np.arange(num_runs)[:, None, None], last_round - num_rounds + 1 + np.arange(num_rounds)
     alphas = np.full(client_ids.shape, np.nan, np.float32)
     if alpha is not None:
         alphas[:, -1] = np.take_along_axis(alpha, client_ids[:, -1], axis=1)
     return {
-        "slot": np.broadcast_to(slots, client_ids.shape),
+        "position": np.broadcast_to(positions, client_ids.shape),
         "round": np.broadcast_to(rounds[None, :, None], client_ids.shape),
         "client_id": client_ids,
         "loss": np.asarray(records.losses),
@@ -204,14 +204,14 @@ def _other_rows(last_round: int, cohort: np.ndarray, alpha: np.ndarray) -> Colum
     """The clients that were not in the last `cohort` [S, K], with their `alpha` [S, N]."""
     in_cohort = np.zeros(alpha.shape, bool)
     np.put_along_axis(in_cohort, cohort, True, axis=1)
-    slot, client_id = np.nonzero(~in_cohort)
-    missing = np.full(len(slot), np.nan)
+    position, client_id = np.nonzero(~in_cohort)
+    missing = np.full(len(position), np.nan)
     return {
-        "slot": slot,
-        "round": np.full(len(slot), last_round),
+        "position": position,
+        "round": np.full(len(position), last_round),
         "client_id": client_id,
         "loss": missing,
-        "alpha": alpha[slot, client_id],
+        "alpha": alpha[position, client_id],
         "weight": missing,
     }
 

@@ -26,25 +26,25 @@ class _Case(StatefulFunctionCase):
         some = jnp.arange(COHORT_SIZE) % 3 == 1
         self.initial_state = attack.init(make_variables(), self.num_examples)
         cohorts = {
-            "some corrupted clients": (report, some),
-            "no corrupted clients": (report, jnp.zeros(COHORT_SIZE, bool)),
-            "only corrupted clients": (report, jnp.ones(COHORT_SIZE, bool)),
+            "some malicious clients": (report, some),
+            "no malicious clients": (report, jnp.zeros(COHORT_SIZE, bool)),
+            "only malicious clients": (report, jnp.ones(COHORT_SIZE, bool)),
             "invalid clients": (invalidate(report, [1, 2], jnp.inf), some),
-            "all corrupted clients invalid": (invalidate(report, [1, 4], jnp.nan), some),
+            "all malicious clients invalid": (invalidate(report, [1, 4], jnp.nan), some),
             "no valid clients": (invalidate(report, list(range(COHORT_SIZE)), jnp.nan), some),
             "identical updates": (equalize_updates(report), some),
-            "some corrupted clients again": (draw_report(rng, self.num_examples), some),
+            "some malicious clients again": (draw_report(rng, self.num_examples), some),
         }
         super().__init__(self.forge, self.initial_state, cohorts)
 
-    def forge(self, state: PyTree, report: CohortReport, corrupted: Array) -> tuple[PyTree, PyTree]:
+    def forge(self, state: PyTree, report: CohortReport, malicious: Array) -> tuple[PyTree, PyTree]:
         """((forged report, forged updates), next state); None means the truth."""
         forged_report = forged_updates = None
         if self.attack.forge_report is not None:
-            forged_report = self.attack.forge_report(state, report._replace(updates=()), corrupted, KEY)
+            forged_report = self.attack.forge_report(state, report._replace(updates=()), malicious, KEY)
         if self.attack.forge_updates is not None:
             aggregate = lambda report: fedavg().aggregate((), report, KEY)[0]
-            context = AttackContext(report, corrupted, make_variables(), aggregate)
+            context = AttackContext(report, malicious, make_variables(), aggregate)
             forged_updates, state = self.attack.forge_updates(state, context, KEY)
         return (forged_report, forged_updates), state
 
@@ -58,8 +58,8 @@ class _Case(StatefulFunctionCase):
 
 def _malicious(round: Round) -> Array:
     """The clients [K] whose forged values reach the server."""
-    report, corrupted = round.inputs
-    return corrupted & report.valid
+    report, malicious = round.inputs
+    return malicious & report.valid
 
 
 def _forge_report(case: _Case) -> None:
@@ -131,8 +131,8 @@ CLAUSES = by_name(state, _forge_report, _forge_updates, _finite, jit, vmap, _sim
 def check_attack(attack: Attack, *, seed: int = 0, skip: Collection[str] = ()) -> None:
     """Raises `AssertionError` with a sentence if `attack` violates the contract; `skip` names clauses to leave out.
 
-    Rounds of random cohorts of 7 clients, the state fed back; some, all or none are corrupted, some or all invalid.
-    Only values for valid corrupted clients are checked. The clauses:
+    Rounds of random cohorts of 7 clients, the state fed back; some, all or none are malicious, some or all invalid.
+    Only values for valid malicious clients are checked. The clauses:
 
     - state: keeps its structure, shapes and dtypes, and no number in it becomes NaN;
     - forge_report: numbers of examples [K] are integers and not negative, losses [K] are finite if the true ones are;

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.core.contracts import Corruption
+from fedsim.core.corrupt import Corruption, check_key_order
 from fedsim.core.types import Array, ClientData, DataSpec
 from fedsim.testing import require
 from fedsim.testing.clauses import by_name, check
@@ -37,13 +37,13 @@ class _Case:
         specs = SPECS if spec is None else {"the given spec": spec}
         accepted = {name: spec for name, spec in specs.items() if _accepts(corruption, spec)}
         self.federations = [_Federation(name, spec, _draw_data(rng, spec)) for name, spec in accepted.items()]
-        self.jitted = jax.jit(corruption.apply, static_argnums=3)
+        self.jitted = jax.jit(corruption.apply, static_argnums=2)
         self.corrupted = jnp.asarray(CORRUPTED)
 
     @cached_property
     def results(self) -> list[tuple[_Federation, ClientData]]:
         """Each federation with its corrupted data, computed inside `jit`."""
-        return [(given, self.jitted(KEY, given.data, self.corrupted, given.spec)) for given in self.federations]
+        return [(given, self.jitted(given.data, self.corrupted, given.spec, KEY)) for given in self.federations]
 
 
 def _accepts(corruption: Corruption, spec: DataSpec) -> bool:
@@ -75,6 +75,7 @@ def _draw_data(rng: np.random.Generator, spec: DataSpec) -> ClientData:
 
 
 def _validate(case: _Case) -> None:
+    check_key_order(case.corruption)
     require.true(case.federations, "the corruption must accept some kind of data, but rejects all that are tried")
 
 
@@ -85,7 +86,7 @@ def _changed_fields(case: _Case) -> None:
 
 def _jit(case: _Case) -> None:
     given, compiled = case.results[0]
-    eager = case.corruption.apply(KEY, given.data, case.corrupted, given.spec)
+    eager = case.corruption.apply(given.data, case.corrupted, given.spec, KEY)
     message = f"inside jax.jit the result differs ({given.name})"
     if given.data.x.dtype.kind != "f":  # rounding may decide between two integers
         is_far = np.abs(np.asarray(compiled.x, int) - np.asarray(eager.x, int)) > 1
@@ -120,7 +121,7 @@ def _benign_clients(case: _Case) -> None:
 
 def _no_corrupted_clients(case: _Case) -> None:
     for given in case.federations:
-        after = case.jitted(KEY, given.data, jnp.zeros(len(NUM_EXAMPLES), bool), given.spec)
+        after = case.jitted(given.data, jnp.zeros(len(NUM_EXAMPLES), bool), given.spec, KEY)
         is_same = all(
             np.array_equal(a, b) for a, b in zip(require.to_float64(after), require.to_float64(given.data), strict=True)
         )
@@ -152,7 +153,7 @@ def _finite(case: _Case) -> None:
 def _deterministic(case: _Case) -> None:
     """Outside of `jit`, inside which NumPy's random numbers would be constants."""
     given = case.federations[0]
-    first, second = (case.corruption.apply(KEY, given.data, case.corrupted, given.spec) for _ in range(2))
+    first, second = (case.corruption.apply(given.data, case.corrupted, given.spec, KEY) for _ in range(2))
     require.close(second, first, f"with {given.name} the same key must give the same data, but a second call differs")
 
 
@@ -181,11 +182,11 @@ def _change_inputs(case: _Case) -> None:
 
     @partial(jax.jit, static_argnums=2)
     def apply_to_all(keys: Array, data: ClientData, spec: DataSpec) -> Array:
-        return jax.lax.map(lambda key: apply(key, data, corrupted, spec).x, keys)
+        return jax.lax.map(lambda key: apply(data, corrupted, spec, key).x, keys)
 
     @partial(jax.jit, static_argnums=4)
     def change(keys: Array, x: Array, positions: Array, owners: Array, spec: DataSpec) -> Array:
-        return jax.lax.map(lambda key: change_inputs(key, x, positions, owners, corrupted, spec), keys)
+        return jax.lax.map(lambda key: change_inputs(x, positions, owners, corrupted, spec, key), keys)
 
     keys, owners = jax.random.split(KEY), np.repeat(np.arange(len(NUM_EXAMPLES), dtype=np.int32), NUM_EXAMPLES)
     for given in case.federations:
@@ -226,7 +227,7 @@ def check_corruption(
     Five clients, three of them corrupted, with synthetic data like `spec`; by default with images, texts, vectors and a
     regression, except those that `corruption.validate` rejects. The clauses:
 
-    - validate: accepts at least one kind of data;
+    - validate: accepts at least one kind of data, and functions take the key last;
     - changed_fields: among x, y and num_examples;
     - jit: the result is the same inside;
     - shapes: all fields keep shapes and dtypes;

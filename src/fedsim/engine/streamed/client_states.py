@@ -12,10 +12,9 @@ from typing import TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import Sharding
 
 from fedsim.core.types import PyTree
-from fedsim.engine import transfer
+from fedsim.engine import processes
 
 T = TypeVar("T")
 
@@ -24,16 +23,15 @@ class ClientStates:
     """The states [B, N, ...] of a batch of runs in a temporary file. Only pages in use are in memory.
 
     `shapes` are those of the states [B, U, ...] that a program gets. The runs are spread evenly over devices, which
-    have the states of other clients: `client_ids` are lists of at most U ids for each device. Programs return states
-    that `everywhere`, a sharding with a copy on each device, brings to the host.
+    have the states of other clients: `client_ids` are lists of at most U ids for each device.
     """
 
-    def __init__(self, shapes: PyTree, num_clients: int, everywhere: Sharding) -> None:
+    def __init__(self, shapes: PyTree, num_clients: int) -> None:
         def allocate(a: jax.ShapeDtypeStruct) -> np.ndarray:
             with tempfile.TemporaryFile() as file:
                 return np.memmap(file, a.dtype, "w+", shape=(a.shape[0], num_clients, *a.shape[2:]))
 
-        self._shapes, self._states, self._everywhere = shapes, jax.tree.map(allocate, shapes), everywhere
+        self._shapes, self._states = shapes, jax.tree.map(allocate, shapes)
         self._has_trained = np.zeros(num_clients, bool)
         self._computing: tuple[Sequence[np.ndarray], PyTree] | None = None
         """The clients of the last segment, and their states on the devices."""
@@ -85,7 +83,7 @@ class ClientStates:
         """Waits for the last segment."""
         if self._computing is not None:
             client_ids, states = self._computing
-            self._last.append((client_ids, transfer.on_host(states, self._everywhere)))
+            self._last.append((client_ids, processes.on_host(states)))
             self._computing, self._is_written = None, False
 
     def _write(self) -> None:

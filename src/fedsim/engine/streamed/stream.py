@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from fedsim.config.schema import Config
-from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, ClientData, FederatedDataset, PyTree
-from fedsim.engine import transfer
-from fedsim.engine.client_states import ClientStates
-from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields, corrupt_buffers, corrupt_labels
+from fedsim.core.types import Array, ClientData, PyTree
+from fedsim.engine import build, processes
+from fedsim.engine.families import Group
+from fedsim.engine.inputs import RunInputs, SharedInputs, changed_fields
 from fedsim.engine.layout import Layout
+from fedsim.engine.streamed.client_states import ClientStates
+from fedsim.engine.streamed.corrupted import corrupt_buffers, corrupt_labels
 
 T = TypeVar("T")
 
@@ -45,24 +45,22 @@ class ClientStream:
     """The examples of a group's cohorts, gathered on the host for the devices.
 
     Devices that compute the same runs have a buffer of `layout.buffer_examples` examples. `shared` and `batches` are
-    the other inputs of the runs `configs`, on the devices; `by_run` is how the batches lie there. `client_states` is
+    the other inputs of the group's runs, on the devices; `by_run` is how the batches lie there. `client_states` is
     what the algorithm keeps for each client, of each batch, if it is on the host. Of several processes, each gathers
     what its devices need; `local_batches` are the batches on its own host or device.
     """
 
     def __init__(
         self,
-        simulation: Simulation,
-        configs: Sequence[Config],
-        dataset: FederatedDataset,
-        layout: Layout,
-        max_rounds: int,
+        group: Group,
         shared: SharedInputs,
         batches: Sequence[RunInputs],
         local_batches: Sequence[RunInputs],
         by_run: Sharding,
         client_states: Sequence[ClientStates] | None = None,
     ) -> None:
+        configs, dataset, layout, max_rounds = group.configs, group.dataset, group.layout, group.max_rounds
+        simulation = build.simulation(configs[0], dataset, layout)
         self._configs, self._layout, self._max_rounds, self._by_run = configs, layout, max_rounds, by_run
         self._spec, self._shared, self._batches = dataset.spec, shared, batches
         data, changed = dataset.train, changed_fields(configs)
@@ -73,7 +71,7 @@ class ClientStream:
         self._sizes, self._offsets = np.asarray(data.num_examples), np.asarray(data.offsets)
         self._local_batches, self._client_states = local_batches, client_states
         self._is_local = _local_parts(by_run, layout.run_devices)
-        tile = lambda a: transfer.put(np.tile(np.asarray(a), layout.run_devices), by_run)
+        tile = lambda a: processes.put(np.tile(np.asarray(a), layout.run_devices), by_run)
         self._num_examples, self._benign = tile(self._sizes), tile(data.corrupted)
 
         @jax.jit
@@ -147,7 +145,7 @@ class ClientStream:
         positions = [self._positions(ids) for ids in local_ids]
         x, y = self._take(self._x, positions), self._take(self._y, positions)
         offsets = np.concatenate([self._by_client(ids, self._starts(ids)) for ids in local_ids])
-        put = partial(transfer.put, sharding=self._by_run)
+        put = partial(processes.put, sharding=self._by_run)
         data = ClientData(put(x), put(y), put(offsets), self._num_examples, self._benign)
         rows = None
         if self._layout.buffer_clients:

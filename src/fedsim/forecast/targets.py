@@ -13,33 +13,27 @@ from fedsim.engine import cache
 from fedsim.engine.devices import TPU_SETTINGS
 from fedsim.errors import ConfigError, pip_install
 
-GIGA, TERA, GIBIBYTE = 10**9, 10**12, 2**30
+GIBIBYTE = 2**30
 GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
 
 
 class Chip(NamedTuple):
-    """What a device can hold, move and compute."""
+    """What a program has on a device."""
 
     backend: str
     """ "gpu" or "tpu"."""
     memory: int
     """Bytes for JAX."""
-    bandwidth: float
-    """Bytes per second of its memory."""
-    peak_flops: dict[str, float]
-    """FLOP/s of matrix products by precision; float32 as JAX multiplies it by default."""
 
 
-# Cloud TPU documentation, pages "TPU v5e", "TPU v5p" and "TPU v6e" (a float32 product is one pass in bfloat16); data
-# sheets "NVIDIA A100", "H100" and "H200", the SXM modules, dense (a float32 product is in TF32). A TPU's memory is what
-# its compiler hands out.
+# A TPU's memory is what its compiler hands out, a GPU's that of the SXM module.
 CHIPS = {
-    "v5e": Chip("tpu", int(15.75 * GIBIBYTE), 819 * GIGA, {"float32": 197 * TERA, "bfloat16": 197 * TERA}),
-    "v5p": Chip("tpu", int(95.74 * GIBIBYTE), 2765 * GIGA, {"float32": 459 * TERA, "bfloat16": 459 * TERA}),
-    "v6e": Chip("tpu", int(31.25 * GIBIBYTE), 1640 * GIGA, {"float32": 918 * TERA, "bfloat16": 918 * TERA}),
-    "a100": Chip("gpu", int(GPU_SHARE * 85_100_068_864), 2039 * GIGA, {"float32": 156 * TERA, "bfloat16": 312 * TERA}),
-    "h100": Chip("gpu", int(GPU_SHARE * 84_978_434_048), 3350 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
-    "h200": Chip("gpu", int(GPU_SHARE * 151_397_597_184), 4800 * GIGA, {"float32": 494 * TERA, "bfloat16": 989 * TERA}),
+    "v5e": Chip("tpu", int(15.75 * GIBIBYTE)),
+    "v5p": Chip("tpu", int(95.74 * GIBIBYTE)),
+    "v6e": Chip("tpu", int(31.25 * GIBIBYTE)),
+    "a100": Chip("gpu", int(GPU_SHARE * 85_100_068_864)),
+    "h100": Chip("gpu", int(GPU_SHARE * 84_978_434_048)),
+    "h200": Chip("gpu", int(GPU_SHARE * 151_397_597_184)),
 }
 TPU_SHAPES = {  # of a slice, by its number of chips
     "v5e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
@@ -84,9 +78,9 @@ HOPPER = {
     "capability": "major: 9 minor: 0 feature_extension: ACCELERATED_FEATURES",
 }
 GPU_VALUES = {
-    "a100": AMPERE | {"name": "NVIDIA A100-SXM4-80GB"},
-    "h100": HOPPER | {"name": "NVIDIA H100 80GB HBM3"},
-    "h200": HOPPER | {"name": "NVIDIA H200"},
+    "a100": AMPERE | {"name": "NVIDIA A100-SXM4-80GB", "bandwidth": "2039000000000"},
+    "h100": HOPPER | {"name": "NVIDIA H100 80GB HBM3", "bandwidth": "3350000000000"},
+    "h200": HOPPER | {"name": "NVIDIA H200", "bandwidth": "4800000000000"},
 }
 
 
@@ -149,6 +143,6 @@ def devices(target: Target) -> list[jax.Device]:
     if not (importlib.util.find_spec(plugins[0]) and any(map(importlib.util.find_spec, plugins[1:]))):
         raise ConfigError(f"--target {target}: needs the GPU's compiler; {pip_install('cuda')}")
     memory = round(target.chip.memory / GPU_SHARE)
-    config = GPU_CONFIG.format(**GPU_VALUES[target.name], bandwidth=int(target.chip.bandwidth), memory=memory)
+    config = GPU_CONFIG.format(**GPU_VALUES[target.name], memory=memory)
     topology = topologies.get_topology_desc(platform="cuda", target_config=config, topology=f"1x1x{target.num_devices}")
     return list(topology.devices)

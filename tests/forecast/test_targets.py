@@ -5,6 +5,7 @@ Their intermediate code is made without any compiler; tests that compile are mar
 
 import importlib.util
 import re
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -12,10 +13,15 @@ import pytest
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import forecast, hlo, make_plan, targets
-from fedsim.engine.compiling import GroupCompiler
+from fedsim.core.client import loss_gradient
+from fedsim.engine import make_plan
+from fedsim.engine.compiling import run_functions, trace
+from fedsim.engine.families import make_family
+from fedsim.engine.fitting import fit_layout
 from fedsim.engine.layout import Layout, Machine
+from fedsim.engine.placement import make_inputs
 from fedsim.errors import ConfigError
+from fedsim.forecast import targets
 from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN
 
 NETWORKS = {
@@ -60,8 +66,11 @@ def compiles(test):
 def lowered_step(network, backend, width=3):
     module, example = NETWORKS[network]
     task = fedsim.classification(module, example, backend=backend)
-    x, y = np.zeros((4, *example.shape), example.dtype), np.zeros(4, np.int32)
-    return forecast.lower_step(task, x, y, width, jax.devices()[0]).as_text()
+    key = jax.random.key(0)
+    batch = np.zeros((4, *example.shape), example.dtype), np.zeros(4, np.int32), np.ones(4, bool), key
+    arguments = jax.eval_shape(lambda: (*task.init(key), *batch))
+    lockstep = jax.tree.map(lambda a: jax.ShapeDtypeStruct((width, *a.shape), a.dtype), arguments)
+    return jax.jit(jax.vmap(loss_gradient(task))).lower(*lockstep).as_text()
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu", "tpu"])
@@ -92,19 +101,17 @@ def plan():
     return make_plan(parse(TINY), Machine("tpu", 8, 2**30))
 
 
-def programs(plan, layout, devices=None):
-    (group,) = plan.groups
-    return GroupCompiler(plan.configs(group), plan.dataset(group), layout, devices)
+def inputs_of(plan, layout, devices=None):
+    group = replace(plan.groups[0], layout=layout)
+    return make_inputs(group, make_family([group]), devices)
 
 
 @pytest.mark.parametrize("layout", [Layout(8, 2, backend="tpu"), Layout(2, 1, backend="gpu")])
 def test_loops_of_a_chunk_have_unbatched_bounds(plan, layout):
     """A batched condition becomes a reduction over all models, and selects over everything that the loop carries."""
-    group = programs(plan, layout)
-    shapes = group.shapes
-    chunk = jax.make_jaxpr(group.functions.chunk)(
-        group.states, shapes.shared, shapes.runs, jax.ShapeDtypeStruct((), np.int32)
-    )
+    inputs = inputs_of(plan, layout)
+    states, (shared, _, runs, _) = trace(inputs).states, inputs.shapes
+    chunk = jax.make_jaxpr(run_functions(inputs).chunk)(states, shared, runs, jax.ShapeDtypeStruct((), np.int32))
     loops = [eqn for eqn in inner(chunk.jaxpr) if eqn.primitive.name == "while"]
     assert len(loops) >= 3  # rounds, epochs, steps
     for loop in loops:
@@ -146,9 +153,9 @@ def eight():
 )
 def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collectives):
     """Devices that share a cohort gather its results, those that share runs exchange nothing; no host takes part."""
-    text = programs(plan, layout, eight).lower()["chunk"].compile().as_text()
-    result, _ = hlo.parse_module(text)
-    opcodes = {i.opcode.removesuffix("-start").removesuffix("-done") for lines in result.values() for i in lines}
+    text = trace(inputs_of(plan, layout, eight)).lowered["chunk"].compile().as_text()
+    opcodes = set(re.findall(r" ([a-z-]+?)(?:-start|-done)?\(", text))
+    assert "while" in opcodes
     assert opcodes & set(COLLECTIVES) == collectives
     assert not opcodes & {"infeed", "outfeed", "send", "recv"}
     assert "callback" not in text
@@ -157,19 +164,12 @@ def test_a_chunk_for_eight_tpus_stays_on_its_device(plan, eight, layout, collect
 
 
 @compiles
-def test_a_forecast_is_what_the_compiler_says(plan, eight):
-    """It fits with the layout that was asked for, or with none; what was found once is not compiled again."""
-    (group,) = plan.groups
-    chip = targets.CHIPS["v5e"]
-    result = forecast.forecast(plan, group, eight, chip)
-    assert result.fits
-    assert result.layout == group.layout
-    assert result.seconds > 4 * result.round_seconds
-    products = 3 * 2 * (64 * 8 + 8 * 10) - 2 * 64 * 8  # of an example: three a layer, but for the inputs' gradient
-    slots, cohort = 8 * 12, 8 * 10  # clients of 10 examples train in 3 batches of 4, and measure their losses
-    assert result.flops == pytest.approx(products * (slots + cohort / 3))
-    again = forecast.forecast(plan, group, eight, chip)
-    assert again == result  # seconds of compiling included: nothing was compiled again
-    crowded = forecast.forecast(plan, group, eight, chip._replace(memory=1))
-    assert not crowded.fits
-    assert (crowded.layout.client_width, crowded.layout.run_width) == (1, 1)
+def test_a_plan_fits_as_the_compiler_says(plan, eight):
+    """The widest layout if the memory suffices, which holds the data at least; the narrowest one if none does."""
+    (group,), crowded = plan.groups, replace(plan, machine=plan.machine._replace(memory=1))
+    layout, needed = fit_layout(plan, plan.families[0], eight)
+    assert layout == group.layout
+    assert group.dataset.train.x.nbytes < needed < plan.machine.memory
+    narrow, needed = fit_layout(crowded, crowded.families[0], eight)
+    assert (narrow.client_width, narrow.run_width) == (1, 1)
+    assert needed > 1

@@ -1,0 +1,107 @@
+"""Convolution and max pooling in the form that was fastest on CPUs (benchmarks/round.py).
+
+`vmap` of `lax.conv` over kernels is a grouped convolution, XLA's CPU convolution is slow inside a loop, and the
+gradient of its max pool is a scatter. Patches times a matrix (im2col) is a batched product under `vmap` over kernels.
+Gradients are written out, so there are no forward-mode derivatives.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial, reduce
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedsim.core.types import Array
+
+Sizes = Sequence[int]  # of each axis
+
+
+@jax.custom_vjp
+def matmul(patches: Array, kernel: Array) -> Array:
+    """Product of `patches` [..., P] and `kernel` [P, F].
+
+    The kernel's gradient is a product of two tall matrices, one of which the CPU has to transpose first. JAX's rule
+    transposes the right one, together with all that was fused into it: up to five times slower.
+    """
+    return patches @ kernel
+
+
+def _matmul_forward(patches: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return patches @ kernel, (patches, kernel)
+
+
+def _matmul_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    patches, kernel = residuals
+    rows = tuple(range(patches.ndim - 1))
+    return gradient @ kernel.T, lax.dot_general(patches, gradient, ((rows, rows), ((), ())))
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)
+
+
+def convolve(x: Array, kernel: Array, strides: Sizes, dilation: Sizes, outputs: Sizes) -> Array:
+    """The first `outputs` [*S'] of the convolution of padded x [B, *S, C] with `kernel` [*k, C, F]: [B, *S', F]."""
+    starts = product(*(range(0, size * step, step) for size, step in zip(kernel.shape[:-2], dilation, strict=True)))
+    sizes = (len(x), *outputs, x.shape[-1])
+    shifted = [_every(x, (0, *start, 0), (1, *strides, 1), sizes) for start in starts]
+    return matmul(jnp.concatenate(shifted, axis=-1), kernel.reshape(-1, kernel.shape[-1]))
+
+
+def _every(x: Array, start: Sizes, strides: Sizes, sizes: Sizes) -> Array:
+    """`sizes` elements of x from `start`, `strides` apart."""
+    ends = [first + stride * (size - 1) + 1 for first, stride, size in zip(start, strides, sizes, strict=True)]
+    return lax.slice(x, start, ends, strides)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def max_pool(x: Array, window: Sizes, strides: Sizes) -> Array:
+    """The maximum of each `window` of x, `strides` apart; the gradient goes to its first maximum, as in XLA.
+
+    With one array per window position the pool is a maximum of arrays of one shape, and its gradient a select, without
+    a scatter. The position of the maximum is stored, not the window.
+    """
+    return reduce(jnp.maximum, _elements(x, window, strides))
+
+
+def _elements(x: Array, window: Sizes, strides: Sizes) -> list[Array]:
+    """x at each position of the windows."""
+    sizes = [(n - size) // stride + 1 for n, size, stride in zip(x.shape, window, strides, strict=True)]
+    return [_every(x, start, strides, sizes) for start in product(*map(range, window))]
+
+
+def _max_pool_forward(x: Array, window: Sizes, strides: Sizes) -> tuple[Array, tuple[Array, Array]]:
+    elements = _elements(x, window, strides)
+    largest = reduce(jnp.maximum, elements)
+    first = jnp.int8(len(elements) - 1)
+    for position in reversed(range(len(elements) - 1)):
+        first = jnp.where(elements[position] == largest, jnp.int8(position), first)
+    return largest, (jnp.broadcast_to(first, largest.shape), jnp.empty((*x.shape, 0), x.dtype))
+
+
+def _max_pool_backward(window: Sizes, strides: Sizes, residuals: tuple[Array, Array], gradient: Array) -> tuple[Array]:
+    positions, (*sides, _) = residuals[0], residuals[1].shape
+    at = lambda position: jnp.where(positions == position, gradient, 0)
+    if tuple(window) == tuple(strides):  # side by side: the windows become axes of their own
+        around = [axis for n in positions.shape for axis in (n, 1)]
+        of_window = jnp.arange(math.prod(window), dtype=jnp.int8).reshape([axis for n in window for axis in (1, n)])
+        spread = jnp.where(positions.reshape(around) == of_window, gradient.reshape(around), 0)
+        covered = [n * size for n, size in zip(positions.shape, window, strict=True)]
+        missing = [(0, n - side, 0) for n, side in zip(sides, covered, strict=True)]
+        return (lax.pad(spread.reshape(covered), jnp.zeros((), gradient.dtype), missing),)
+    zero = jnp.zeros((), gradient.dtype)
+
+    def place(position: int, start: Sizes) -> Array:
+        """The gradient of the windows whose maximum is at `position`, where it belongs."""
+        ends = [first + stride * (n - 1) + 1 for first, stride, n in zip(start, strides, positions.shape, strict=True)]
+        widths = [
+            (first, n - end, stride - 1) for first, end, stride, n in zip(start, ends, strides, sides, strict=True)
+        ]
+        return lax.pad(at(position), zero, widths)
+
+    return (reduce(jnp.add, [place(*pair) for pair in enumerate(product(*map(range, window)))]),)
+
+
+max_pool.defvjp(_max_pool_forward, _max_pool_backward)

@@ -1,0 +1,202 @@
+"""What a group's programs read: its shapes, the data on the host, and the data on the devices.
+
+Here all examples are on the devices. `engine.streamed` has the same interface for data that stay on the host, and
+`engine.placement` chooses between them.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+from jax.sharding import Sharding
+
+from fedsim.config.components import distinct_runs
+from fedsim.core.types import ClientData, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.engine import memory, processes
+from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
+from fedsim.engine.families import Group
+from fedsim.engine.family import Family
+from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, cut_batches, make_run_inputs
+from fedsim.engine.model import make_task
+from fedsim.engine.programs import Executables, RunFunctions
+from fedsim.engine.sharding import Shardings, make_shardings
+
+
+class InputShapes(NamedTuple):
+    """The shapes of what a batch of runs reads."""
+
+    shared: SharedInputs
+    evaluation: EvaluationData
+    runs: RunInputs
+    backdoors: BackdoorTests | None
+
+
+class Inputs:
+    """What the programs of a group read, on the first of `devices` (default: JAX's)."""
+
+    shared_spec: PyTree = P()
+    """How `SharedInputs` are spread over the devices."""
+
+    def __init__(self, group: Group, family: Family, devices: Sequence[jax.Device] | None = None) -> None:
+        self.group, self.family = group, family
+        self.devices = tuple(jax.devices() if devices is None else devices)
+        self.shardings = make_shardings(group.layout, self.devices)
+        self.runs_per_batch = group.layout.run_devices * group.layout.run_width
+
+    @cached_property
+    def host_data(self) -> tuple[SharedInputs, EvaluationData]:
+        """What all runs share, on the host."""
+        config, data = self.group.configs[0], self.group.dataset
+        frozen = make_task(config, data, self.group.layout.backend).frozen
+        shared = SharedInputs(ClientData(*data.train), frozen, data.root, self.family.branch(config))
+        arrays = data.x_test, data.y_test, data.test_clients
+        return shared, EvaluationData(*arrays, data.validation)  # type: ignore[arg-type]
+
+    @cached_property
+    def backdoors(self) -> BackdoorTests | None:
+        """The triggered test examples, on the host."""
+        return make_backdoor_tests(self.group.configs, self.group.dataset)
+
+    @cached_property
+    def hparams(self) -> HParams:
+        """The traced numbers [S]."""
+        return self.family.hparams(self.group.configs)
+
+    @cached_property
+    def shapes(self) -> InputShapes:
+        """The shapes of what the programs read."""
+        shared, evaluation = shapes_of(self.host_data, self.shardings.everywhere)
+        train, shared = self._shared_shapes(shared)
+        configs = distinct_runs(self.group.configs)
+        make = lambda train: make_run_inputs(configs, self.hparams, train, self.group.dataset.spec)
+        runs = self.batch_shapes(jax.eval_shape(make, train))
+        if self.backdoors is None:
+            return InputShapes(shared, evaluation, runs, None)
+        examples, trigger_ids = self.backdoors
+        tests = BackdoorTests(shapes_of(examples, self.shardings.everywhere), self.batch_shapes(trigger_ids))
+        return InputShapes(shared, evaluation, runs, tests)
+
+    def _shared_shapes(self, shared: SharedInputs) -> tuple[ClientData, SharedInputs]:
+        """The shapes of the training data of a run, and of what a program gets, from those of `host_data`."""
+        return shared.train, shared
+
+    def batch_shapes(self, runs: PyTree) -> PyTree:
+        """The shapes of a batch of `runs` [S, ...]."""
+        by_run = self.shardings.by_run
+        shape = lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, *a.shape[1:]), a.dtype, sharding=by_run)
+        return jax.tree.map(shape, runs)
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """Equal for groups whose programs read arrays of the same shapes."""
+        leaves, structure = jax.tree.flatten((self.host_data, self.backdoors))
+        return structure, tuple((np.shape(a), jax.numpy.result_type(a)) for a in leaves)
+
+    @property
+    def init_shapes(self) -> tuple[PyTree, ...]:
+        """The shapes of the arguments of `RunFunctions.init`."""
+        return self.shapes.shared, self.shapes.runs
+
+    def programs(
+        self, functions: RunFunctions, states: SimulationState
+    ) -> dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]:
+        """The functions to be compiled, and the shapes of their arguments, by the names of `Executables`."""
+        shared, evaluation, runs, backdoors = self.shapes
+        number = jax.ShapeDtypeStruct((), np.int32, sharding=self.shardings.everywhere)
+        programs: dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]] = {
+            "init": (functions.init, self.init_shapes),
+            "chunk": (functions.chunk, (states, shared, runs, number)),
+            "measure": (functions.measure, (states, runs.hparams, shared.frozen, evaluation)),
+        }
+        if backdoors is not None:
+            programs["success"] = functions.success, (states, shared.frozen, backdoors)
+        return programs
+
+    def waiting_bytes(self, states: SimulationState) -> int:
+        """Bytes on a device, while a batch is computed, of all that the program does not get: the other batches."""
+        num_others = -(-len(self.group.configs) // self.runs_per_batch) - 1
+        return num_others * memory.tree_bytes((states, self.shapes.runs)) // self.group.layout.run_devices
+
+    def place(self, states: SimulationState) -> "PlacedInputs":
+        """Puts the inputs on the devices, corrupted run by run; `states` are the shapes of a batch's states."""
+        del states
+        shared, evaluation = processes.put(self.host_data, self.shardings.everywhere)
+        runs = self._run_inputs(processes.local_copy(shared.train))
+        batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
+        return PlacedInputs(shared, evaluation, batches, self._place_backdoors(), self.shardings, self.group.max_rounds)
+
+    def _run_inputs(self, train: ClientData, *fields: frozenset[str]) -> list[RunInputs]:
+        """The inputs of the runs in batches."""
+        runs = make_run_inputs(self.group.configs, self.hparams, train, self.group.dataset.spec, *fields)
+        return cut_batches(runs, self.runs_per_batch)
+
+    def _place_backdoors(self) -> list[BackdoorTests] | None:
+        if self.backdoors is None:
+            return None
+        examples = processes.put(self.backdoors.examples, self.shardings.everywhere)
+        trigger_ids = cut_batches(self.backdoors.trigger_ids, self.runs_per_batch)
+        return [BackdoorTests(examples, processes.put(ids, self.shardings.by_run)) for ids in trigger_ids]
+
+
+@dataclass(frozen=True)
+class PlacedInputs:
+    """A group's inputs on its devices, and how its batches of runs are computed with them."""
+
+    shared: SharedInputs
+    evaluation: EvaluationData
+    batches: list[RunInputs]
+    """The runs in batches [B]; the last run fills up the last batch."""
+    backdoors: list[BackdoorTests] | None
+    """Of each batch; None if no run has a backdoor."""
+    shardings: Shardings
+    max_rounds: int
+    """The most rounds of a chunk."""
+
+    def changed_labels(self) -> list[np.ndarray]:
+        """The labels that corruption changes, of all runs."""
+        return [processes.on_host(runs.changes["y"]) for runs in self.batches if "y" in runs.changes]
+
+    def initial_states(self, executables: Executables) -> list[SimulationState]:
+        """The states [B] of each batch before the first round."""
+        return [executables.init(self.shared, runs) for runs in self.batches]
+
+    def chunks(
+        self, executables: Executables, states: list[SimulationState], completed: int, total: int
+    ) -> Generator[tuple[int, list[list[tuple[RoundRecord, int]]]], None, None]:
+        """Computes the rounds from `completed` to `total`, and replaces the batches' `states` by the next ones.
+
+        Yields after each chunk the number of completed rounds and, for each batch, records [B, max_rounds, ...] on the
+        devices with their number of rounds.
+        """
+        for start in range(completed, total, self.max_rounds):
+            num_rounds, records = min(self.max_rounds, total - start), []
+            for batch, runs in enumerate(self.batches):
+                number = processes.put(np.int32(num_rounds), self.shardings.everywhere)
+                states[batch], record = executables.chunk(states[batch], self.shared, runs, number)
+                records.append([(record, num_rounds)])
+            yield start + num_rounds, records
+
+    def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
+        """The batches' states as they are saved."""
+        return batches
+
+    def restore(
+        self,
+        executables: Executables,
+        like: SimulationState,
+        num_rounds: int,
+        read: Callable[[list[SimulationState]], list[SimulationState]],
+    ) -> list[SimulationState]:
+        """The batches' states `like` this after `num_rounds` rounds; `read` returns those saved, given their shapes."""
+        del executables, num_rounds
+        return read([like] * len(self.batches))
+
+
+def shapes_of(tree: PyTree, sharding: Sharding) -> PyTree:
+    """The shapes of a tree of arrays as JAX would hold them on the devices of `sharding`."""
+    shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
+    return jax.tree.map(lambda a: shape(a.shape, a.dtype), jax.eval_shape(lambda tree: tree, tree))

@@ -1,0 +1,181 @@
+"""What a group's programs read if the clients' examples stay on the host (see `engine.group_inputs`)."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
+from fedsim.engine import memory, processes
+from fedsim.engine.group_inputs import Inputs, PlacedInputs
+from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
+from fedsim.engine.layout import RUNS
+from fedsim.engine.programs import Executables, RunFunctions
+from fedsim.engine.streamed.client_states import ClientStates
+from fedsim.engine.streamed.stream import ClientStream, Segment, portion_size
+
+PLACED_FIELDS = frozenset(ClientData._fields) - {"x", "y"}
+
+
+class StreamedInputs(Inputs):
+    """What the programs of a group read: a buffer with the examples of some cohorts for each row of devices."""
+
+    shared_spec: PyTree = SharedInputs(train=P(RUNS), frozen=P(), root=P(), branch=P(), state_rows=P(RUNS))  # type: ignore[arg-type]
+
+    def _shared_shapes(self, shared: SharedInputs) -> tuple[ClientData, SharedInputs]:
+        layout = self.group.layout
+        train, rows = buffer_shapes(shared.train, layout.buffer_examples), None
+        if layout.buffer_clients:
+            rows = jax.ShapeDtypeStruct((self.group.dataset.num_clients,), np.int32)
+        tile = lambda a: jax.ShapeDtypeStruct(
+            (layout.run_devices * a.shape[0], *a.shape[1:]), a.dtype, sharding=self.shardings.by_run
+        )
+        tiled, state_rows = jax.tree.map(tile, (train, rows))
+        return train, shared._replace(train=tiled, state_rows=state_rows)
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        return *super().signature, self._portion_size
+
+    @property
+    def _portion_size(self) -> int:
+        return portion_size(np.asarray(self.group.dataset.train.num_examples), self.group.layout)
+
+    @property
+    def init_shapes(self) -> tuple[PyTree, ...]:
+        shape = (self.runs_per_batch, self.group.dataset.num_clients)
+        return *super().init_shapes, jax.ShapeDtypeStruct(shape, np.float32, sharding=self.shardings.by_run)
+
+    def programs(
+        self, functions: RunFunctions, states: SimulationState
+    ) -> dict[str, tuple[Callable[..., PyTree], tuple[PyTree, ...]]]:
+        programs = super().programs(functions, states)
+        if self.family.uses_losses(self.group.dataset):
+
+            def measure(run: RunInputs, shared: SharedInputs, client_ids: Array) -> tuple[Array, Array]:
+                simulation = functions.simulation.bind(shared.frozen)
+                return simulation.initial_losses(run.key, run.data(shared), client_ids)
+
+            def initial_losses(shared: SharedInputs, runs: RunInputs, client_ids: Array) -> PyTree:
+                """The clients `client_ids` [P] in another order, and their losses at the initial model, both [S, P]."""
+                return functions.map(measure, runs, shared, client_ids)
+
+            ids = jax.ShapeDtypeStruct((self._portion_size,), np.int32, sharding=self.shardings.everywhere)
+            programs["initial_losses"] = initial_losses, (self.shapes.shared, self.shapes.runs, ids)
+        return programs
+
+    def waiting_bytes(self, states: SimulationState) -> int:
+        next_buffer = memory.tree_bytes((self.shapes.shared.train, self.shapes.runs.changes))
+        return super().waiting_bytes(states) + next_buffer // self.group.layout.run_devices
+
+    def place(self, states: SimulationState) -> "StreamedPlacedInputs":
+        host, evaluation = self.host_data
+        everywhere, by_run = self.shardings.everywhere, self.shardings.by_run
+        shared, evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
+        local_batches = self._run_inputs(host.train, PLACED_FIELDS)
+        batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
+        if self.group.layout.buffer_clients:
+            num_clients = self.group.dataset.num_clients
+            client_states = [ClientStates(states.client_states, num_clients) for _ in batches]
+        return StreamedPlacedInputs(
+            shared,
+            evaluation,
+            batches,
+            self._place_backdoors(),
+            self.shardings,
+            self.group.max_rounds,
+            ClientStream(self.group, shared, batches, local_batches, by_run, client_states),
+            client_states,
+        )
+
+
+@dataclass(frozen=True)
+class StreamedPlacedInputs(PlacedInputs):
+    """The inputs of a group whose clients' examples stay on the host: `shared` and `batches` lack them."""
+
+    stream: ClientStream
+    """Gathers the examples."""
+    client_states: list[ClientStates] | None
+    """Of each batch, what the algorithm keeps for each client; None if it keeps nothing."""
+
+    def changed_labels(self) -> list[np.ndarray]:
+        return list(self.stream.labels or ())
+
+    def initial_states(self, executables: Executables) -> list[SimulationState]:
+        states, (_, everywhere, by_run) = [], self.shardings
+        for batch, runs in enumerate(self.batches):
+            losses = np.zeros((len(runs.key), self.stream.num_clients), np.float32)
+            with closing(self.stream.portions(batch)) as portions:
+                for client_ids, segment in portions:
+                    if executables.initial_losses is None:  # these are not used, but `init` needs inputs
+                        break
+                    measured = executables.initial_losses(
+                        segment.shared, segment.runs, processes.put(client_ids, everywhere)
+                    )
+                    ids, values = processes.on_host(measured)
+                    np.put_along_axis(losses, ids, values, axis=1)
+            states.append(executables.init(segment.shared, segment.runs, processes.put(losses, by_run)))
+            if self.client_states is not None:
+                self.client_states[batch].start(processes.on_host(states[batch].client_states))
+        return states
+
+    def chunks(
+        self, executables: Executables, states: list[SimulationState], completed: int, total: int
+    ) -> Generator[tuple[int, list[list[tuple[RoundRecord, int]]]], None, None]:
+        """As of `PlacedInputs`; the records of a batch are those of its segments."""
+        with closing(self.stream.segments(completed, total)) as segments:
+            while completed < total:
+                num_rounds, records = min(self.max_rounds, total - completed), []
+                for batch in range(len(self.batches)):
+                    of_batch: list[tuple[RoundRecord, int]] = []
+                    while sum(number for _, number in of_batch) < num_rounds:
+                        segment = next(segments)
+                        states[batch], record = self._run(executables, batch, states[batch], segment)
+                        of_batch.append((record, segment.num_rounds))
+                    records.append(of_batch)
+                completed += num_rounds
+                yield completed, records
+
+    def _run(
+        self, executables: Executables, batch: int, states: SimulationState, segment: Segment
+    ) -> tuple[SimulationState, RoundRecord]:
+        """Runs the rounds of a segment of a batch."""
+        number = processes.put(np.int32(segment.num_rounds), self.shardings.everywhere)
+        if self.client_states is None:
+            return executables.chunk(states, segment.shared, segment.runs, number)
+        on_host = self.client_states[batch]
+        on_host.update(segment.client_ids, segment.client_states)
+        states = states._replace(client_states=processes.put(segment.client_states, self.shardings.by_run))
+        states, records = executables.chunk(states, segment.shared, segment.runs, number)
+        on_host.store(segment.client_ids, states.client_states)
+        return states, records
+
+    def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
+        """The batches' states with those of all clients that have trained."""
+        if self.client_states is None:
+            return batches
+        saved = (on_host.save() for on_host in self.client_states)
+        return [states._replace(client_states=clients) for states, clients in zip(batches, saved, strict=True)]
+
+    def restore(
+        self,
+        executables: Executables,
+        like: SimulationState,
+        num_rounds: int,
+        read: Callable[[list[SimulationState]], list[SimulationState]],
+    ) -> list[SimulationState]:
+        """As of `PlacedInputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
+        if self.client_states is None:
+            return super().restore(executables, like, num_rounds, read)
+        trained = [self.stream.clients_before(batch, num_rounds) for batch in range(len(self.batches))]
+        shapes = (on_host.saved_like(len(ids)) for on_host, ids in zip(self.client_states, trained, strict=True))
+        saved = read([like._replace(client_states=clients) for clients in shapes])
+        # Clients that have not trained have their initial states, which do not depend on losses.
+        self.initial_states(executables._replace(initial_losses=None))
+        for on_host, ids, states in zip(self.client_states, trained, saved, strict=True):
+            on_host.restore(ids, states.client_states)
+        return [states._replace(client_states=like.client_states) for states in saved]

@@ -1,0 +1,101 @@
+"""What a group takes on this machine: its memory, from shapes, and its time, from a few steps that are timed."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedsim.config.schema import Config
+from fedsim.core.client import loss_gradient
+from fedsim.core.types import Array, FederatedDataset, Variables
+from fedsim.engine import build, memory
+from fedsim.engine.backdoors import find_trigger
+from fedsim.engine.estimate import run_bytes
+from fedsim.engine.inputs import buffer_shapes
+from fedsim.engine.layout import Layout
+from fedsim.engine.model import cached_by_program, make_task
+from fedsim.engine.slots import num_computed, sample_cohort_sizes
+from fedsim.errors import ConfigError
+
+NUM_STEPS = 5  # that are timed at once
+FORWARD_SHARE = 1 / 3  # of a gradient step's time
+
+
+def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
+    """Bytes that a group needs on all its devices together; an upper bound."""
+    config = configs[0]
+    task = make_task(config, dataset)
+    num_triggers = len({find_trigger(config) for config in configs} - {None})
+    tests = [*[dataset.x_test] * (1 + num_triggers), dataset.y_test]
+    train = dataset.train
+    if layout.buffer_examples:
+        train = buffer_shapes(train, 2 * layout.buffer_examples)  # one is in use, the other is filled
+    arrays = jax.tree.leaves((train, tests, dataset.root, dataset.validation, task.frozen))
+    examples = layout.micro_batch or config.client.batch_size
+    optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
+    steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
+    return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
+        run_bytes(configs, dataset, layout.buffer_examples > 0)
+    )
+
+
+def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds that a group runs, without compiling. Raises `ConfigError` if its steps do not fit into memory."""
+    config = configs[0]
+    of_round, of_evaluations = count_examples(config, dataset, layout)
+    examples = config.server.num_rounds * of_round / layout.client_devices + of_evaluations
+    return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
+
+
+def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
+    """Examples that a run computes in a round, over random cohorts with empty slots, and in all evaluations.
+
+    Those of a forward pass only count by the time that it takes of a gradient step.
+    """
+    num_examples, server, client = np.asarray(dataset.train.num_examples), config.server, config.client
+    cohorts = sample_cohort_sizes(num_examples, server.cohort_size)
+    batch_size = min(client.batch_size, dataset.max_num_examples)
+    computed = num_computed(cohorts, layout.client_width, batch_size, layout.micro_batch, client.steps).mean()
+    epochs = client.epochs if client.steps is None else 1
+    num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
+    evaluated = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
+    losses = cohorts.sum(axis=1).mean()
+    return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + num_examples.sum())
+
+
+@cached_by_program()
+def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
+    """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
+    task = make_task(config, dataset, layout.backend)
+    batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
+    x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
+
+    loss_and_gradient, mask = loss_gradient(task), jnp.ones(batch, bool)
+
+    def steps(variables: Variables, key: Array, x: Array, y: Array) -> Variables:
+        def step(i: Array, variables: Variables) -> Variables:
+            gradient, statistics = loss_and_gradient(*variables, x, y, mask, jax.random.fold_in(key, i))
+            return Variables(jax.tree.map(lambda p, g: p - 0.01 * g, variables.params, gradient), statistics)
+
+        return jax.lax.fori_loop(0, NUM_STEPS, step, variables)
+
+    run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
+    keys = jax.random.split(jax.random.key(0), layout.num_models)
+    shapes = jax.eval_shape(jax.vmap(task.init), keys)
+    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), memory.available()
+    if needed > available:
+        raise ConfigError(
+            f"engine.client_width: steps of {layout.num_models} models in lockstep need {memory.gibibytes(needed)}, "
+            f"and {memory.gibibytes(available)} are free; lower the widths or client.batch_size, or use a smaller model"
+        )
+    arguments = jax.vmap(task.init)(keys), keys
+    placed = [jax.device_put(arguments, device) for device in jax.local_devices()[: layout.num_devices]]
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        jax.block_until_ready([run(*arguments) for arguments in placed])
+        times.append(time.perf_counter() - started)
+    return min(times) / (NUM_STEPS * layout.num_models * batch)

@@ -1,0 +1,66 @@
+"""What `--dry-run` says of memory and time on this machine."""
+
+import pytest
+
+from fedsim.config.toml import parse
+from fedsim.engine import make_plan, memory
+from fedsim.engine.dataset import load_dataset
+from fedsim.engine.estimate import run_bytes
+from fedsim.engine.layout import Layout
+from fedsim.errors import ConfigError
+from fedsim.forecast import estimate
+
+TEXT = """
+[data]
+num_clients = 8
+[mlp]
+hidden_sizes = [16]
+[server]
+cohort_size = 4
+num_rounds = 10
+[[sweep]]
+corruption.kind = "noisy"
+corruption.fraction = 0.5
+seed = [0, 1, 2, 3, 4, 5, 6]
+"""
+
+
+def test_a_group_needs_at_least_what_its_runs_and_data_do():
+    configs = parse(TEXT).runs()
+    dataset = load_dataset(configs[0])
+    one, two = (estimate.group_bytes(configs, dataset, Layout(run_devices=n)) for n in (1, 2))
+    of_runs, of_data = sum(run_bytes(configs, dataset)), dataset.train.x.nbytes + dataset.x_test.nbytes
+    assert one > of_runs + of_data
+    assert two > one + of_data  # each device has a copy
+
+
+def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
+    """With a second for each example of a step."""
+    monkeypatch.setattr(estimate, "_example_seconds", lambda *args: 1.0)
+
+    def seconds(overrides=None, **layout):
+        configs = parse(TEXT, {"client.batch_size": 1} | (overrides or {})).runs()
+        return estimate.group_seconds(configs, load_dataset(configs[0]), Layout(**layout))
+
+    dataset = load_dataset(parse(TEXT).runs()[0])
+    cohort = 4 * dataset.train.num_examples.mean()  # clients have 179 or 180 examples, and batches of one waste nothing
+    assert seconds({"client.epochs": 3}) - seconds() == pytest.approx(7 * 10 * 2 * cohort, rel=0.02)
+    assert seconds() - seconds({"client.steps": 100}) == pytest.approx(7 * 10 * (cohort - 4 * 100), rel=0.02)
+    before_rounds = seconds({"server.num_rounds": 0})
+    one_evaluation = (seconds({"server.eval_every": 1}) - seconds({"server.eval_every": 10})) / 9
+    assert seconds() - before_rounds == pytest.approx(7 * 10 * cohort * 4 / 3 + 2 * one_evaluation, rel=0.02)
+    assert seconds(run_devices=2) == pytest.approx(4 / 7 * seconds())
+    assert seconds(client_devices=2) < seconds()
+
+
+def test_a_step_is_timed():
+    config = parse(TEXT).runs()[0]
+    assert 0 < estimate.group_seconds([config], load_dataset(config), Layout(client_width=2)) < 100
+
+
+def test_steps_are_timed_only_where_they_fit(monkeypatch):
+    plan = make_plan(parse(TEXT, {"seed": 0}))
+    (group,) = plan.groups
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    with pytest.raises(ConfigError, match=r"^engine\.client_width: .*lower the widths"):
+        estimate.group_seconds(group.configs, group.dataset, group.layout)
