@@ -95,9 +95,7 @@ def _max_pool_backward(window: Sizes, strides: Sizes, residuals: tuple[Array, Ar
 
     def place(position: int, start: Sizes) -> Array:
         """The gradient of the windows whose maximum is at `position`, where it belongs."""
-        ends = [
-            first + stride * (n - 1) + 1 for first, stride, n in zip(start, strides, positions.shape, strict=True)
-        ]
+        ends = [first + stride * (n - 1) + 1 for first, stride, n in zip(start, strides, positions.shape, strict=True)]
         widths = [
             (first, n - end, stride - 1) for first, end, stride, n in zip(start, ends, strides, sides, strict=True)
         ]
