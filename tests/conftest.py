@@ -32,7 +32,7 @@ import fedsim
 from fedsim.config import toml
 from fedsim.core.types import Examples
 from fedsim.engine import make_plan, run_plan
-from fedsim.runs.events import Evaluated, Event, GroupStarted
+from fedsim.runs.callbacks import Callback
 from fedsim.runs.folder import RunFolder
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -43,10 +43,13 @@ hypothesis.settings.load_profile("fedsim")
 COUNTS = (1, 3, 4, 5, 8, 9, 12, 17)  # ragged: smaller than, equal to and larger than a batch of 4
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests come first, so that no worker is left with a slow file at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One line about the kinds of tests that were left out."""
+    left_out = [kind for kind in ("slow", "docs", "data", "fuzz") if f"not {kind}" in config.option.markexpr]
+    if left_out:
+        terminalreporter.write_line(
+            f"Left out: tests of kind {', '.join(left_out)}; -m '{' or '.join(left_out)}' runs them"
+        )
 
 
 class Linear(nn.Module):
@@ -117,20 +120,21 @@ def make_simulation(dataset, aggregator=None, **options) -> fedsim.Simulation:
     return build_simulation(task, aggregator or arfl, **({"cohort_size": 5, "root": root} | training | options))
 
 
-class Stop:
-    """An observer that interrupts at the `calls`th evaluation after the initial one; keeps what has been computed."""
+class Stop(Callback):
+    """A callback that interrupts at the `calls`th evaluation after the initial one; keeps what has been computed."""
 
     def __init__(self, calls=0):
         self.calls, self.computed, self.resumed = calls, [], []
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case GroupStarted(after=after) if after > 0:
-                self.resumed.append(after)
-            case Evaluated(round=round_, num_rounds=num_rounds) if num_rounds:
-                self.computed.append((round_, num_rounds))
-                if len(self.computed) == self.calls:
-                    raise KeyboardInterrupt
+    def on_start(self, start):
+        if start.after > 0:
+            self.resumed.append(start.after)
+
+    def after_evaluation(self, evaluation):
+        if evaluation.num_new:
+            self.computed.append((evaluation.round, evaluation.num_new))
+            if len(self.computed) == self.calls:
+                raise KeyboardInterrupt
 
     @property
     def num_rounds(self) -> int:
@@ -138,9 +142,27 @@ class Stop:
         return sum(num_rounds for _, num_rounds in self.computed)
 
 
-def run_toml(text: str, path: Path, *observers, **options) -> RunFolder:
+class Seen(Callback):
+    """A callback that keeps the arguments of all calls."""
+
+    def __init__(self):
+        self.starts, self.evaluations, self.calls = [], [], []
+
+    def on_start(self, start):
+        self.starts.append(start)
+        self.calls.append("start")
+
+    def after_evaluation(self, evaluation):
+        self.evaluations.append(evaluation)
+        self.calls.append(evaluation.round)
+
+    def on_end(self):
+        self.calls.append("end")
+
+
+def run_toml(text: str, path: Path, *callbacks, **options) -> RunFolder:
     """The run folder of the experiment in TOML `text`."""
-    return run_plan(make_plan(toml.parse(text)), path, observers, **options)
+    return run_plan(make_plan(toml.parse(text)), path, callbacks, **options)
 
 
 def check_equal(got: RunFolder, expected: RunFolder):

@@ -14,9 +14,8 @@ import fedsim
 from fedsim import report, terminal
 from fedsim.cli.main import main
 from fedsim.errors import ConfigError, RunFolderError, python_options
-from fedsim.runs.events import Evaluated, GroupFinished, Started
 from fedsim.runs.folder import RunFolder
-from tests.conftest import Stop, check_equal
+from tests.conftest import Seen, check_equal
 from tests.report import synthetic
 
 TABLES = {
@@ -240,24 +239,30 @@ def test_figures(result):
 
 
 def test_complete_runs_are_not_repeated(result, capsys):
-    events = []
-    again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=events.append)
+    seen = Seen()
+    again = fedsim.run(fedsim.load(TABLES), out=str(result.path), progress=False, callbacks=[seen])
     assert again.rounds.equals(result.rounds)
-    assert not any(isinstance(event, Evaluated) for event in events)
+    assert seen.calls == []
     assert fedsim.Result(str(result.path)).rounds.equals(result.rounds)
     assert fedsim.Result(result.folder).path == result.path
     assert capsys.readouterr().err == ""
 
 
-def test_observers_see_all_events_and_may_stop_the_run(result, tmp_path, capsys):
-    with pytest.raises(KeyboardInterrupt):
-        fedsim.run(TABLES, out=tmp_path / "observed", progress=Stop(1))
-    events = []
-    observed = fedsim.run(TABLES, out=tmp_path / "observed", progress=events.append)
-    check_equal(observed.folder, result.folder)
-    assert isinstance(events[0], Started)
-    assert isinstance(events[-1], GroupFinished)
-    assert [event.round for event in events if isinstance(event, Evaluated)] == [0, 2, 4]
+class Early(Seen):
+    def after_evaluation(self, evaluation):
+        super().after_evaluation(evaluation)
+        return evaluation.round == 2
+
+
+def test_callbacks_may_stop_the_experiment_which_can_be_resumed(result, tmp_path, capsys):
+    stops, seen = Early(), Seen()
+    stopped = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=[stops])
+    assert stops.calls == ["start", 0, 2, "end"]
+    assert stopped.rounds["round"].unique().sort().to_list() == [0, 2]
+    resumed = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=[seen])
+    assert seen.calls == ["start", 4, "end"]
+    assert seen.starts[0].after == 2
+    check_equal(resumed.folder, result.folder)
     assert capsys.readouterr().err == ""
 
 

@@ -30,6 +30,7 @@ def execute(monkeypatch, tmp_path):
     plt.close("all")
 
 
+@pytest.mark.docs
 def test_arfl_in_ten_minutes(execute):
     variables = execute("arfl_in_ten_minutes")
     assert np.max(variables["differences"]) < 1e-5  # to a general solver and to fedsim
@@ -61,6 +62,7 @@ def test_arfl_in_ten_minutes(execute):
     assert accuracy[1:].argmax() not in (0, len(accuracy) - 2)
 
 
+@pytest.mark.docs
 def test_sweep(execute):
     variables = execute("sweep")
     assert (len(variables["experiment"].runs()), len(variables["groups"])) == (50, 1)
@@ -76,6 +78,7 @@ def test_sweep(execute):
     assert variables["mebibytes"]["in turn"] < variables["mebibytes"]["in lockstep"]
 
 
+@pytest.mark.docs
 def test_robustness(execute):
     variables = execute("robustness")
     assert (len(variables["plan"].runs), variables["num_programs"]) == (90, 1)
@@ -119,7 +122,7 @@ with open("chosen.pickle", "wb") as file:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 def test_adapters(tmp_path):
     """In a process with optimized code: it trains for longer than it compiles. On Shakespeare where it is there."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}

@@ -1,9 +1,12 @@
 """The README: it fits on one screen, its Python runs unchanged, and its commands exist."""
 
+import pytest
+
 from fedsim.config.kinds import AGGREGATORS, KINDS
 from tests.docs.pages import ROOT, blocks, text_of
 
 
+@pytest.mark.docs
 def test_the_python_code_runs(tmp_path, monkeypatch):
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)

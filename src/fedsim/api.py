@@ -1,7 +1,7 @@
 """Experiments from Python: `load` one, `run` it, and use its tables and figures."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
     from fedsim.core.types import FederatedDataset
     from fedsim.report import Results
-    from fedsim.runs.events import Observer
+    from fedsim.runs.callbacks import Callback
     from fedsim.runs.folder import RunFolder, StoredRun
 
 
@@ -80,7 +80,8 @@ def run(
     experiment: "Experiment | str | Path | Mapping[str, Any]",
     *,
     out: str | Path | None = None,
-    progress: "bool | Observer" = True,
+    progress: bool = True,
+    callbacks: "Sequence[Callback]" = (),
     force: bool = False,
     allow_mismatch: bool = False,
 ) -> "Result":
@@ -89,12 +90,12 @@ def run(
     `out` is runs/<name>-<hash> by default; it gets the tables that the command writes (summary.csv, table.md, ...), but
     no figures, which take a second: `Result.figures`. Only runs and rounds that `out` lacks are computed: the same call
     resumes an interrupted one, and other seeds, rules or more rounds are added. The results are of all that `out` has
-    then. `progress` shows a bar, or is a function of all events (`fedsim.runs.events`). `force` computes all runs
-    again; `allow_mismatch` computes missing ones with other versions, devices, data or plug-ins. In a script that has
-    called `jax.distributed.initialize`, all processes are one run: process 0 writes, and an error of one process ends
-    all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's cache folder. Warns about keys
-    without effect, and about rules that assume more Byzantine clients than their authors' guarantees cover. Raises
-    errors of `fedsim.errors`.
+    then. `progress` shows a bar. `callbacks` see all evaluations, and may stop the experiment (`fedsim.Callback`).
+    `force` computes all runs again; `allow_mismatch` computes missing ones with other versions, devices, data or
+    plug-ins. In a script that has called `jax.distributed.initialize`, all processes are one run: process 0 writes, and
+    an error of one process ends all. Compiled programs are cached in JAX_COMPILATION_CACHE_DIR, or else in fedsim's
+    cache folder. Warns about keys without effect, and about rules that assume more Byzantine clients than their
+    authors' guarantees cover. Raises errors of `fedsim.errors`.
 
     >>> tables = {"server": {"aggregator": "fedavg", "num_rounds": 2, "eval_every": 1}, "mlp": {"hidden_sizes": [8]}}
     >>> result = fedsim.run(tables, out="runs/example", progress=False)
@@ -103,8 +104,7 @@ def run(
     """
     from fedsim import report
     from fedsim.config.experiment import Experiment
-    from fedsim.config.unused import unused_keys
-    from fedsim.engine import cache, devices, make_plan, processes, run_plan
+    from fedsim.engine import prepare, processes, run_plan
     from fedsim.errors import FedsimError, python_options
     from fedsim.terminal import show_progress
     from fedsim_launcher import find_conflict
@@ -114,16 +114,14 @@ def run(
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
             experiment = load(experiment)
-        devices.use_one_per_core()
-        cache.enable_program_cache()
-        plan = make_plan(experiment)
-        for message in (*unused_keys(experiment, plan.runs), *plan.notes):
+        plan = prepare(experiment)
+        for message in (*plan.warnings, *plan.notes):
             warnings.warn(message, stacklevel=2)
         path = Path(out) if out is not None else default_folder(experiment)
-        is_shown = progress is True and processes.is_primary()
-        with show_progress(path) if is_shown else nullcontext(progress) as observer:
-            observers = [observer] if callable(observer) else []
-            folder = run_plan(plan, path, observers, force=force, allow_mismatch=allow_mismatch)
+        is_shown = progress and processes.is_primary()
+        with show_progress(path, plan.runs) if is_shown else nullcontext() as bar:
+            shown = [*callbacks, bar] if bar is not None else callbacks
+            folder = run_plan(plan, path, shown, force=force, allow_mismatch=allow_mismatch)
         if processes.is_primary():
             results = report.load(folder)
             report.write(results, folder, has_figures=False)

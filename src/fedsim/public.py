@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.api import Result, load, run
 from fedsim.config.values import sweep
+from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
     Algorithm,
@@ -39,6 +40,7 @@ from fedsim.core.types import (
     Variables,
 )
 from fedsim.datasets import Partition, RawDataset, from_arrays, from_pandas
+from fedsim.runs.callbacks import Callback
 
 if TYPE_CHECKING:
     from fedsim.report.claims import Claim
@@ -50,6 +52,7 @@ __all__ = [
     "Attack",
     "AttackContext",
     "Bounds",
+    "Callback",
     "Claim",
     "ClientData",
     "ClientOptimizer",
@@ -81,6 +84,7 @@ __all__ = [
     "Traced",
     "TrainingOptions",
     "Variables",
+    "chain",
     "classification",
     "client_sgd",
     "corrupt",

@@ -1,5 +1,6 @@
 """Output to the terminal: consoles, and the progress of runs as a bar, or as lines in a pipe or a file."""
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -12,13 +13,15 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from fedsim.config.schema import Config
 from fedsim.report.names import count, duration
 from fedsim.report.render import terminal
 from fedsim.report.table import text_table
-from fedsim.runs.events import Evaluated, Event, GroupSkipped, GroupStarted, Started, Status
+from fedsim.runs.callbacks import Callback, Evaluation, Start
 
 MAX_SECONDS = 10.0  # between two lines of progress
 MIN_WIDTH = 100  # columns of output that is not a terminal
+log = logging.getLogger("fedsim")
 
 
 def make_console(stderr: bool = False, min_width: int = 0) -> Console:
@@ -35,17 +38,34 @@ def make_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
     return terminal([text_table("", header, rows, num_text=len(header))])
 
 
-def show_progress(path: Path) -> "ProgressBar | ProgressLines":
-    """An observer that shows the progress of runs into the folder `path` on stderr; a context manager."""
+def show_progress(path: Path, configs: Sequence[Config]) -> "Progress":
+    """Shows the progress of the runs `configs` into the folder `path` on stderr; a context manager."""
     console = make_console(stderr=True)
     is_notebook = console.is_jupyter and find_spec("ipywidgets") is not None
-    return ProgressBar(console) if console.is_terminal or is_notebook else ProgressLines(console, path)
+    size = len(configs), sum(config.server.num_rounds for config in configs)
+    return ProgressBar(console, *size) if console.is_terminal or is_notebook else ProgressLines(console, path, *size)
 
 
-class ProgressBar:
+class Progress(Callback, logging.Handler):
+    """Shows completed rounds, and what fedsim logs: what it is doing."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+
+    def __enter__(self) -> Self:
+        log.addHandler(self)
+        log.setLevel(logging.INFO)
+        return self
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        log.removeHandler(self)
+
+
+class ProgressBar(Progress):
     """A progress bar over all rounds of all runs, with the current activity."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, num_runs: int, num_rounds: int) -> None:
+        super().__init__()
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,83 +76,78 @@ class ProgressBar:
             TimeRemainingColumn(),
             console=console,
         )
+        self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds)
 
     def __enter__(self) -> Self:
         self._bar.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        super().__exit__()
         self._bar.stop()
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started(num_runs, num_rounds, num_completed):
-                self._task = self._bar.add_task(count(num_runs, "run"), total=num_rounds, completed=num_completed)
-            case Status():
-                self._bar.update(self._task, description=str(event))
-            case GroupSkipped() | GroupStarted() | Evaluated():
-                self._bar.advance(self._task, event.num_rounds)
+    def emit(self, record: logging.LogRecord) -> None:
+        self._bar.update(self._task, description=record.getMessage())
+
+    def on_start(self, start: Start) -> None:
+        self._bar.update(self._task, completed=start.num_completed, total=start.num_rounds)
+
+    def after_evaluation(self, evaluation: Evaluation) -> None:
+        self._bar.update(self._task, completed=evaluation.num_completed)
 
 
-class ProgressLines:
+class ProgressLines(Progress):
     """Lines at the start, at the end, whenever the activity changes, and at least every `seconds`."""
 
-    def __init__(self, console: Console, path: Path, seconds: float = MAX_SECONDS) -> None:
-        self._console, self._path, self._seconds = console, path, seconds
+    def __init__(
+        self, console: Console, path: Path, num_runs: int, num_rounds: int, seconds: float = MAX_SECONDS
+    ) -> None:
+        super().__init__()
+        self._console, self._path, self._num_runs, self._num_rounds = console, path, num_runs, num_rounds
+        self._seconds = seconds
         self._started = self._last = time.perf_counter()
-        self._num_rounds = self._resumed = self._completed = 0
-        self._seconds_running = 0.0  # of earlier activities
-        self._running_since: float | None = None
+        self._completed = self._computed = 0
+        self._running = 0.0  # seconds, without compiling
         self._activity = ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
     def __enter__(self) -> Self:
+        size = f"{count(self._num_runs, 'run')}, {count(self._num_rounds, 'round')}"
+        self._print(f"{self._path}: {size} in total")
         self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, error: type[BaseException] | None, *rest: BaseException | TracebackType | None) -> None:
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        super().__exit__()
         self._closed.set()
-        if error is None:
+        if error[0] is None:
             self._print(f"all rounds completed: {self._describe()}")
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started(num_runs, num_rounds, num_completed):
-                self._num_rounds, self._resumed = num_rounds, num_completed
-                self._print(f"{self._path}: {count(num_runs, 'run')}, {count(num_rounds, 'round')} in total")
-            case Status():
-                self._activity = str(event)
-                self._seconds_running = self._running()
-                self._running_since = time.perf_counter() if event.text == "running" else None
-                self._print(self._activity)
-            case GroupSkipped(num_rounds=num_rounds):
-                self._resumed += num_rounds
-            case GroupStarted(after=after, num_rounds=num_rounds):
-                self._resumed += num_rounds
-                if after >= 0:
-                    self._print(f"resumes after round {after}")
-            case Evaluated(num_rounds=num_rounds):
-                self._completed += num_rounds
+    def emit(self, record: logging.LogRecord) -> None:
+        self._activity = record.getMessage()
+        self._print(self._activity)
+
+    def on_start(self, start: Start) -> None:
+        self._completed, self._num_rounds = start.num_completed, start.num_rounds
+
+    def after_evaluation(self, evaluation: Evaluation) -> None:
+        self._completed = evaluation.num_completed
+        self._computed += evaluation.num_new
+        self._running += evaluation.seconds
 
     def _report(self) -> None:
         while not self._closed.wait(self._seconds / 10):
             if time.perf_counter() - self._last >= self._seconds:
                 self._print(f"{self._activity}, {self._describe()}")
 
-    def _running(self) -> float:
-        """The seconds in which rounds were computed, without compiling."""
-        since = self._running_since
-        return self._seconds_running + (0.0 if since is None else time.perf_counter() - since)
-
     def _describe(self) -> str:
         """For example "620 of 1,500 rounds, 31 rounds/s, 28 s left"; the rate does not count compiling."""
-        completed = self._resumed + self._completed
-        text = f"{completed:,} of {self._num_rounds:,} rounds"
-        if self._completed and (seconds := self._running()):
-            rate = self._completed / seconds
+        text = f"{self._completed:,} of {self._num_rounds:,} rounds"
+        if self._computed and self._running:
+            rate = self._computed / self._running
             text += f", {rate:.3g} rounds/s"
-            if left := self._num_rounds - completed:
+            if left := self._num_rounds - self._completed:
                 text += f", {duration(left / rate)} left"
         return text
 

@@ -27,8 +27,8 @@ def without_sorting(fn: Callable) -> Callable:
     return jax.jit(traced)
 
 
-solve, solve_by_bisection = jax.jit(arfl_weights), without_sorting(arfl_weights)
-both_forms = pytest.mark.parametrize("solve", [solve, solve_by_bisection], ids=["sorting", "bisection"])
+solve, solve_by_elimination = jax.jit(arfl_weights), without_sorting(arfl_weights)
+both_forms = pytest.mark.parametrize("solve", [solve, solve_by_elimination], ids=["sorting", "elimination"])
 
 
 def by_bisection(losses: np.ndarray, num_examples: np.ndarray, lam: float) -> np.ndarray:
@@ -169,3 +169,28 @@ def test_losses_observed_after_aggregation_give_the_same_state():
 @both_forms
 def test_no_weight_if_the_gap_equals_lambda(solve):
     assert solve(jnp.asarray([0.0, 1.0]), jnp.asarray([1, 1]), 0.5)[1] == 1  # 1/2 (1 - 0) < 1/2 does not hold
+
+
+@pytest.mark.parametrize("lam", [1e-6, 0.01, 0.5, 3.0, 1e30])
+def test_many_clients_of_a_batch_of_runs(lam):
+    """Some without a finite loss or examples."""
+    rng = np.random.default_rng(0)
+    losses = np.where(rng.random((2, 5000)) < 0.1, np.inf, rng.gamma(2.0, size=(2, 5000))).astype(np.float32)
+    num_examples = rng.integers(0, 200, (2, 5000)).astype(np.int32)
+    weights = jax.jit(jax.vmap(lambda *clients: arfl_weights(*clients, lam)))(losses, num_examples)
+    for run, (known, sizes) in enumerate(zip(losses, num_examples, strict=True)):
+        participates, alpha = np.isfinite(known) & (sizes > 0), np.asarray(weights.alpha[run])
+        relative_lam = np.float32(lam) * sizes.sum() / sizes[participates].sum()
+        expected = by_bisection(known[participates], sizes[participates], relative_lam)
+        np.testing.assert_allclose(alpha[participates], expected, rtol=1e-5, atol=1e-6 * expected.max())
+        assert not alpha[~participates].any()
+        assert weights.num_selected[run] == (expected > 0).sum()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 12))
+@settings(max_examples=80)
+def test_p_is_that_of_sorting_where_no_sum_is_rounded(seed, power):
+    """Losses are multiples of 1/8, and so are their sums; ties, and gaps equal to lambda, are common."""
+    losses = (np.random.default_rng(seed).integers(0, 64, 512) / 8).astype(np.float32)
+    problem = losses, np.full(512, 3, np.int32), np.float32(2.0 ** (power - 9))
+    assert solve_by_elimination(*problem).num_selected == solve(*problem).num_selected

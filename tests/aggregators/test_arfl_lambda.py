@@ -11,10 +11,11 @@ from fedsim.aggregators.arfl import arfl
 from fedsim.aggregators.arfl_lambda import lam_for_clients, lam_for_effective
 from fedsim.aggregators.arfl_weights import arfl_weights
 from fedsim.core.types import CohortReport
-from tests.aggregators.test_arfl import by_bisection
+from tests.aggregators.test_arfl import by_bisection, without_sorting
 
 KEY = jax.random.key(0)
 for_clients, for_effective = jax.jit(lam_for_clients), jax.jit(lam_for_effective)
+for_many_clients = without_sorting(lam_for_clients)
 
 
 def draw_clients(seed, n=12):
@@ -32,6 +33,17 @@ def test_lam_for_clients_reaches_the_target(seed, target):
     assert (alpha > 1e-7).sum() <= int(target)
     above = by_bisection(losses, num_examples, lam * 1.01) if lam < 1e20 else alpha
     assert (above > 0).sum() > int(target) or int(target) == len(losses)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1, 40), st.booleans())
+@settings(max_examples=80)
+def test_lam_of_many_clients_is_that_of_few(seed, target, has_ties):
+    losses, num_examples = draw_clients(seed, n=32)
+    rng = np.random.default_rng(seed)
+    losses = np.where(rng.random(32) < 0.1, np.inf, np.floor(losses) if has_ties else losses)  # many are 0
+    num_examples = np.where(rng.random(32) < 0.1, 0, num_examples).astype(np.int32)
+    problem = losses.astype(np.float32), num_examples, np.float32(target)
+    np.testing.assert_allclose(for_many_clients(*problem), for_clients(*problem), rtol=1e-5)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1, 13))

@@ -1,5 +1,7 @@
 """Local training algorithms against float64 loops over clients and rounds."""
 
+from contextlib import nullcontext
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,12 @@ import pytest
 from fedsim import Algorithm, HParams, LocalResult, LocalTraining, Variables
 from fedsim.algorithms import fednova, fedprox, scaffold, worker_momentum
 from fedsim.algorithms.fednova import effective_steps
+from fedsim.config.kinds import KINDS
+from fedsim.config.toml import parse
 from fedsim.core.method import plain_sgd
+from fedsim.engine import build
+from fedsim.engine.checks import check_inputs
+from fedsim.errors import ConfigError
 from tests.algorithms.reference import (
     NUM_EXAMPLES,
     RAGGED,
@@ -209,3 +216,64 @@ def test_momentum_and_weight_decay_as_in_pytorch(momentum, weight_decay, ragged)
     for clients, weights in cohort_weights(records):
         p = p + weights @ np.asarray([reference.train(i, p, **options) - p for i in clients])
     np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
+
+
+CLIP = 0.05
+PLUGIN = """
+from typing import Annotated
+import optax
+from fedsim import Scalar, Traced
+def nesterov(learning_rate, *, momentum: Annotated[Scalar, Traced(ge=0, lt=1), "decay"] = 0.9):
+    return optax.sgd(learning_rate, momentum, nesterov=True)
+"""
+
+
+def adam_step(state, g, p, t, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.0):
+    m, v = state or (0.0, 0.0)
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+    return (m, v), m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + weight_decay * p
+
+
+def nesterov_step(state, g, p, t, momentum):
+    velocity = momentum * (state or (0.0,))[0] + g
+    return (velocity,), g + momentum * velocity
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "settings"),
+    [
+        ("adam", adam_step, {}),
+        ("adamw", adam_step, {"b1": 0.7, "b2": 0.9, "eps": 0.01, "weight_decay": 0.3}),
+        ("nesterov.py:nesterov", nesterov_step, {"momentum": 0.6}),
+    ],
+)
+def test_client_optimizers_step_along_clipped_gradients(name, step, settings, ragged, tmp_path):
+    """Each round begins with a new state."""
+    (tmp_path / "nesterov.py").write_text(PLUGIN)
+    section = "nesterov" if ":" in name else f"client_{name}"
+    values = {"client.optimizer": name, "client.clip": CLIP, "client.learning_rate": RATE}
+    values |= {f"{section}.{setting}": value for setting, value in settings.items()}
+    (config,) = parse("", values, folder=tmp_path).runs()
+    optimizer = {"client_optimizer": build.client_optimizer(config)}
+    p, state, records = simulate(ragged, RAGGED, build.hparams(config), cohort_size=4, **optimizer)
+    reference = Reference(ragged, RAGGED)
+
+    def train(i, p):
+        state = None
+        for t in range(1, reference.steps[i] + 1):
+            state, move = step(state, np.clip(reference.gradient(i, p), -CLIP, CLIP), p, t, **settings)
+            p = p - RATE * move
+        return p
+
+    for clients, weights in cohort_weights(records):
+        p = p + weights @ np.asarray([train(i, p) - p for i in clients])
+    np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", KINDS["client.algorithm"].built_in)
+def test_algorithms_whose_formulas_hold_for_sgd_only_refuse_others(name, ragged):
+    (config,) = parse(f"client = {{algorithm = '{name}', optimizer = 'adam'}}\nserver.aggregator = 'fedavg'").runs()
+    message = f'^client.optimizer: must be "sgd" for {name}, whose formulas hold for SGD only, got "adam"$'
+    is_refused = name in ("scaffold", "fednova")
+    with pytest.raises(ConfigError, match=message) if is_refused else nullcontext():
+        check_inputs(config, ragged)

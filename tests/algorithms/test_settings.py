@@ -1,4 +1,4 @@
-"""Documentation of algorithms, schedules and server optimizers."""
+"""Documentation of algorithms, schedules and optimizers."""
 
 import re
 from pathlib import Path
@@ -13,18 +13,19 @@ from fedsim.config.toml import parse
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text()
 
 
-@pytest.mark.parametrize("key", ["client.algorithm", "client.schedule", "server.optimizer"])
+@pytest.mark.parametrize("key", ["client.algorithm", "client.optimizer", "client.schedule", "server.optimizer"])
 def test_the_page_documents_all_settings_with_defaults(key):
+    (part,) = [part for part in PAGE.split("\n## ") if f"`{key}`" in part.partition("\n")[0]]
     for name in KINDS[key].built_in:
-        (row,) = re.findall(rf"^\| `{name}` \|.*", PAGE, flags=re.M)
+        (row,) = re.findall(rf"^\| `{name}` \|.*", part, flags=re.M)
         for field in settings_of(find(key, name)):
             setting = field.name.rpartition(".")[2]
             default = str(field.default).lower() if isinstance(field.default, bool) else f"{field.default:g}"
             assert re.search(rf"`{setting}`(,| \((tau, )?{default}\))|as `adam`", row), field.name
 
 
-def test_the_pages_configuration_is_valid():
-    (text,) = re.findall(r"^```toml\n(.*?)^```", PAGE, flags=re.M | re.S)
-    (run,) = parse(text).runs()
-    assert run.client.steps == 1
-    assert dict(run.settings)["worker_momentum.beta"] == 0.9
+def test_the_pages_configurations_are_valid():
+    adam, momentum = (parse(text).runs()[0] for text in re.findall(r"^```toml\n(.*?)^```", PAGE, flags=re.M | re.S))
+    assert momentum.client.steps == 1
+    assert dict(momentum.settings)["worker_momentum.beta"] == 0.9
+    assert (adam.client.optimizer, dict(adam.settings)["client_adam.b2"]) == ("adam", 0.99)

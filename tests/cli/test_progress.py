@@ -1,6 +1,7 @@
 """Progress of a run in a pipe: a line at the start, at the end, and regularly in between."""
 
 import io
+import logging
 import re
 import time
 from contextlib import nullcontext
@@ -9,55 +10,53 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedsim.runs.events import Evaluated, GroupSkipped, GroupStarted, Started, Status
+from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.terminal import ProgressLines
 
 
-def lines_of(events, seconds=1000.0, error=None):
-    """The lines that are written; a number among the events is a pause in seconds."""
+def start(num_completed):
+    return Start("fedavg-1", (0,), (), -1, num_completed, 30, {})
+
+
+def evaluation(num_new, num_completed, seconds):
+    return Evaluation("fedavg-1", 5, {}, num_new, num_completed, seconds, False, dict, list)
+
+
+def lines_of(calls, num_rounds=30, seconds=1000.0, error=None):
+    """The lines that are written. A call is a text that is logged, a number of seconds to wait, or what hooks get."""
     file = io.StringIO()
-    lines = ProgressLines(Console(file=file, width=200), Path("runs/x"), seconds)
+    lines = ProgressLines(Console(file=file, width=200), Path("runs/x"), 3, num_rounds, seconds)
     with pytest.raises(error) if error else nullcontext(), lines:
-        for event in events:
-            time.sleep(event) if isinstance(event, float) else lines(event)
+        for call in calls:
+            match call:
+                case str():
+                    logging.getLogger("fedsim").info(call)
+                case float():
+                    time.sleep(call)
+                case Start():
+                    lines.on_start(call)
+                case _:
+                    assert not lines.after_evaluation(call)
         if error:
             raise error
+    logging.getLogger("fedsim").info("after the end")
     return [re.sub(r"^\[ *[0-9.]+ s\] ", "", line) for line in file.getvalue().splitlines()]
 
 
 def test_start_and_end():
-    events = [
-        Started(3, 30),
-        Status(0, 2, "fedavg, 1 run", "kept"),
-        GroupSkipped(0, 10),
-        Status(1, 2, "arfl, 2 runs", "running"),
-        GroupStarted(1, 5, 10),
-        Evaluated(1, 10, {}, 10, None),
+    calls = ["group 1/2 fedavg: kept", "group 2/2 arfl: running", start(20), evaluation(10, 30, 0.5)]
+    assert lines_of(calls) == [
+        "runs/x: 3 runs, 30 rounds in total",
+        "group 1/2 fedavg: kept",
+        "group 2/2 arfl: running",
+        "all rounds completed: 30 of 30 rounds, 20 rounds/s",  # those of this start
     ]
-    first, kept, running, resumed, end = lines_of(events)
-    assert first == "runs/x: 3 runs, 30 rounds in total"
-    assert (kept, running) == ("group 1/2 fedavg, 1 run: kept", "group 2/2 arfl, 2 runs: running")
-    assert resumed == "resumes after round 5"
-    assert re.fullmatch(r"all rounds completed: 30 of 30 rounds, [0-9.e+]+ rounds/s", end)
 
 
-def test_lines_are_written_between_events():
-    events = [Started(1, 1000), Status(0, 1, "arfl, 1 run", "running"), Evaluated(0, 5, {}, 5, None), 0.5]
-    between = lines_of(events, seconds=0.05)[2:-1]
-    assert between
-    assert all(
-        re.fullmatch(r"group 1/1 arfl, 1 run: running, 5 of 1,000 rounds, .* rounds/s, .* left", line)
-        for line in between
-    )
-
-
-def test_the_rate_does_not_count_compiling():
-    """100 rounds in 0.1 s, after 0.4 s of compiling: 1,000 rounds/s, less what a busy machine adds."""
-    compiling, running = (Status(0, 1, "arfl, 1 run", text) for text in ("compiling", "running"))
-    end = lines_of([Started(1, 100), compiling, 0.4, running, 0.1, Evaluated(0, 5, {}, 100, None), compiling, 0.4])[-1]
-    rate = float(re.search(r"(\S+) rounds/s", end)[1])
-    assert 300 < rate <= 1000
+def test_lines_are_written_between_evaluations():
+    between = lines_of(["running", start(0), evaluation(5, 5, 1.0), 0.5], seconds=0.05)[2:-1]
+    assert set(between) == {"running, 5 of 30 rounds, 5 rounds/s, 5 s left"}
 
 
 def test_no_completion_is_reported_after_an_error():
-    assert lines_of([Started(1, 10)], error=KeyboardInterrupt) == ["runs/x: 1 run, 10 rounds in total"]
+    assert lines_of([], error=KeyboardInterrupt) == ["runs/x: 3 runs, 30 rounds in total"]

@@ -28,6 +28,11 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         (CORRUPTED + "corruption.clients=[1]", ["corruption.fraction: has no effect: corruption.clients replaces"]),
         ("engine.micro_batch=64", ["engine.micro_batch: has no effect: the largest batch has 32 examples"]),
         ("client.steps=2\nclient.epochs=3", ["client.epochs: has no effect: client.steps replaces it"]),
+        (
+            "client.optimizer='adam'\nclient.momentum=0.5",
+            ['client.momentum: has no effect: client.optimizer is not "sgd"'],
+        ),
+        ("client_adam.b1=0.5\n[[sweep]]\nclient.optimizer=['sgd', 'adam']", []),
         ("[[sweep]]\nseed=[0, 1, 0]", ["sweep: seed has a value twice"]),
         ("[[sweep]]\nname=['a', 'b']", ["sweep: name changes no results"]),
         ("[[sweep]]\nengine.run_width=[1, 2]", ["sweep: engine.run_width changes no results"]),
@@ -60,5 +65,7 @@ def test_keys_of_rules_removed_by_an_override_or_preset_are_allowed():
     text = "arfl.lam=3.0\n" + SWEEP + "[preset.small]\nserver.aggregator='fedavg'\n"
     for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, preset="small")):
         assert unused_keys(experiment, experiment.runs()) == []
+    prefixed = parse("client.optimizer='adam'\nclient_adam.b1=0.5", {"client.optimizer": "sgd"})
+    assert unused_keys(prefixed, prefixed.runs()) == []
     overridden = parse(text, {"server.aggregator": "fedavg", "arfl.lam": 2})
     assert unused_keys(overridden, overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]

@@ -175,6 +175,7 @@ def test_a_truncated_archive_raises(tmp_path):
         leaf.read_folder(tmp_path)
 
 
+@pytest.mark.data
 @needs_data
 def test_real_femnist_sizes():
     raw = leaf.read_folder(Path(DATA) / "femnist")
@@ -187,6 +188,7 @@ def test_real_femnist_sizes():
     assert (num_examples.min(), np.median(num_examples), num_examples.max()) == (2, 150, 320)
 
 
+@pytest.mark.data
 @needs_data
 def test_real_shakespeare_windows(tmp_path):
     """The published test file has 17,703 windows, but its num_samples add up to 20,389."""

@@ -18,7 +18,7 @@ from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
 
 DATA = os.environ.get("FEDSIM_DATA_DIR")
-pytestmark = pytest.mark.skipif(DATA is None, reason="FEDSIM_DATA_DIR is not set")
+pytestmark = [pytest.mark.data, pytest.mark.skipif(DATA is None, reason="FEDSIM_DATA_DIR is not set")]
 DIRECTORY = Path(DATA or ".")
 SOURCES = {
     "cifar10": DIRECTORY / "cifar-10-batches-py",

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import fedsim
 from tests.docs.pages import ROOT, blocks
 
@@ -36,6 +38,7 @@ test_equivariance.test_all_rules_are_in_the_table()
 """
 
 
+@pytest.mark.docs
 def test_a_file_and_a_line_add_a_built_in_rule(tmp_path):
     source = tmp_path / "src" / "fedsim"
     shutil.copytree(Path(fedsim.__file__).parent, source)

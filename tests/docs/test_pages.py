@@ -52,6 +52,7 @@ def page_folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", WITH_CODE)
 def test_code(page, page_folder, run_folder):
     namespace: dict = {"__name__": "page"}

@@ -1,12 +1,14 @@
 """Runs the code of the page on simulations from Python objects, and checks its claims."""
 
 import numpy as np
+import pytest
 
 from tests.docs.pages import blocks
 
 PAGE = "docs/how-to/simulation.md"
 
 
+@pytest.mark.docs
 def test_code_and_claims():
     namespace: dict = {}
     for block in blocks(PAGE, "python"):

@@ -50,7 +50,7 @@ def test_every_link_and_image_of_a_file_exists():
     assert not [(file.name, link) for file, link in links if ":" not in link and not (file.parent / link).exists()]
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 def test_every_link_and_image_of_the_site_exists(site):
     folder = Path(site.removeprefix("file://")).parent
     pages = {page: page.read_text(encoding="utf-8") for page in folder.rglob("*.html") if page.name != "404.html"}
@@ -66,7 +66,7 @@ def test_every_link_and_image_of_the_site_exists(site):
             assert not anchor or target not in pages or f'id="{anchor}"' in pages[target], (page.name, link)
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 def test_search_finds_the_right_page(site, tmp_path):
     with browser(tmp_path) as driver:
         for words, page in SEARCHES.items():
@@ -76,7 +76,7 @@ def test_search_finds_the_right_page(site, tmp_path):
             assert any(path.endswith(f"/{page}") for path in paths), f"{words}: {paths}"
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 def test_the_front_page_shows_its_command_and_a_figure_without_scrolling(site, tmp_path):
     with browser(tmp_path) as driver:
         screen = {"width": 1360, "height": 768, "deviceScaleFactor": 1, "mobile": False}

@@ -16,7 +16,6 @@ from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.compiling import clear_programs, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.placement import make_inputs
-from fedsim.runs.events import GroupFinished
 from tests.conftest import check_equal
 
 TWO_GROUPS = """
@@ -104,7 +103,12 @@ def test_programs_of_a_plan_are_kept_until_it_ends(lowered, tmp_path, monkeypatc
     monkeypatch.setattr(compiling, "_recent", deque(maxlen=1))
     changes = {"data.seed": fedsim.sweep([0, 1]), "client.epochs": fedsim.sweep([1, 2])}
     plan = make_plan(parse(TWO_GROUPS[: TWO_GROUPS.index("[[sweep]]")], changes | {"server.num_rounds": 0}))
-    run_plan(plan, tmp_path, [lambda event: isinstance(event, GroupFinished) and gc.collect()])
+
+    class Collect(fedsim.Callback):
+        def on_end(self):
+            gc.collect()
+
+    run_plan(plan, tmp_path, [Collect()])
     assert (len(plan.groups), len(lowered)) == (4, 2)
 
 

@@ -13,8 +13,7 @@ from fedsim.engine.families import group_runs
 from fedsim.engine.inputs import SharedInputs, make_run_inputs
 from fedsim.engine.layout import Layout
 from fedsim.engine.programs import RunFunctions
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started, Status
-from tests.conftest import check_equal, run_toml
+from tests.conftest import Seen, check_equal, run_toml
 
 SMALL = """
 [data]
@@ -48,14 +47,14 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def events():
-    """Of the first start of `folder`."""
-    return []
+def seen():
+    """By a callback, while `folder` is computed."""
+    return Seen()
 
 
 @pytest.fixture(scope="module")
-def folder(plan, events, tmp_path_factory):
-    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small", [events.append])
+def folder(plan, seen, tmp_path_factory):
+    return run_plan(plan, tmp_path_factory.mktemp("runs") / "small", [seen])
 
 
 def test_one_program_a_rule(plan):
@@ -68,21 +67,19 @@ def test_runs_share_images_unless_corruption_changes_them():
     assert group_runs(runs) == [(0,), (1, 2)]
 
 
-def test_events_tell_the_story_in_order(events, plan, folder):
-    started, *rest = events
-    assert started == Started(8, 8 * 5)
-    for number in range(2):
-        of_group = [event for event in rest if event.group == number]
-        assert [type(event) for event in of_group] == [Status, Status, GroupStarted, *[Evaluated] * 4, GroupFinished]
-        assert [event.text for event in of_group[:2]] == ["compiling", "running"]
-        evaluated = of_group[3:7]
-        assert [event.round for event in evaluated] == [0, 2, 4, 5]
-        assert [event.num_rounds for event in evaluated] == [0, 8, 8, 4]
-        assert [event.states is None for event in evaluated] == [False, False, False, True]
-        assert rest[number * 8 : number * 8 + 8] == of_group
-    again = []
-    run_plan(plan, folder.path, [again.append])
-    assert again == [Started(8, 8 * 5, 8 * 5)]  # nothing is missing
+def test_hooks_are_called_in_order(seen, plan, folder):
+    assert seen.calls == ["start", 0, 2, 4, 5, "end"] * 2
+    assert [(start.after, start.num_completed, start.num_rounds) for start in seen.starts] == [
+        (-1, 0, 40),
+        (-1, 20, 40),
+    ]
+    assert [start.runs for start in seen.starts] == [group.runs for group in plan.groups]
+    assert [evaluation.num_new for evaluation in seen.evaluations] == [0, 8, 8, 4] * 2
+    assert [evaluation.num_completed for evaluation in seen.evaluations] == [0, 8, 16, 20, 20, 28, 36, 40]
+    assert [evaluation.is_last for evaluation in seen.evaluations] == [False, False, False, True] * 2
+    again = Seen()
+    run_plan(plan, folder.path, [again])
+    assert again.calls == []  # nothing is missing
 
 
 def test_rows_of_rounds(folder, plan):

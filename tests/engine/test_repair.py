@@ -14,7 +14,6 @@ from fedsim.engine import experiment, run_plan
 from fedsim.engine.layout import Layout
 from fedsim.errors import RunFolderError
 from fedsim.runs import legacy
-from fedsim.runs.events import Status
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
@@ -193,7 +192,8 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
     lock, texts = first.lock(), []
     lock.__enter__()
     monkeypatch.setattr(experiment.time, "sleep", lambda seconds: lock.__exit__(None, None, None))
-    run_plan(plan_of(rules=rules), path, [lambda event: texts.append(event.text) if isinstance(event, Status) else 0])
+    monkeypatch.setattr(experiment.log, "info", lambda text: texts.append(text.partition(": ")[2]))
+    run_plan(plan_of(rules=rules), path)
     assert texts[0].startswith("another process works on it (pid")
     assert texts[1:] == ["compiling", "running"]
     assert all(run.is_complete for run in RunFolder(path).runs())

@@ -42,6 +42,9 @@ NUMBERS = {"data.num_train": 50, "data.max_test_examples": 1}
 VALUES = NUMBERS | {"data.partition": "shards", "corruption.kind": "shuffling", "attack.kind": "alie"}
 
 
+ID = "f35e89c9488f5932"
+
+
 def resolve(values) -> Config:
     return schema().resolve(values)
 
@@ -151,6 +154,7 @@ def test_an_id_depends_on_the_numbers_of_a_run_only():
     ids = {roles.run_id(resolve(values)) for values in (BASE, dict(reversed(BASE.items())), BASE | {"name": "other"})}
     assert ids == {roles.run_id(resolve(msgspec.json.decode(msgspec.json.encode(flatten(resolve(BASE))))))}
     assert {len(digits) for digits in ids} == {16}
+    assert roles.run_id(resolve({})) == ID  # in run folders: runs with another one would be computed again
     steps = BASE | {"client.steps": 2}
     assert roles.run_id(resolve(steps)) == roles.run_id(resolve(steps | {"client.epochs": 3}))
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import fedsim
 from fedsim.config.toml import parse
-from fedsim.engine import environment, make_plan, run_plan
+from fedsim.engine import environment, experiment, make_plan, run_plan
 from fedsim.errors import RunFolderError
-from fedsim.runs.events import Started
 from fedsim.runs.folder import RunFolder
 from tests.conftest import Stop, check_equal
 
@@ -181,15 +180,18 @@ def test_infinite_settings(tmp_path):
     assert compute(longer, tmp_path).resumed == [2]
 
 
-def test_rounds_that_another_process_adds_before_a_group_starts(whole, tmp_path):
+def test_rounds_that_another_process_adds_before_a_group_starts(whole, tmp_path, monkeypatch):
     """It is stopped after some of them. The process that opened the folder for fewer rounds leaves them alone."""
-    path = tmp_path / "out"
+    path, right = tmp_path / "out", experiment.open_folder
 
-    def add_rounds(event):
-        if isinstance(event, Started):
-            compute(plan_of(SEEDS, RULES), path, calls=3)
+    def add_rounds(*arguments):
+        plan = right(*arguments)
+        monkeypatch.undo()
+        compute(plan_of(SEEDS, RULES), path, calls=3)
+        return plan
 
-    run_plan(plan_of(SEEDS, RULES, server__num_rounds=2), path, [add_rounds], checkpoint_seconds=0)
+    monkeypatch.setattr(experiment, "open_folder", add_rounds)
+    run_plan(plan_of(SEEDS, RULES, server__num_rounds=2), path, checkpoint_seconds=0)
     assert 4 in compute(plan_of(SEEDS, RULES), path).resumed
     check_equal(RunFolder(path), whole)
 

@@ -35,6 +35,7 @@ SWEPT = {
     "fedprox.mu": [0.0, 0.1, 1.0, 3.0, 9.0],
     "sign_flip.scale": [0.1, 0.5, 2.0, 4.0, 8.0],
     "server.learning_rate": [0.1, 0.5, 0.8, 1.5, 2.0],
+    "client_adamw.eps": [0.001, 0.01, 0.1, 1.0, 10.0],
 }
 FIXED = """
 [cfl]
@@ -50,7 +51,8 @@ kind = "sign_flip"
 
 def many(blocks):
     """Sweeps over settings of a rule, an algorithm, an attack and an optimizer, all in one program."""
-    text = TINY.replace("fedavg", "cfl").replace("batch_size", 'algorithm = "fedprox"\nbatch_size') + FIXED
+    client = 'algorithm = "fedprox"\noptimizer = "adamw"\nbatch_size'
+    text = TINY.replace("fedavg", "cfl").replace("batch_size", client) + FIXED
     return make_plan(parse(text + "".join(f"[[sweep]]\n{key} = {values}\n" for key, values in blocks.items())))
 
 
@@ -71,15 +73,15 @@ def compiled(monkeypatch):
 def test_settings_that_are_data_compile_once_and_give_what_each_run_alone_gives(compiled, tmp_path):
     plan = many(SWEPT)
     rows = [row for row in run_plan(plan, tmp_path / "all").read("rounds").to_dicts() if row["round"]]
-    assert compiled == [10]  # two batches
-    losses = np.reshape([row["test_loss"] for row in rows], (4, 5))
+    assert compiled == [13]  # two batches
+    losses = np.reshape([row["test_loss"] for row in rows], (5, 5))
     assert np.isfinite(losses).all()
     for one, (key, values) in zip(losses, SWEPT.items(), strict=True):
         assert len(np.unique(one)) > 1, key  # the value has an effect
         position = 3
         alone = run_plan(many({key: [values[position]]}), tmp_path / key).read("rounds")
         assert one[position] == pytest.approx(alone["test_loss"][-1], rel=1e-3), key
-    assert compiled == [10, 1]  # runs one after another share a program, too
+    assert compiled == [13, 1]  # runs one after another share a program, too
 
 
 def test_what_shapes_local_training_compiles_each_time(compiled, tmp_path):

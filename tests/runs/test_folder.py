@@ -18,19 +18,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim.config.toml import parse
 from fedsim.core.types import Metrics, RoundRecord, SimulationState, Variables
 from fedsim.errors import RunFolderError
 from fedsim.runs import locks
 from fedsim.runs import writer as writer_module
+from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, RunData, RunModel, Started, Status
 from fedsim.runs.files import write_atomically
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import GroupFolder, Record
 from fedsim.runs.locks import describe_holder, is_locked, lock
 from fedsim.runs.schemas import CLIENTS, INFO, ROUNDS, SCHEMAS, as_table
 from fedsim.runs.tables import RunClients, client_rows, info_rows
-from fedsim.runs.writer import FolderWriter
+from fedsim.runs.writer import GroupWriter
 
 RUNS = [
     {"id": f"{seed:016x}", "position": seed, "num_clients": 3, "server.num_rounds": 4, "a.x": [1], "seed": seed}
@@ -275,27 +276,30 @@ def test_a_folder_that_is_read_only(group):
                 entry.chmod(0o755)
 
 
-# The observer FolderWriter
+# The callback GroupWriter
+
+
+def start_of(runs, data=(), **record):
+    """The start of a group with these runs of a plan."""
+    (config,) = parse("", {f"record.{name}": value for name, value in record.items()}).runs()
+    return Start("fedavg-1", runs, [config] * 10, -1, 0, 2, dict(data))
+
+
+def evaluation(round_, run, is_last=False, models=dict, num_new=2):
+    return Evaluation("fedavg-1", round_, rounds(run, round_), num_new, round_, 0.1, is_last, models, tuple)
 
 
 def test_the_writer_saves_rows_models_and_data(group):
     """Of runs at these positions in the plan."""
-    writer = FolderWriter(group, [7, 3, 5], Checkpoints(group.checkpoints, 0))
+    writer = GroupWriter(group, OnRequest(group))
     params = {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.zeros(3)}}
     data = {"x": np.arange(4), "num_examples": np.asarray([1, 3])}
     write(group, 9, 9, rounds(0, 9))  # from an earlier start
-    for event in (
-        Started(1, 2),
-        Status(0, 1, "fedavg, 1 run", "compiling"),
-        GroupStarted(0, -1, 0),
-        Evaluated(0, 0, rounds(3, 0), 0, None),
-        Evaluated(0, 2, rounds(7, 2), 2, None),
-        RunModel(5, Variables(params)),
-        RunData(5, data),
-        GroupFinished(0),
-    ):
-        writer(event)
-    assert group.spans() == [(0, 0), (2, 2)]
+    writer.on_start(start_of((7, 3, 5), {5: data}, models=True))
+    writer.after_evaluation(evaluation(0, 3, num_new=0))
+    writer.after_evaluation(evaluation(2, 7, is_last=True, models=lambda: {5: Variables(params)}))
+    writer.on_end()
+    assert group.spans() == [(0, 2)]
     assert group.read("rounds").select("run", "round").rows() == [(1, 0), (0, 2)]
     model, kept = group.read_arrays("models", RUNS[2]["id"]), group.read_arrays("data", RUNS[2]["id"])
     assert {name: array.tolist() for name, array in model.items()} == {
@@ -321,12 +325,12 @@ class OnRequest(Checkpoints):
 
 def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
     checkpoints = OnRequest(group)
-    writer = FolderWriter(group, [7, 8, 9], checkpoints)
-    writer(GroupStarted(0, -1, 0))
+    writer = GroupWriter(group, checkpoints)
+    writer.on_start(start_of((7, 8, 9)))
 
     def evaluate(round_, due=False):
         checkpoints.due = due
-        writer(Evaluated(0, round_, rounds(7, round_), 2, tuple))
+        writer.after_evaluation(evaluation(round_, 7))
         return group.spans()
 
     assert [evaluate(round_) for round_ in (0, 2)] == [[], []]
@@ -336,7 +340,7 @@ def test_rows_wait_for_a_checkpoint_or_the_end_of_the_group(group, monkeypatch):
     assert evaluate(8) == [(0, 4), (6, 8)]  # too many to keep in memory
     monkeypatch.undo()
     assert evaluate(10) == [(0, 4), (6, 8)]
-    writer(GroupFinished(0))  # also after an error or Ctrl-C
+    writer.on_end()  # also after an error or Ctrl-C
     assert group.spans() == [(0, 4), (6, 8), (10, 10)]
     assert group.read("rounds")["round"].to_list() == [0, 2, 4, 6, 8, 10]
     assert checkpoints.saved == {4: [(0, 4)]}  # the rows are on disk first

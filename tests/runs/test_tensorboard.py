@@ -8,7 +8,7 @@ import pytest
 from fedsim.config.toml import parse
 from fedsim.engine import make_plan, run_plan, slurm
 from fedsim.errors import ConfigError
-from fedsim.runs.events import Evaluated, GroupFinished, GroupStarted, Started
+from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.trackers import tensorboard
 from tests.conftest import Stop, check_equal, finish_jobs
@@ -63,12 +63,12 @@ def test_tensorboard_keeps_what_an_earlier_run_wrote_in_the_same_second(tmp_path
     other = parse(TINY, {"client.epochs": 7}).runs()[0]
     for round_ in (0, 2):
         stream = tensorboard(tmp_path)
-        stream(Started(4, 8, configs=parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]))
-        stream(GroupStarted(7, round_ - 1, 2))
+        configs = parse(TINY).runs() if round_ == 0 else [other, *parse(TINY).runs()[1:]]
+        stream.on_start(Start("fedavg-1", (3,), configs, round_ - 1, 2, 8, {}))
         tables = rows(round_)
         tables["rounds"] |= {"corrupted_weight": [0.0]} | {key: [float("nan")] for key in UNTRACKED}
-        stream(Evaluated(7, round_, tables, 2, None))
-        stream(GroupFinished(7))
+        stream.after_evaluation(Evaluation("fedavg-1", round_, tables, 2, 2, 0.1, False, dict, tuple))
+        stream.on_end()
     (run_folder,) = (tmp_path / "tensorboard").iterdir()
     assert len(list(run_folder.iterdir())) == 2
     assert [event.step for event in read_events(run_folder) if event.HasField("summary")] == [0, 0, 2, 2]

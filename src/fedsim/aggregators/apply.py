@@ -11,11 +11,11 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fedsim.aggregators.arrays import stack_clients, to_array, to_variables, to_vector
+from fedsim.core.chain import ChainKeys, chain, run_rule
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.draws import check_key
 from fedsim.core.factories import Built
 from fedsim.core.reports import mask_nonfinite
-from fedsim.core.server import make_server
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
 
 MAX_PROGRAMS = 128
@@ -149,10 +149,9 @@ def _aggregate(
     masked = mask_nonfinite(report, require_finite_losses=False)
     if "losses" not in vectors:
         masked = masked._replace(losses=report.losses)
-    server = make_server(rule, pre_aggregators, weighting)
+    server = chain(weighting, *pre_aggregators, rule)
     state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
-    evaluator = RootEvaluator(get_root_losses, get_root_update)
-    return server.aggregate(masked, state, (key, key), lambda: evaluator)[0]
+    return run_rule(server, state, masked, ChainKeys(key, key), RootEvaluator(get_root_losses, get_root_update))[0]
 
 
 def _check_parts(rule: Any, pre_aggregators: Any, weighting: Any) -> None:

@@ -4,7 +4,6 @@ Li, Ngai, Ye, Voigt: "Auto-weighted Robust Federated Learning with Corrupted Dat
 https://arxiv.org/abs/2101.05880
 """
 
-from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import jax
@@ -85,22 +84,19 @@ def arfl(
     if not isinstance(lam, jax.core.Tracer | str) and not float(lam) > 0:
         raise ValueError(f'lam: must be positive or "auto", got {float(lam):g}')
 
-    def compute_state(num_examples: Array, losses: Array, last_threshold: Array | None = None) -> ArflState:
-        weights_for = partial(arfl_weights, losses, num_examples, guess=last_threshold)
+    def compute_state(num_examples: Array, losses: Array) -> ArflState:
         if not isinstance(lam, str):
-            return ArflState(num_examples, losses, *weights_for(lam))
+            return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, lam))
         majority = jnp.sum(jnp.isfinite(losses) & (num_examples > 0)) // 2 + 1
-        by_clients = partial(lam_for_clients, guess=last_threshold)
-        lam_for_target = by_clients if target_of == "clients" else lam_for_effective
+        lam_for_target = lam_for_clients if target_of == "clients" else lam_for_effective
         auto_lam = lam_for_target(losses, num_examples, majority if target is None else target)
-        return ArflState(num_examples, losses, *weights_for(auto_lam), auto_lam)
+        return ArflState(num_examples, losses, *arfl_weights(losses, num_examples, auto_lam), auto_lam)
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> ArflState:
         del variables
         return compute_state(num_examples, losses if source == "clients" else jnp.full_like(losses, jnp.inf))
 
-    def compute_weights(state: ArflState, report: CohortReport, key: Array) -> tuple[Array, ArflState]:
-        del key
+    def compute_weights(state: ArflState, report: CohortReport) -> tuple[Array, ArflState]:
         if source == "root":
             report = report._replace(losses=jnp.where(report.valid, report.measurements, jnp.nan))
             state = observe_losses(state, report)
@@ -114,7 +110,7 @@ def arfl(
             is_smoothed = jnp.isfinite(last) & jnp.isfinite(new)
             new = jnp.where(is_smoothed, smoothing * last + (1 - smoothing) * new, new)
         losses = state.losses.at[report.client_ids].set(jnp.where(jnp.isnan(new), last, new))
-        return compute_state(state.num_examples, losses, state.threshold)
+        return compute_state(state.num_examples, losses)
 
     def measure(root: RootEvaluator, report: CohortReport) -> Array:
         losses = root.losses(report.updates)

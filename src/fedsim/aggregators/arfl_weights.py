@@ -7,24 +7,23 @@ With shares q_i = m_i / M, losses in ascending order and Q_k = q_1 + ... + q_k, 
 gap_k = sum_{i<=k} q_i (L_k - L_i) < lam, for lambda = lam * M: the theorem's condition, divided by M. The gap grows by
 Q_{k-1} (L_k - L_{k-1}), so it is a sum of non-negative terms, and nothing cancels, however small lam is.
 
-More than `MAX_SORTED` clients are not sorted: gap(x) = sum_i q_i (x - L_i)_+ at any loss x takes one pass over them, it
-does not decrease, and L_k has a positive weight if gap(L_k) < lam. So the largest x with gap(x) < lam separates clients
-with and without a weight.
+More than `MAX_SORTED` clients are not sorted: clients that would get a negative weight are left out until there are none
+(Michelot, "A finite algorithm for finding the projection of a point onto the canonical simplex of R^n", JOTA 50, 1986,
+https://doi.org/10.1007/BF00938486).
 """
 
-from functools import partial
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.bisection import largest_below
 from fedsim.core.types import Array, Scalar
 
 MAX_LAM = 1e30
 """The largest `lam` that a setting may have; gives FedAvg."""
 MIN_LAM = 1e-30
 MAX_SORTED = 4096
-"""The largest number of clients that are sorted; above, sorting takes longer than several passes over them."""
+"""The largest number of clients that are sorted: for more, sorting takes longer than the rest of a round."""
 
 
 class ArflWeights(NamedTuple):
@@ -53,11 +52,6 @@ class Clients(NamedTuple):
     def gap(self, x: Array) -> Array:
         """gap(x) [] over the participating clients."""
         return jnp.sum(jnp.where(self.participating, self.shares * jnp.maximum(x - self.losses, 0.0), 0.0))
-
-    def loss_range(self) -> tuple[Array, Array]:
-        """The lowest and highest loss [] of the participating clients; inf and -inf if there are none."""
-        masked = lambda value: jnp.where(self.participating, self.losses, value)
-        return jnp.min(masked(jnp.inf)), jnp.max(masked(-jnp.inf))
 
 
 class SortedClients(NamedTuple):
@@ -104,12 +98,12 @@ def sort_clients(clients: Clients) -> SortedClients:
     return SortedClients(num_participating, sorted_losses, cumulative_shares, gaps)
 
 
-def arfl_weights(losses: Array, num_examples: Array, lam: Scalar, guess: Array | None = None) -> ArflWeights:
+def arfl_weights(losses: Array, num_examples: Array, lam: Scalar) -> ArflWeights:
     """The minimizer alpha [N] of the paper's Eq. 6 for fixed parameters (Theorem 2).
 
     Minimizes sum_i alpha_i L_i + (lambda / 2) sum_i alpha_i^2 / m_i over the simplex, for `losses` L [N],
     `num_examples` m [N] and lambda = `lam` * M. Clients without examples or a finite loss get 0. alpha is finite for
-    `lam` from 1e-30 to 1e30 and any losses >= 0. A `guess` [] of the threshold saves time and changes nothing.
+    `lam` from 1e-30 to 1e30 and any losses >= 0.
 
     >>> import jax.numpy as jnp
     >>> weights = arfl_weights(jnp.array([0.5, 1.0, 9.0]), jnp.array([10, 10, 20]), lam=0.5)
@@ -117,7 +111,7 @@ def arfl_weights(losses: Array, num_examples: Array, lam: Scalar, guess: Array |
     ([0.625, 0.375, 0.0], 2)
     """
     clients = make_clients(losses, num_examples)
-    select = _select_by_sorting if losses.size <= MAX_SORTED else partial(_select_by_bisection, guess=guess)
+    select = _select_by_sorting if losses.size <= MAX_SORTED else _select_by_elimination
     p, share_p, reference, gap = select(clients, lam)
     # Scaling by powers of two changes no bit and keeps what follows inside float32. The divisor has to be `lam` itself:
     # XLA multiplies by the inverse of a computed one.
@@ -137,14 +131,22 @@ def _select_by_sorting(clients: Clients, lam: Scalar) -> Selection:
     return Selection(p, share_p, ordered.losses[last], ordered.gaps[last])
 
 
-def _select_by_bisection(clients: Clients, lam: Scalar, guess: Array | None) -> Selection:
-    """The same up to rounding, whatever `guess` is."""
-    reference = largest_below(clients.gap, lam, *clients.loss_range(), guess)
-    is_selected = clients.participating & (clients.losses <= reference)
-    p = jnp.sum(is_selected)
-    share_p = jnp.where(p > 0, jnp.sum(jnp.where(is_selected, clients.shares, 0.0)), 1.0)
-    reference = jnp.where(p > 0, reference, 0.0)
-    return Selection(p, share_p, reference, clients.gap(reference))
+def _select_by_elimination(clients: Clients, lam: Scalar) -> Selection:
+    """The same up to rounding. Distances to the lowest loss are compared, so nothing cancels, however small lam is."""
+    lowest = jnp.min(jnp.where(clients.participating, clients.losses, jnp.inf))
+    distances = jnp.where(clients.participating, clients.losses - lowest, jnp.inf)
+    sum_of = lambda remaining, values: jnp.sum(jnp.where(remaining, clients.shares * values, 0.0))
+
+    def eliminate(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        remaining = distances < bounds[1]
+        return bounds[1], (lam + sum_of(remaining, distances)) / sum_of(remaining, 1.0)
+
+    start = jnp.float32(jnp.inf), eliminate((jnp.float32(0.0), jnp.float32(jnp.inf)))[1]
+    bound = jax.lax.while_loop(lambda bounds: bounds[1] < bounds[0], eliminate, start)[1]
+    is_selected = distances < bound
+    p, share_p = jnp.sum(is_selected), sum_of(is_selected, 1.0)
+    reference = jnp.max(jnp.where(is_selected, clients.losses, -jnp.inf))
+    return Selection(p, jnp.where(p > 0, share_p, 1.0), jnp.where(p > 0, reference, 0.0), clients.gap(reference))
 
 
 def _total(num_examples: Array) -> Array:

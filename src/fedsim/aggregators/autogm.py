@@ -32,8 +32,7 @@ def autogm(
     geometric median; if it is small, distant updates get no weight. Starts from alpha = 1 / n and the mean.
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         valid, prior = report.valid, equal_weights(report.valid)
 
         def alternate(gram: Array) -> Array:
@@ -50,6 +49,6 @@ def autogm(
 
             return jax.lax.fori_loop(0, num_iters, iteration, median(prior, prior))
 
-        return iterate_weights(report, prior, alternate), state
+        return iterate_weights(report, prior, alternate)
 
     return from_weights(compute_weights)

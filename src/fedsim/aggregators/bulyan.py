@@ -43,8 +43,7 @@ def bulyan(
     4 f + 3 > K for the whole cohort.
     """
 
-    def aggregate(report: CohortReport, key: Array) -> Aggregate:
-        del key
+    def aggregate(report: CohortReport) -> Aggregate:
         LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
         num_valid = jnp.sum(report.valid)
         largest = jnp.maximum(LIMIT.largest(num_valid), 0)

@@ -35,8 +35,7 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
     `ValueError` if 2 f >= K for the whole cohort.
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         min_sum = jnp.sum(report.valid) - 2 * assumed_minority(num_byzantine, report)
         distances = pairwise_distances(report)
 
@@ -59,6 +58,6 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
             return c, jnp.where(is_better, weights, best), jnp.where(is_better, eigenvalue, least)
 
         start = report.valid.astype(jnp.float32), equal_weights(report.valid), jnp.asarray(jnp.inf)
-        return jax.lax.while_loop(should_continue, step, start)[1], state
+        return jax.lax.while_loop(should_continue, step, start)[1]
 
     return from_weights(compute_weights)

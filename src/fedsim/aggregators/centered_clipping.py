@@ -48,4 +48,4 @@ def centered_clipping(
         weights = normalize(jnp.where(report.valid, diagnostic, 0.0))
         return Aggregate(unravel_update(update, report.updates), weights), v
 
-    return Aggregator(init, aggregate, lambda state: None)
+    return Aggregator(init, aggregate)

@@ -29,8 +29,7 @@ def cfl(
     two groups of the same size, the one with more examples is kept.
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         first, similarity = bipartition(cosine_similarities(gram_matrix(report.updates)), report.valid)
         second = report.valid & ~first
 
@@ -39,7 +38,7 @@ def cfl(
 
         (n1, m1), (n2, m2) = size(first), size(second)
         larger = jnp.where((n1 > n2) | ((n1 == n2) & (m1 >= m2)), first, second)
-        return weights_by(weighting, jnp.where(similarity >= threshold, report.valid, larger), report), state
+        return weights_by(weighting, jnp.where(similarity >= threshold, report.valid, larger), report)
 
     return from_weights(compute_weights)
 

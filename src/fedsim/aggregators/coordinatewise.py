@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from fedsim.aggregators.weighting import example_weights, normalize, stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.sorting import ASCENDING, NEAREST, Columns, Order, keys_at_ranks, rank_mean
-from fedsim.core.trees import ravel_updates, unravel_update
+from fedsim.core.trees import nonzero, ravel_updates, unravel_update
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
 MAX_SAMPLES = 4096
@@ -36,8 +36,7 @@ def from_ranks(
     If another rule gave weights, it trims the share `compute_trimmed(report)` [] of them instead (`trim_by_weight`).
     """
 
-    def aggregate(report: CohortReport, key: Array) -> Aggregate:
-        del key
+    def aggregate(report: CohortReport) -> Aggregate:
         if report.weights is not None:
             return trim_by_weight(report, compute_trimmed(report))
         return Aggregate(*_mean_and_weights(report, _columns(report, report.valid), compute_ranks(report), ASCENDING))
@@ -66,7 +65,7 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     meets_middle = (lower < 0.5 + ROUNDING_ERROR) & (upper > 0.5 - ROUNDING_ERROR) & (weights > 0)[:, None]
     kept = jnp.where(trimmed < MEDIAN_FROM, kept, meets_middle)
     total = jnp.sum(kept, axis=0, keepdims=True)
-    shares = kept / jnp.where(total > 0, total, 1.0)
+    shares = kept / nonzero(total)
     return Aggregate(unravel_update(jnp.sum(shares * rows, axis=0), report.updates), jnp.mean(shares, axis=1))
 
 

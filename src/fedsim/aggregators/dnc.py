@@ -9,8 +9,8 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.geometry import top_eigenpair
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
+from fedsim.aggregators.geometry import random_columns, top_eigenpair
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights, ranks
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
@@ -35,23 +35,20 @@ def dnc(
     of the top eigenvector of the K x K inner products. Raises `ValueError` if 2 f >= K for the whole cohort.
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
+    def compute_weights(report: CohortReport, key: Array) -> Array:
         rows, valid = ravel_updates(report.updates), report.valid
         num_valid = jnp.sum(valid)
         f = assumed_minority(num_byzantine, report)
         num_dropped = jnp.minimum(jnp.floor(filter_factor * f).astype(jnp.int32), num_valid - 1)
 
         def keep(key: Array) -> Array:
-            size = rows.shape[1]
-            part = rows[:, jax.lax.top_k(jax.random.uniform(key, (size,)), num_dims)[1]] if num_dims < size else rows
+            part = random_columns(rows, num_dims, key)
             mean = jnp.matmul(equal_weights(valid), part, precision="highest")
             centered = jnp.where(valid[:, None], part - mean[None], 0.0)
             _, vector = top_eigenpair(jnp.matmul(centered, centered.T, precision="highest"))
-            scores = jnp.where(valid, jnp.square(vector), jnp.inf)
-            ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))
-            return valid & (ranks < num_valid - num_dropped)
+            return valid & (ranks(jnp.square(vector), report) < num_valid - num_dropped)
 
         kept = jnp.stack([keep(iteration_key) for iteration_key in jax.random.split(key, num_iters)])
-        return equal_weights(jnp.all(kept, axis=0)), state
+        return equal_weights(jnp.all(kept, axis=0))
 
     return from_weights(compute_weights)

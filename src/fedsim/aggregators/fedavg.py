@@ -15,4 +15,4 @@ def fedavg(*, weighting: Weighting = "examples") -> Aggregator:
     >>> fedsim.aggregators.apply(fedsim.aggregators.fedavg(), [[0.0, 4.0], [8.0, 0.0]], num_examples=[3, 1]).update
     Array([2., 3.], dtype=float32)
     """
-    return from_weights(lambda state, report, key: (weights_by(weighting, report.valid, report), state))
+    return from_weights(lambda report: weights_by(weighting, report.valid, report))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import normalize, stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.trees import inner_products, squared_norm, squared_norms, weighted_sum
-from fedsim.core.types import Aggregate, Array, CohortReport
+from fedsim.core.trees import inner_products, nonzero, squared_norm, squared_norms, weighted_sum
+from fedsim.core.types import Aggregate, CohortReport
 
 
 def fltrust() -> Aggregator:
@@ -21,12 +21,11 @@ def fltrust() -> Aggregator:
     The weights are a diagnostic: trust_k over their sum.
     """
 
-    def aggregate(report: CohortReport, key: Array) -> Aggregate:
-        del key
+    def aggregate(report: CohortReport) -> Aggregate:
         g = report.measurements
         norms, norm_g = jnp.sqrt(squared_norms(report.updates)), jnp.sqrt(squared_norm(g))
-        inverse = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1.0), 0.0)
-        direction = jax.tree.map(lambda leaf: leaf / jnp.where(norm_g > 0, norm_g, 1.0), g)
+        inverse = jnp.where(norms > 0, 1 / nonzero(norms), 0.0)
+        direction = jax.tree.map(lambda leaf: leaf / nonzero(norm_g), g)
         cosines = inner_products(report.updates, direction) * inverse
         trust = normalize(jnp.where(report.valid, jnp.maximum(cosines, 0.0), 0.0))
         return Aggregate(weighted_sum(trust * inverse * norm_g, report.updates), trust)

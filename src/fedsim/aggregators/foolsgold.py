@@ -13,7 +13,7 @@ from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.aggregators.weighting import normalize
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import gram_matrix, ravel_updates, weighted_sum
+from fedsim.core.trees import gram_matrix, nonzero, ravel_updates, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ROUNDING = 1e-5
@@ -55,7 +55,7 @@ def foolsgold(
             factors = alpha / jnp.maximum(jnp.sum(report.valid), 1) if divide_by == "clients" else alpha
         return Aggregate(weighted_sum(factors, report.updates), normalize(alpha)), state
 
-    return Aggregator(init, aggregate, lambda state: None)
+    return Aggregator(init, aggregate)
 
 
 def _compared_leaves(tree: PyTree, part: str) -> list[Array]:
@@ -78,7 +78,7 @@ def _compute_alpha(similarity: Array, valid: Array, kappa: Scalar) -> Array:
     alpha = 1 - jnp.max(similarity * pardon, axis=1)
     alpha = jnp.where(valid & (alpha > ROUNDING), jnp.minimum(alpha, 1.0), 0.0)
     largest = jnp.max(alpha)
-    alpha = jnp.minimum(alpha / jnp.where(largest > 0, largest, 1.0), MAX_ALPHA)
+    alpha = jnp.minimum(alpha / nonzero(largest), MAX_ALPHA)
     is_positive = alpha > 0
     logit = jnp.log(jnp.where(is_positive, alpha / (1 - alpha), 1.0)) + 0.5
     return jnp.where(is_positive, jnp.clip(kappa * logit, 0.0, 1.0), 0.0)

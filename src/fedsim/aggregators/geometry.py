@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import equal_weights
 from fedsim.core.client import lockstep_max
-from fedsim.core.trees import gram_matrix, squared_distances, squared_norms
+from fedsim.core.trees import gram_matrix, nonzero, squared_distances, squared_norms
 from fedsim.core.types import Array, CohortReport, PyTree
 
 MIN_RELATIVE_DISTANCE = 1e-3
@@ -21,7 +21,7 @@ NUM_SQUARINGS = 20
 def cosine_similarities(gram: Array) -> Array:
     """Cosine similarities [K, K] from inner products `gram` [K, K]; 0 for a zero update."""
     norms = jnp.sqrt(jnp.diagonal(gram))
-    inverse = jnp.where(norms > 0, 1 / jnp.where(norms > 0, norms, 1.0), 0.0)
+    inverse = jnp.where(norms > 0, 1 / nonzero(norms), 0.0)
     return gram * inverse[:, None] * inverse[None, :]
 
 
@@ -34,7 +34,7 @@ def center(updates: PyTree, weights: Array) -> PyTree:
     """
     norms = jnp.sqrt(squared_norms(updates))
     median = jnp.nanmedian(jnp.where(weights > 0, norms, jnp.nan))
-    weights = weights * jnp.minimum(1.0, jnp.where(weights > 0, median, 0.0) / jnp.where(norms > 0, norms, 1.0))
+    weights = weights * jnp.minimum(1.0, jnp.where(weights > 0, median, 0.0) / nonzero(norms))
     return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)
 
 
@@ -149,6 +149,12 @@ def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array
     return jax.lax.cond(lockstep_max(is_inaccurate), around_nearest, lambda: weights)
 
 
+def random_columns(rows: Array, number: int, key: Array) -> Array:
+    """`number` random columns of `rows` [K, d], without replacement; `rows` if there are no more."""
+    size = rows.shape[1]
+    return rows[:, jax.lax.top_k(jax.random.uniform(key, (size,)), number)[1]] if number < size else rows
+
+
 def top_eigenpair(matrix: Array) -> tuple[Array, Array]:
     """The largest eigenvalue [] of a symmetric positive semidefinite `matrix` [K, K], and its eigenvector [K].
 
@@ -156,7 +162,6 @@ def top_eigenpair(matrix: Array) -> tuple[Array, Array]:
     float32 does not separate the largest eigenvalues. Both are 0 for a zero matrix. Unlike `jnp.linalg.eigh`, this is
     fast for many small matrices on accelerators, and it cannot deadlock in LAPACK inside a larger program on CPUs.
     """
-    nonzero = lambda scale: jnp.where(scale > 0, scale, 1.0)
 
     def square(_: int, power: Array) -> Array:
         power = jnp.matmul(power, power, precision="highest")

@@ -22,4 +22,4 @@ def mda(*, num_byzantine: StaticByzantine = None) -> Aggregator:
     def diameter(distances: Array, mask: Array) -> Array:
         return jnp.max(jnp.where(mask[:, None] & mask[None, :], distances, 0.0))
 
-    return from_weights(lambda state, report, key: (best_subset(report, num_byzantine, diameter), state))
+    return from_weights(lambda report: best_subset(report, num_byzantine, diameter))

@@ -27,8 +27,7 @@ def meamed(
     (`fedsim.aggregators.coordinatewise`). Raises `ValueError` if 2 f >= K for the whole cohort.
     """
 
-    def aggregate(report: CohortReport, key: Array) -> Aggregate:
-        del key
+    def aggregate(report: CohortReport) -> Aggregate:
         num_kept = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
         return Aggregate(*mean_around_median(report, report.valid, num_kept))
 

@@ -14,6 +14,7 @@ from fedsim.aggregators.weighting import (
     Weighting,
     assumed_byzantine,
     from_weights,
+    ranks,
     weights_by,
 )
 from fedsim.core.contracts import Aggregator
@@ -49,8 +50,7 @@ def multi_krum(
     Array([0. , 0.5, 0.5, 0. , 0. ], dtype=float32)
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         valid = report.valid
         KRUM_LIMIT.check("num_byzantine", num_byzantine, valid.size)
         SELECTION_LIMIT.check("num_selected", num_selected, valid.size)
@@ -60,9 +60,7 @@ def multi_krum(
         num_chosen = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
 
         distances = pairwise_distances(report)
-        scores = jnp.where(valid, sum_of_nearest(distances, valid, num_neighbors), jnp.inf)
-
-        ranks = jnp.argsort(jnp.lexsort((report.client_ids, scores)))
-        return weights_by(weighting, ranks < num_chosen, report), state
+        scores = sum_of_nearest(distances, valid, num_neighbors)
+        return weights_by(weighting, ranks(scores, report) < num_chosen, report)
 
     return from_weights(compute_weights)

@@ -70,4 +70,4 @@ def norm_clipping(
         info, state = compute_epsilon(state, report)
         return Aggregate(update, normalize(jnp.where(report.valid, diagnostic, 0.0)), info), state
 
-    return Aggregator(init, aggregate, lambda state: None)
+    return Aggregator(init, aggregate)

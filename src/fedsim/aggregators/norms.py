@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import equal_weights, normalize
-from fedsim.core.trees import cast_like, expand_like, squared_norms, weighted_sum
+from fedsim.core.trees import cast_like, expand_like, nonzero, squared_norms, weighted_sum
 from fedsim.core.types import Array, CohortReport, PyTree, Variables
 
 
@@ -18,7 +18,7 @@ def norms_and_median(report: CohortReport) -> tuple[Array, Array]:
 def clip_factors(updates: PyTree, radius: Array | float) -> Array:
     """The factors [K], from 0 to 1, that clip each update of `updates` [K, ...] to norm `radius`."""
     norms = jnp.sqrt(squared_norms(updates))
-    return jnp.where(norms > radius, radius / jnp.where(norms > 0, norms, 1.0), 1.0)
+    return jnp.where(norms > radius, radius / nonzero(norms), 1.0)
 
 
 def clip_updates(updates: PyTree, radius: Array | float) -> PyTree:

@@ -35,8 +35,7 @@ def rfa(
     [0.5, 0.5]
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         prior = weights_by(weighting, report.valid, report)
 
         def weiszfeld(gram: Array) -> Array:
@@ -46,6 +45,6 @@ def rfa(
 
             return jax.lax.fori_loop(0, num_iters, step, prior)
 
-        return iterate_weights(report, prior, weiszfeld), state
+        return iterate_weights(report, prior, weiszfeld)
 
     return from_weights(compute_weights)

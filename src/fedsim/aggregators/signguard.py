@@ -9,6 +9,7 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
+from fedsim.aggregators.geometry import random_columns
 from fedsim.aggregators.norms import clipped_mean, norms_and_median
 from fedsim.aggregators.weighting import stateless
 from fedsim.core.contracts import Aggregator
@@ -52,10 +53,7 @@ def signguard(
 def _sign_features(report: CohortReport, share: float, key: Array) -> Array:
     """Shares of positive, zero and negative values [K, 3] in a random part of each update, divided by the largest."""
     rows = ravel_updates(report.updates)
-    size = rows.shape[1]
-    sample_size = max(int(share * size), 1)
-    draw = lambda: rows[:, jax.lax.top_k(jax.random.uniform(key, (size,)), sample_size)[1]]
-    part = draw() if sample_size < size else rows
+    part = random_columns(rows, max(int(share * rows.shape[1]), 1), key)
     counts = jnp.stack([jnp.sum(part > 0, axis=1), jnp.sum(part == 0, axis=1), jnp.sum(part < 0, axis=1)], axis=1)
     counts = jnp.where(report.valid[:, None], counts, 0).astype(jnp.float32)
     return counts / jnp.maximum(jnp.max(counts, axis=0), 1.0)[None]

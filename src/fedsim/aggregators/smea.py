@@ -25,4 +25,4 @@ def smea(*, num_byzantine: StaticByzantine = None) -> Aggregator:
         gram = gram_around_mean(distances, equal_weights(mask))
         return top_eigenpair(jnp.where(mask[:, None] & mask[None, :], gram, 0.0))[0]
 
-    return from_weights(lambda state, report, key: (best_subset(report, num_byzantine, top_eigenvalue), state))
+    return from_weights(lambda report: best_subset(report, num_byzantine, top_eigenvalue))

@@ -1,14 +1,15 @@
 """Rules that only choose weights; weightings and the assumed number f of Byzantine clients, for all rules."""
 
+import inspect
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
+from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless, keep_no_weights
 from fedsim.core.settings import Limit, Traced
-from fedsim.core.trees import weighted_sum
+from fedsim.core.trees import nonzero, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
 NumByzantine = Annotated[
@@ -20,51 +21,64 @@ Weighting = Annotated[
 ]
 
 
-def stateless(
-    aggregate: Callable[[CohortReport, Array], Aggregate],
-    measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None,
-) -> Aggregator:
-    """The aggregator without state that computes `aggregate(report, key)`; `measure` as in `Aggregator`."""
-    return Aggregator(
-        init_stateless, lambda state, report, key: (aggregate(report, key), state), lambda state: None, measure=measure
-    )
-
-
 def from_weights(
-    compute_weights: Callable[[PyTree, CohortReport, Array], tuple[Array, PyTree]],
+    compute_weights: Callable[..., Any],
     init: Callable[..., PyTree] = init_stateless,
-    client_weights: Callable[[PyTree], Array | None] = lambda state: None,
+    client_weights: Callable[[PyTree], Array | None] = keep_no_weights,
     info: Callable[[PyTree], dict[str, Array]] = lambda state: {},
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None,
     measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None,
 ) -> Aggregator:
     """The aggregator whose update is a weighted sum of the clients' updates.
 
-    `compute_weights(state, report, key)` returns weights [K] and the next state. Weights are non-negative, zero for
-    invalid clients, and sum to 1, or are all zero to skip the round. `info(state)` returns the scalars to record. The
-    other arguments are as in `Aggregator`.
+    `compute_weights(report)` returns weights [K]: non-negative, zero for invalid clients, and with the sum 1, or all
+    zero to skip the round. It may also take a `key`, as `compute_weights(report, key)`. A rule with a state has
+    `compute_weights(state, report, key)`, with or without the key, that returns weights and the next state. `info`
+    returns the scalars to record from the state. The other arguments are as in `Aggregator`.
 
     >>> import jax.numpy as jnp
     >>> import fedsim
-    >>> def lowest_loss(state, report, key):
+    >>> def lowest_loss(report):
     ...     losses = jnp.where(report.valid, report.losses, jnp.inf)
-    ...     return (jnp.arange(losses.size) == jnp.argmin(losses)).astype(float), state
+    ...     return (jnp.arange(losses.size) == jnp.argmin(losses)).astype(float)
     >>> rule = fedsim.aggregators.from_weights(lowest_loss)
     >>> fedsim.aggregators.apply(rule, [[1.0, 2.0], [3.0, 4.0]], losses=[0.7, 0.2]).update.tolist()
     [3.0, 4.0]
     """
+    compute = _with_state(compute_weights)
 
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
-        weights, state = compute_weights(state, report, key)
+        weights, state = compute(state, report, key)
         return Aggregate(weighted_sum(weights, report.updates), weights, info(state)), state
 
     return Aggregator(init, aggregate, client_weights, observe_losses, measure)
 
 
+def stateless(
+    aggregate: Callable[..., Aggregate], measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None
+) -> Aggregator:
+    """The aggregator without state that computes `aggregate(report)` or `aggregate(report, key)`."""
+    return Aggregator(init_stateless, _with_state(aggregate), measure=measure)
+
+
+def _with_state(function: Callable[..., Any]) -> Callable[[PyTree, CohortReport, Array], tuple[Any, PyTree]]:
+    """`function(state, report, key)`, which may have left out the state or the key."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    takes_state = "state" in names or len(names) == 3
+    takes_key = "key" in names or len(names) == 3
+
+    def call(state: PyTree, report: CohortReport, key: Array) -> tuple[Any, PyTree]:
+        result = function(*[state] * takes_state, report, *[key] * takes_key)
+        return result if takes_state else (result, state)
+
+    return call
+
+
 def normalize(weights: Array) -> Array:
     """`weights` [K] divided by their sum; all zero if it is zero, which skips the round."""
     total = jnp.sum(weights)
-    return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
+    return jnp.where(total > 0, weights / nonzero(total), 0.0)
 
 
 def example_weights(mask: Array, report: CohortReport) -> Array:
@@ -100,6 +114,11 @@ def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) ->
     MINORITY.check("num_byzantine", num_byzantine, report.valid.size)
     num_valid = jnp.sum(report.valid)
     return assumed_byzantine(num_byzantine, num_valid, MINORITY.largest(num_valid))
+
+
+def ranks(scores: Array, report: CohortReport) -> Array:
+    """The ranks [K] of the clients by `scores` [K], from 0; equal scores by client id, invalid clients last."""
+    return jnp.argsort(jnp.lexsort((report.client_ids, scores, ~report.valid)))
 
 
 def mix_updates(report: CohortReport, mixing: Array) -> CohortReport:

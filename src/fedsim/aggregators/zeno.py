@@ -8,7 +8,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights
+from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights, ranks
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import squared_norms
@@ -31,14 +31,12 @@ def zeno(
     whole cohort.
     """
 
-    def compute_weights(state: tuple[()], report: CohortReport, key: Array) -> tuple[Array, tuple[()]]:
-        del key
+    def compute_weights(report: CohortReport) -> Array:
         LIMIT.check("num_byzantine", num_byzantine, report.valid.size)
         num_valid = jnp.sum(report.valid)
         b = assumed_byzantine(num_byzantine, num_valid, num_valid - 1)
         losses = jnp.where(jnp.isfinite(report.measurements), report.measurements, jnp.inf)
-        costs = jnp.where(report.valid, losses + rho * squared_norms(report.updates), jnp.inf)
-        ranks = jnp.argsort(jnp.lexsort((report.client_ids, costs, ~report.valid)))
-        return equal_weights(report.valid & (ranks < num_valid - b)), state
+        costs = losses + rho * squared_norms(report.updates)
+        return equal_weights(report.valid & (ranks(costs, report) < num_valid - b))
 
     return from_weights(compute_weights, measure=lambda root, report: root.losses(report.updates))

@@ -1,13 +1,14 @@
-"""Local training algorithms, one per file; learning-rate schedules; server optimizers.
+"""Local training algorithms, one per file; learning-rate schedules; optimizers of clients and server.
 
 An algorithm is a few pure functions (`fedsim.core.contracts.Algorithm`), all called inside `jit` and `vmap`:
 
 - `init(params) -> (client_state, server_state)`: the state of a client before its first round, and the shared one.
-- `train(local, client_state, server_state) -> LocalResult`: one client's round. `local.sgd(correct)` is mini-batch SGD
-  from the broadcast model, `local.sgd(correct, start)` from another one; `correct(gradient, params)` returns the
-  gradient to use at each step.
+- `train(local, client_state, server_state) -> LocalResult`: one client's round. `local.sgd(correct)` trains from the
+  broadcast model with the client optimizer, `local.sgd(correct, start)` from another one; `correct(gradient, params)`
+  returns the gradient to use at each step.
 - `update_server_state(server_state, messages, valid, num_clients) -> server_state`; messages [K, ...] of the cohort.
 - `scale(messages, weights) -> factor`, optional: multiplies the aggregated parameters.
+- `needs_sgd`: whether its formulas hold for SGD only.
 
 A client whose report is not valid keeps its previous state, and its message is zeros. Plain SGD is
 `fedsim.core.method.plain_sgd`. `fedsim.testing.check_algorithm` checks an algorithm against this contract.

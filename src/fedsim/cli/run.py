@@ -123,7 +123,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     return code
 
 
-def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
+def _call(options: argparse.Namespace, overrides: dict[str, Any], slurm: dict[str, str]) -> int:
     from fedsim.api import default_folder
     from fedsim.engine import devices
 
@@ -133,24 +133,23 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
 
     from fedsim import report
     from fedsim.cli import console
-    from fedsim.engine import cache, make_plan, processes, run_plan, slurm
+    from fedsim.engine import jobs, prepare, processes, run_plan
     from fedsim.runs.trackers import make_trackers
     from fedsim.terminal import show_progress
 
-    if jobs and not options.dry_run:
+    if slurm and not options.dry_run:
         if options.strict:
             raise ConfigError("--strict: must be used without --slurm; add --dry-run to check the keys first")
         if options.force:
             raise ConfigError("--force: must be used without --slurm, whose jobs share the folder; use another --out")
         keys = ("allow_mismatch", "checkpoint_seconds", "log", "no_compile_cache")
-        for job in slurm.submit(experiment, path, jobs, {key: getattr(options, key) for key in keys}):
+        for job in jobs.submit(experiment, path, slurm, {key: getattr(options, key) for key in keys}):
             print(f"job {job}")
         print(f"when all jobs have finished: fedsim report {path}; repeat `fedsim run` to complete what they left")
         return 0
-    cache.enable_program_cache(not options.no_compile_cache)
-    plan = make_plan(experiment)
-    warnings = _unused_keys(experiment, plan, options.strict)
-    if jobs:
+    plan = prepare(experiment, not options.no_compile_cache)
+    warnings = _warnings(plan, options.strict)
+    if slurm:
         warnings.append(UNUSED_JOBS)
     run_options = {name: getattr(options, name) for name in ("force", "allow_mismatch", "checkpoint_seconds")}
     if not processes.is_primary():
@@ -169,8 +168,8 @@ def _call(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str
     trackers = make_trackers(path, options.log)
     command = "the same command without --force" if options.force else "the same command"
     interrupts.set_message(f"fedsim: interrupted; {path} is incomplete, {command} resumes it")
-    with interrupts.raised(), show_progress(path) as observer:
-        folder = run_plan(plan, path, [*trackers, observer], **run_options)
+    with interrupts.raised(), show_progress(path, plan.runs) as bar:
+        folder = run_plan(plan, path, [*trackers, bar], **run_options)
     interrupts.set_message(f"fedsim: interrupted; all rows are written, `fedsim report {path}` shows them")
     results = report.make(folder)
     claims, problems = report.claims_tables(results)
@@ -188,14 +187,11 @@ def _read(options: argparse.Namespace, overrides: dict[str, Any]) -> "Experiment
     return toml.read(options.config, overrides, options.preset, option_of, WHERE)
 
 
-def _unused_keys(experiment: "Experiment", plan: "Plan", is_strict: bool) -> list[str]:
+def _warnings(plan: "Plan", is_strict: bool) -> list[str]:
     """A sentence for each key without effect; if `is_strict`, raises the first as a `ConfigError`."""
-    from fedsim.config.unused import unused_keys
-
-    warnings = unused_keys(experiment, plan.runs)
-    if warnings and is_strict:
-        raise ConfigError(warnings[0])
-    return warnings
+    if plan.warnings and is_strict:
+        raise ConfigError(plan.warnings[0])
+    return list(plan.warnings)
 
 
 def _warn(warnings: list[str]) -> None:
@@ -219,6 +215,6 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: di
 
     chip = target.chip
     plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
-    _warn([*_unused_keys(experiment, plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
+    _warn([*_warnings(plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
     show_forecast(plan, target)
     return 0

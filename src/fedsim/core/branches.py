@@ -4,7 +4,7 @@ Under `vmap`, a `lax.switch` with a batched index computes every branch. So a `B
 mapped together: it reaches the program with what they share, never among what is mapped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedsim.core.contracts import Algorithm, Attack, AttackContext, ClientOptimizer, RootEvaluator
+from fedsim.core.chain import observe_losses, run_rule
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, AttackContext, ClientOptimizer
 from fedsim.core.method import Method, MethodFunction
-from fedsim.core.server import Server, ServerKeys
+from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
 
 
@@ -30,7 +31,9 @@ class Branch(NamedTuple):
 class SwitchedMethod(NamedTuple):
     """A `Method` whose server and attack are chosen inside the program."""
 
-    server: Server
+    server: Aggregator
+    trace: RuleTrace
+    """What tracing the server shows."""
     attack: Attack
     client_optimizer: ClientOptimizer
     algorithm: Algorithm
@@ -51,15 +54,12 @@ class MethodFamily:
 
     base: MethodFunction
     """Builds everything else of a round."""
-    servers: Sequence[Callable[[HParams], Server]]
+    servers: Sequence[Callable[[HParams], Aggregator]]
     """Builds each of the servers."""
+    traces: Sequence[RuleTrace]
+    """What tracing each of the servers shows."""
     attacks: Sequence[Callable[[HParams], Attack]]
     """Builds each of the attacks."""
-    infos: Sequence[Mapping[str, jax.ShapeDtypeStruct]]
-    """The scalars that the rule of each server reports; empty if there is only one server."""
-    root_training: Sequence[bool]
-    """Whether the rule of each server trains on root data; empty if there is only one."""
-
     branch: Branch | None = None
     """Which of them; None means the first ones."""
 
@@ -70,10 +70,10 @@ class MethodFamily:
     def __call__(self, hparams: HParams, round: Array) -> SwitchedMethod:
         """The method of the round, with the server and the attack of the branch."""
         branch = Branch(jnp.int32(0), jnp.int32(0)) if self.branch is None else self.branch
-        base = self.base(hparams, round)
-        servers = [make(hparams) for make in self.servers]
+        base, trace = self.base(hparams, round), _switch_traces(self.traces, branch.server)
         return SwitchedMethod(
-            server=_switch_servers(servers, branch.server, self.infos, self.root_training),
+            server=_switch_servers([make(hparams) for make in self.servers], branch.server, trace.info),
+            trace=trace,
             attack=_switch_attacks([make(hparams) for make in self.attacks], branch.attack),
             client_optimizer=base.client_optimizer,
             algorithm=base.algorithm,
@@ -86,58 +86,54 @@ def info_name(position: int, name: str) -> str:
     return f"{position}/{name}"
 
 
-def _switch_servers(
-    servers: Sequence[Server],
-    index: Array,
-    infos: Sequence[Mapping[str, jax.ShapeDtypeStruct]],
-    root_training: Sequence[bool],
-) -> Server:
-    """The server at `index`; its state is a tuple with a slot for each of `servers`."""
+def _switch_traces(traces: Sequence[RuleTrace], index: Array) -> RuleTrace:
+    """What tracing the server at `index` shows."""
+    if len(traces) == 1:
+        return traces[0]
+    trains_on_root = [trace.trains_on_root for trace in traces]
+    return RuleTrace(
+        state=tuple(trace.state for trace in traces),
+        info={info_name(n, name): shape for n, trace in enumerate(traces) for name, shape in trace.info.items()},
+        uses_losses=any(trace.uses_losses for trace in traces),
+        trains_on_root=any(trains_on_root) and jnp.asarray(trains_on_root)[index],
+    )
+
+
+def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str, jax.ShapeDtypeStruct]) -> Aggregator:
+    """The server at `index`, with the `info` of all; its state is a tuple with a slot for each of `servers`."""
     if len(servers) == 1:
         return servers[0]
-
-    all_info = {info_name(position, name): shape for position, info in enumerate(infos) for name, shape in info.items()}
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
         return tuple(server.init(variables, num_examples, losses) for server in servers)
 
-    def aggregate(
-        report: CohortReport, state: PyTree, keys: ServerKeys, evaluate_root: Callable[[], RootEvaluator]
-    ) -> tuple[Aggregate, PyTree]:
-        zeros = jax.tree.map(jnp.zeros_like, all_info)
+    def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
+        zeros, root = jax.tree.map(jnp.zeros_like, info), report.measurements
 
         def branch(position: int) -> Callable[..., tuple[Aggregate, PyTree]]:
-            def run(report: CohortReport, state: PyTree) -> tuple[Aggregate, PyTree]:
-                result, new = servers[position].aggregate(report, state[position], keys, evaluate_root)
-                info = {info_name(position, name): value for name, value in result.info.items()}
-                return result._replace(info=zeros | info), _with_slot(state, position, new)
+            def run(state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
+                result, new = run_rule(servers[position], state[position], report, key, root)
+                own_info = {info_name(position, name): value for name, value in result.info.items()}
+                return result._replace(info=zeros | own_info), _with_slot(state, position, new)
 
             return run
 
-        return jax.lax.switch(index, list(map(branch, range(len(servers)))), report, state)
+        branches = list(map(branch, range(len(servers))))
+        return jax.lax.switch(index, branches, state, report._replace(measurements=None))
 
-    def observe_losses(report: CohortReport, state: PyTree) -> PyTree:
-        def branch(position: int) -> Callable[[CohortReport, PyTree], PyTree]:
-            return lambda report, state: _with_slot(
-                state, position, servers[position].observe_losses(report, state[position])
+    def observe(state: PyTree, report: CohortReport) -> PyTree:
+        def branch(position: int) -> Callable[[PyTree, CohortReport], PyTree]:
+            return lambda state, report: _with_slot(
+                state, position, observe_losses(servers[position], state[position], report)
             )
 
-        return jax.lax.switch(index, list(map(branch, range(len(servers)))), report, state)
-
-    def hoist_root_training(evaluate_root: Callable[[], RootEvaluator]) -> Callable[[], RootEvaluator]:
-        if not any(root_training):
-            return evaluate_root
-        evaluator = evaluate_root()
-        shapes = jax.eval_shape(evaluator.train)
-        update = jax.lax.cond(
-            jnp.asarray(root_training)[index], evaluator.train, lambda: jax.tree.map(jnp.zeros_like, shapes)
-        )
-        return lambda: evaluator._replace(train=lambda: update)
+        return jax.lax.switch(index, list(map(branch, range(len(servers)))), state, report)
 
     def client_weights(state: PyTree) -> PyTree:
         return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
 
-    return Server(init, aggregate, observe_losses, client_weights, hoist_root_training, all_info)
+    uses_root = any(server.measure is not None for server in servers)
+    return Aggregator(init, aggregate, client_weights, observe, (lambda root, report: root) if uses_root else None)
 
 
 def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:

@@ -159,21 +159,44 @@ class Algorithm(NamedTuple):
 class RootEvaluator(NamedTuple):
     """What a server can compute from its own clean examples, its root data."""
 
-    losses: Callable[[PyTree], Array]
-    """`(updates [K, ...]) -> losses [K]` of the broadcast model after each update."""
-    train: Callable[[], PyTree]
+    losses: Callable[[Updates], Float[Array, " K"]]
+    """The losses of the broadcast model after each of the updates."""
+    train: Callable[[], Variables]
     """The update that local training on these examples gives."""
+
+
+def init_stateless(*args: object) -> PyTree:
+    """The `init` of an aggregator or attack without state."""
+    del args
+    return ()
+
+
+def keep_no_weights(state: PyTree) -> None:
+    """The `client_weights` of a rule that keeps no weights of all clients."""
+    del state
+
+
+class InitRule(Protocol):
+    """The rule's state before the first round, from what all clients report."""
+
+    def __call__(
+        self, variables: Variables, num_examples: Int[Array, " N"], losses: Float[Array, " N"], /
+    ) -> PyTree: ...
+
+
+class AggregateReport(Protocol):
+    """The aggregate of a round, and the rule's next state."""
+
+    def __call__(self, state: PyTree, report: CohortReport, key: Array, /) -> tuple[Aggregate, PyTree]: ...
 
 
 class Aggregator(NamedTuple):
     """An aggregation rule; `fedsim.aggregators` documents the contract."""
 
-    init: Callable[[Variables, Array, Array], PyTree]
-    """`(variables, num_examples [N], losses [N]) -> state`."""
-    aggregate: Callable[[PyTree, CohortReport, Array], tuple[Aggregate, PyTree]]
-    """`(state, report, key) -> (aggregate, state)`."""
-    client_weights: Callable[[PyTree], Array | None]
-    """`(state) -> alpha [N]`, or None if the rule keeps no weights of all clients."""
+    init: InitRule
+    aggregate: AggregateReport
+    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = keep_no_weights
+    """`(state) -> alpha`, or None if the rule keeps no weights of all clients."""
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None
     """`(state, report without updates) -> state`: takes losses that are measured after the server step.
 
@@ -188,12 +211,6 @@ class PreAggregator(Protocol):
 
     def __call__(self, report: CohortReport, key: Array, /) -> CohortReport:
         """Returns the changed report."""
-
-
-def init_stateless(*args: object) -> PyTree:
-    """The `init` of an aggregator or attack without state."""
-    del args
-    return ()
 
 
 class AttackContext(NamedTuple):

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import optax
 
+from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
     Algorithm,
@@ -14,7 +15,6 @@ from fedsim.core.contracts import (
     LocalTraining,
     PreAggregator,
 )
-from fedsim.core.server import Server, make_server
 from fedsim.core.types import Array, HParams, PyTree
 
 
@@ -73,9 +73,9 @@ class Method(NamedTuple):
     there is none. Clients to which it gives no weight are left out, as if they had not answered."""
 
     @property
-    def server(self) -> Server:
-        """The rule with its pre-aggregators and weighting."""
-        return make_server(self.aggregator, self.pre_aggregators, self.weighting)
+    def server(self) -> Aggregator:
+        """The weighting, the pre-aggregators and the rule as one rule."""
+        return chain(self.weighting, *self.pre_aggregators, self.aggregator)
 
 
 class MethodFunction(Protocol):

@@ -1,7 +1,6 @@
 """The round and the loop over rounds: pure functions on device, and the only owner of that loop."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -10,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.core import reports, server
-from fedsim.core.branches import Branch, MethodFamily, RoundMethod
+from fedsim.core.branches import Branch, MethodFamily, RoundMethod, SwitchedMethod
+from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss
 from fedsim.core.contracts import Attack, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
@@ -18,10 +18,10 @@ from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
 from fedsim.core.method import MethodFunction
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
-from fedsim.core.root import root_evaluator
+from fedsim.core.root import root_evaluator, train_once
+from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.trees import select_clients
 from fedsim.core.types import (
-    Aggregate,
     Array,
     ClientData,
     ClientSlice,
@@ -185,7 +185,9 @@ class Simulation:
             self._report, data, clients, attack=method.attack, attack_state=state.attack, key=keys.report_attack
         )
         report = report_at(answered, updates, self._losses(data, clients, state.variables) if report_now else None)
-        aggregate_report = self._prepare_aggregation(method, state, keys)
+        server_keys = ChainKeys(keys.pre_aggregators, keys.aggregator)
+        root = self._evaluate_root(method, state.variables, data, keys.root)
+        aggregate_report = lambda report: run_rule(method.server, state.aggregator, report, server_keys, root)
         report, attack_state = reports.apply_update_attack(
             method.attack, state.attack, report, data, state.variables, aggregate_report, keys.update_attack
         )
@@ -196,7 +198,7 @@ class Simulation:
             observed = report_at(answered, (), self._losses(data, clients, variables))
             report = report._replace(losses=observed.losses)
             observed = observed._replace(valid=observed.valid & report.valid)
-            aggregator_state = method.server.observe_losses(observed, aggregator_state)
+            aggregator_state = observe_losses(method.server, aggregator_state, observed)
 
         rows = self._rows(report.client_ids)
         old_states = jax.tree.map(lambda states: states[rows], state.client_states)
@@ -239,7 +241,9 @@ class Simulation:
             return state, jax.tree.map(lambda rounds, new: rounds.at[i].set(new), records, record)
 
         zeros = lambda dtype: jnp.zeros((max_rounds, self.cohort.size), dtype)
-        info = {name: jnp.zeros((max_rounds, *a.shape), a.dtype) for name, a in self._info(state, hparams).items()}
+        method = self.method(hparams, state.round)
+        scalars = self._trace_server(method, state.variables, current_data(data, None)).info
+        info = {name: jnp.zeros((max_rounds, *a.shape), a.dtype) for name, a in scalars.items()}
         records = RoundRecord(zeros(jnp.int32), zeros(jnp.float32), zeros(jnp.float32), zeros(jnp.bool_), info)
         return jax.lax.fori_loop(0, max_rounds if num_rounds is None else num_rounds, step, (state, records))
 
@@ -317,37 +321,21 @@ class Simulation:
 
     # The server
 
-    def _prepare_aggregation(
-        self, method: RoundMethod, state: SimulationState, keys: RoundKeys
-    ) -> Callable[[CohortReport], tuple[Aggregate, PyTree]]:
-        """The server of this round as a function of the report; it returns the aggregate and the rule's next state."""
-        evaluate_root = method.server.hoist_root_training(
-            partial(self._evaluate_root, method, state.variables, keys.root)
-        )
-        server_keys = (keys.pre_aggregators, keys.aggregator)
-        return lambda report: method.server.aggregate(report, state.aggregator, server_keys, evaluate_root)
-
-    def _evaluate_root(self, method: RoundMethod, variables: Variables, key: Array) -> RootEvaluator:
+    def _evaluate_root(
+        self, method: RoundMethod, variables: Variables, data: ClientData, key: Array
+    ) -> RootEvaluator | None:
+        """What the server can compute from its root data, on which it trains here; None if the rule uses none."""
+        if method.server.measure is None:
+            return None
         if self.root is None:
             raise ValueError("root: must be clean examples of the server, which this rule needs, got None")
         root = jax.tree.map(jnp.asarray, self.root)
         num_examples = root.y.shape[0]
         sgd = self._local_sgd(method, replace(self.training, max_num_examples=num_examples))
-        return root_evaluator(root, sgd, variables, key, self._loss_batch(num_examples), self._width)
+        evaluator = root_evaluator(root, sgd, variables, key, self._loss_batch(num_examples), self._width)
+        return train_once(evaluator, self._trace_server(method, variables, data).trains_on_root)
 
-    def _info(self, state: SimulationState, hparams: HParams) -> dict[str, jax.ShapeDtypeStruct]:
-        """Names, shapes and types of the scalars that the rule reports in a round, without computing anything."""
-        known = self.method(hparams, state.round).server.info
-        if known is not None:
-            return dict(known)
-        size = self.cohort.size
-        ints, floats, bools = (jnp.zeros(size, dtype) for dtype in (jnp.int32, jnp.float32, jnp.bool_))
-
-        def info(state: SimulationState) -> dict[str, Array]:
-            updates = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), state.variables)
-            report = CohortReport(ints, ints, floats, updates, bools)
-            keys = RoundKeys(*[state.key] * len(RoundKeys._fields))
-            aggregate_report = self._prepare_aggregation(self.method(hparams, state.round), state, keys)
-            return dict(aggregate_report(report)[0].info)
-
-        return jax.eval_shape(info, state)
+    def _trace_server(self, method: RoundMethod, variables: Variables, data: ClientData) -> RuleTrace:
+        if isinstance(method, SwitchedMethod):
+            return method.trace
+        return trace_rule(method.server, variables, data.num_examples.size, self.cohort.size)

@@ -11,6 +11,11 @@ def expand_like(values: Array, like: Array) -> Array:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def nonzero(values: Array) -> Array:
+    """`values` to divide by: 1 in place of those that are not positive."""
+    return jnp.where(values > 0, values, 1.0)
+
+
 def select_clients(mask: Array, on_true: PyTree, on_false: PyTree) -> PyTree:
     """`jnp.where` over clients: `on_true` [K, ...] where `mask` [K] is set, else `on_false` [K, ...]."""
     return jax.tree.map(lambda a, b: jnp.where(expand_like(mask, a), a, b), on_true, on_false)

@@ -167,7 +167,7 @@ class HParams(NamedTuple):
     """Numbers that may differ between the runs of one compiled program: data, not shape."""
 
     learning_rate: Scalar = 0.1
-    """Of the clients' SGD."""
+    """Of the clients' optimizer."""
     server_learning_rate: Scalar = 1.0
     """Of the server optimizer."""
     settings: dict[str, Scalar] = {}  # noqa: RUF012

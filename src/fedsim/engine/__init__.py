@@ -1,6 +1,6 @@
 """From a configuration to results: objects, plan, programs, groups, experiment."""
 
-from fedsim.engine.experiment import run_plan
+from fedsim.engine.experiment import prepare, run_plan
 from fedsim.engine.plan import Plan, make_plan
 
-__all__ = ["Plan", "make_plan", "run_plan"]
+__all__ = ["Plan", "make_plan", "prepare", "run_plan"]

@@ -7,19 +7,20 @@ import jax
 import optax
 
 from fedsim.config.components import traced_settings
-from fedsim.config.roles import takes_rounds
+from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, PreAggregator, Schedule
+from fedsim.core.chain import chain
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule
 from fedsim.core.corrupt import Corruption
 from fedsim.core.method import Method, MethodFunction, client_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
-from fedsim.core.server import Server, make_server
+from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, FederatedDataset, HParams
 from fedsim.engine import factories
 from fedsim.engine.layout import Layout
-from fedsim.engine.model import make_task
+from fedsim.engine.model import cached_by_program, make_task, model_shapes
 from fedsim.errors import ConfigError
 
 
@@ -47,19 +48,26 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
     return scheduled
 
 
-def server(config: Config) -> Callable[[HParams], Server]:
-    """Builds the run's rule with its pre-aggregators and weighting, inside the trace."""
-    make_parts = _aggregation(config)
-    return lambda hparams: make_server(*make_parts(hparams))
+def server(config: Config) -> Callable[[HParams], Aggregator]:
+    """Builds the run's weighting, pre-aggregators and rule as one rule, inside the trace."""
+    make_stages = _stages(config)
+    return lambda hparams: chain(*make_stages(hparams))
 
 
-def _aggregation(config: Config) -> Callable[[HParams], tuple[Aggregator, list[PreAggregator], Aggregator | None]]:
-    """Builds the run's rule, its pre-aggregators and its weighting."""
+@cached_by_program(server_component)
+def trace_server(config: Config, dataset: FederatedDataset) -> RuleTrace:
+    """What tracing the server of a run shows."""
+    rule = server(config)(hparams(config))
+    return trace_rule(rule, model_shapes(config, dataset), dataset.num_clients, config.server.cohort_size)
+
+
+def _stages(config: Config) -> Callable[[HParams], list[Any]]:
+    """Builds the run's weighting, or None, its pre-aggregators and its rule."""
     rule = _build_rule(config, "server.aggregator", config.server.aggregator)
     name = config.server.weighting
     weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
-    stages = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
-    return lambda hparams: (rule(hparams), [pre_aggregator(hparams) for pre_aggregator in stages], weighting(hparams))
+    mixing = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
+    return lambda hparams: [make(hparams) for make in (weighting, *mixing, rule)]
 
 
 def attack(config: Config) -> Callable[[HParams], Attack]:
@@ -84,13 +92,13 @@ def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
 
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    aggregation, make_attack, local_optimizer = _aggregation(config), attack(config), client_optimizer(config)
+    make_stages, make_attack, local_optimizer = _stages(config), attack(config), client_optimizer(config)
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
-        aggregator, pre_aggregators, weighting = aggregation(hparams)
+        weighting, *pre_aggregators, aggregator = make_stages(hparams)
         return Method(
             aggregator=aggregator,
             client_optimizer=local_optimizer(hparams),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,8 @@ from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.core.corrupt import check_key_order
-from fedsim.core.types import CohortReport, FederatedDataset
+from fedsim.core.rule_trace import blank_report
+from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import value_range
 from fedsim.engine import build, factories, memory
 from fedsim.engine.model import cached_by_program, check_targets, model_shapes, num_outputs, num_params
@@ -76,7 +78,7 @@ def check_settings(configs: Sequence[Config]) -> None:
 
 
 def check_inputs(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the algorithm needs SGD, the rule root data, or augmentation images that are not there."""
+    """Raises `ConfigError` if the algorithm lacks SGD, the rule root data, or augmentation images."""
     method = build.method(config)(build.hparams(config), jnp.int32(0))
     algorithm, optimizer = config.client.algorithm, config.client.optimizer
     if method.algorithm.needs_sgd and optimizer != "sgd":
@@ -170,14 +172,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
 def _count_rows(config: Config, dataset: FederatedDataset, name: str, num_rows: int) -> int:
     """The number of rows that a pre-aggregator makes of `num_rows`."""
     pre_aggregate = factories.build(config, "server.pre_aggregators", name)
-    shapes = model_shapes(config, dataset)
-
-    def apply() -> CohortReport:
-        ids, valid = jnp.arange(num_rows), jnp.ones(num_rows, bool)
-        updates = jax.tree.map(lambda shape: jnp.zeros((num_rows, *shape.shape), shape.dtype), shapes)
-        return pre_aggregate(CohortReport(ids, ids, jnp.zeros(num_rows), updates, valid), jax.random.key(0))
-
-    return int(jax.eval_shape(apply).valid.size)
+    report = partial(blank_report, model_shapes(config, dataset), num_rows)
+    return int(jax.eval_shape(lambda: pre_aggregate(report(), jax.random.key(0))).valid.size)
 
 
 def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[str]:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.roles import attack_component, server_component
+from fedsim.config.roles import attack_component
 from fedsim.config.schema import Config
 from fedsim.core.types import FederatedDataset, PyTree, Variables
 from fedsim.engine import build, factories, memory
@@ -37,12 +37,9 @@ def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> 
     return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
 
 
-@cached_by_program(server_component)
 def server_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that a run's server keeps."""
-    num_examples, losses = (jax.ShapeDtypeStruct((dataset.num_clients,), dtype) for dtype in (jnp.int32, jnp.float32))
-    init = lambda *reports: build.server(config)(build.hparams(config)).init(*reports)
-    return memory.tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples, losses))
+    return memory.tree_bytes(build.trace_server(config, dataset).state)
 
 
 @cached_by_program(attack_component)

@@ -1,5 +1,6 @@
-"""The loop over the groups of an experiment: locks, checkpoints, events."""
+"""The loop over the groups of an experiment: locks, checkpoints, callbacks."""
 
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -9,29 +10,38 @@ from typing import Any
 
 import jax
 
+from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config
-from fedsim.engine import factories, processes
+from fedsim.engine import cache, devices, factories, processes
 from fedsim.engine.background import BackgroundCompiler
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.group import GroupRun
 from fedsim.engine.layout import Machine
-from fedsim.engine.plan import Plan
+from fedsim.engine.plan import Plan, make_plan
 from fedsim.engine.store import open_folder
 from fedsim.errors import ConfigError
+from fedsim.runs.callbacks import Callback
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Event, GroupFinished, GroupSkipped, Observer, Started
 from fedsim.runs.folder import RunFolder
-from fedsim.runs.writer import FolderWriter
+from fedsim.runs.writer import GroupWriter
 
 CHECKPOINT_SECONDS = 10.0
 POLL_SECONDS = 1.0
+log = logging.getLogger("fedsim")
+
+
+def prepare(experiment: Experiment, use_cache: bool = True) -> Plan:
+    """The plan of an experiment, to be run by `run_plan` with compiled programs from a cache. Raises as `make_plan`."""
+    devices.use_one_per_core()
+    cache.enable_program_cache(use_cache)
+    return make_plan(experiment)
 
 
 def run_plan(
     plan: Plan,
     path: Path,
-    observers: Sequence[Observer] = (),
+    callbacks: Sequence[Callback] = (),
     *,
     force: bool = False,
     allow_mismatch: bool = False,
@@ -43,26 +53,30 @@ def run_plan(
     Processes that run into the same folder share its groups; with `wait` each returns when all groups are complete,
     otherwise when no group is left to start. `force` computes all runs of the plan again. `allow_mismatch` computes
     missing ones although code, versions, device, data or plug-ins differ from those of others. At least
-    `checkpoint_seconds` pass between two checkpoints of a group. `observers` see all events. Raises `RunFolderError` if
+    `checkpoint_seconds` pass between two checkpoints of a group. Raises `RunFolderError` if
     the folder cannot be used, and `ConfigError` if a group does not fit into memory or a plug-in fails.
 
     Processes that JAX's distributed runtime connects are one run: all of them call this with the same plan, and only
-    process 0 has observers and writes the folder, which all of them must see for checkpoints.
+    process 0 has callbacks and writes the folder, which all of them must see for checkpoints.
     """
     processes.check_devices()
     folder = RunFolder(path)
     plan = _open(folder, plan, force, allow_mismatch)
     is_primary = processes.is_primary()
-    observers = observers if is_primary else []
-    observe = _broadcast(observers)
-    if is_primary:
-        num_rounds = sum(config.server.num_rounds for config in plan.runs)
-        num_pending = sum(group.num_rounds for group in plan.groups)
-        observe(Started(len(plan.runs), num_rounds, num_rounds - num_pending, plan.runs))
-    groups = _lock_groups(plan, folder, observe, wait)
+    callbacks = callbacks if is_primary else []
+    pending = sum(group.num_rounds for group in plan.groups)
+    num_completed = sum(config.server.num_rounds for config in plan.runs) - pending
+    groups = _lock_groups(plan, folder, wait)
     with closing(groups), BackgroundCompiler(plan) as background:
-        while (number := processes.decide(lambda: next(groups, None))) is not None:
-            _run_group(plan, number, folder, observers, checkpoint_seconds, background)
+        while (following := processes.decide(lambda: next(groups, None))) is not None:
+            number, is_complete = following
+            if is_complete:
+                log.info(plan.describe(number, "kept"))
+            if not is_complete and _run_group(
+                plan, number, folder, callbacks, checkpoint_seconds, background, num_completed
+            ):
+                break
+            num_completed += plan.groups[number].num_rounds
     if is_primary and plan.groups:
         with folder.lock():
             folder.remove_superseded()
@@ -96,46 +110,36 @@ def _open(folder: RunFolder, plan: Plan, force: bool, allow_mismatch: bool) -> P
     return share(lambda: open_folder(folder, plan, force, allow_mismatch, fit))
 
 
-def _lock_groups(plan: Plan, folder: RunFolder, observe: Observer, wait: bool) -> Generator[int]:
-    """The groups that are to be run, each locked until the next.
+def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[int, bool]]:
+    """The groups that are to be run, each locked until the next; and those that another process completes (True).
 
     With `wait`, waits for groups that other processes have locked.
     """
-    pending, waiting_for = list(range(len(plan.groups))), None
+    pending, waiting_for = list(range(len(plan.groups))), ""
     while pending:
         locked = []  # by other processes
         for number in pending:
-            group = folder.group(plan.groups[number].folder)
+            group, num_rounds = (
+                folder.group(plan.groups[number].folder),
+                plan.groups[number].configs[0].server.num_rounds,
+            )
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)
                 elif not group.exists():  # another process has computed its runs again
                     group.remove()
-                elif group.is_complete() or group.last_round() > plan.groups[number].configs[0].server.num_rounds:
-                    # In the second case another process computes more rounds than this plan has.
-                    observe(plan.status(number, "kept"))
-                    observe(GroupSkipped(number, plan.groups[number].num_rounds))
                 else:
-                    yield number
+                    # In the second case another process computes more rounds than this plan has.
+                    yield number, group.is_complete() or group.last_round() > num_rounds
         if locked == pending:  # no group is left to start
-            if not wait and waiting_for is not None:  # the first time, `fedsim show` may have looked at a lock
+            if not wait and waiting_for:  # the first time, `fedsim show` may have looked at a lock
                 return
-            status = plan.status(locked[0], folder.group(plan.groups[locked[0]].folder).describe_holder())
-            if status != waiting_for:
-                waiting_for = status
-                observe(status)
+            holder = folder.group(plan.groups[locked[0]].folder).describe_holder()
+            if holder != waiting_for:
+                waiting_for = holder
+                log.info(plan.describe(locked[0], holder))
             time.sleep(POLL_SECONDS)
         pending = locked
-
-
-def _broadcast(observers: Sequence[Observer]) -> Observer:
-    """An observer that passes every event to all `observers`."""
-
-    def observe(event: Event) -> None:
-        for observer in observers:
-            observer(event)
-
-    return observe
 
 
 def resume_round(written: Sequence[tuple[int, int]], checkpoint: int | None, eval_every: int) -> int | None:
@@ -154,35 +158,35 @@ def _run_group(
     plan: Plan,
     number: int,
     folder: RunFolder,
-    observers: Sequence[Observer],
+    callbacks: Sequence[Callback],
     checkpoint_seconds: float,
     background: BackgroundCompiler,
-) -> None:
-    """Runs a group that this process has locked, from its last checkpoint if that is valid."""
-    group, members = folder.group(plan.groups[number].folder), plan.groups[number].runs
-    config = plan.runs[members[0]]
+    num_completed: int,
+) -> bool:
+    """Runs a group that this process has locked, from its last checkpoint if that is valid.
+
+    Returns whether a callback has stopped the experiment. `num_completed` are the rounds of complete groups.
+    """
+    group, config = folder.group(plan.groups[number].folder), plan.groups[number].configs[0]
     with Checkpoints(group.checkpoints, checkpoint_seconds, processes.decide) as checkpoints:
         latest = checkpoints.latest_round()
         start = processes.decide(lambda: resume_round(group.spans(), latest, config.server.eval_every))
         if start is None:
             checkpoints.delete()
         following = processes.decide(lambda: _next_family(plan, number, folder))
-        is_primary = processes.is_primary()
-        write = FolderWriter(group, members, checkpoints) if is_primary else checkpoints.save_states
-        observe = _broadcast([*observers, write])
-        observe(plan.status(number, "compiling"))
-        try:
-            with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
-                inputs, programs = background.take(number)
-                if following is not None:
-                    background.start(following)
-            seconds = GroupRun(plan, number, inputs, programs, observe).run(checkpoints, start)
-        finally:
-            observe(GroupFinished(number))
+        writer = GroupWriter(group, checkpoints, processes.is_primary())
+        log.info(plan.describe(number, "compiling" if start is None else f"compiling, resumes after round {start}"))
+        with factories.plugin_errors(plan.runs):  # the program has branches for plug-ins of other groups, too
+            inputs, programs = background.take(number)
+            if following is not None:
+                background.start(following)
+        run = GroupRun(plan, number, inputs, programs, callbacks, writer, num_completed)
+        seconds = run.run(checkpoints, start)
     processes.wait_for_all()  # until all parts of the checkpoint are written
-    if processes.is_primary():
+    if seconds is not None and processes.is_primary():
         keep_states = config.record.final_states
         group.mark_complete(config.server.num_rounds, seconds, start is not None, keep_states)
+    return run.is_stopped
 
 
 def _next_family(plan: Plan, number: int, folder: RunFolder) -> int | None:

@@ -18,7 +18,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
 from fedsim.engine.backdoors import find_trigger
 from fedsim.engine.estimate import attack_bytes, server_bytes
-from fedsim.engine.family import Family, trace_server
+from fedsim.engine.family import Family
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
 
@@ -128,7 +128,7 @@ def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings
     large = _large(servers, server_bytes, available, num_runs) | _large(attacks, attack_bytes, available, num_runs)
     users: set[Settings] = set()
     if len(servers) > 1 and not groups[0].configs[0].record.losses:
-        uses_losses = lambda group: trace_server(group.configs[0], group.dataset).uses_losses
+        uses_losses = lambda group: build.trace_server(group.configs[0], group.dataset).uses_losses
         users = {server for server, group in servers.items() if uses_losses(group)}
     parts = []
     for group in groups:

@@ -5,7 +5,7 @@ States have a slot for each server (pre-aggregators and rule) and each attack; `
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,9 @@ import numpy as np
 from fedsim.config.roles import attack_component, server_component
 from fedsim.config.schema import Config, Settings
 from fedsim.core.branches import Branch, MethodFamily, info_name
-from fedsim.core.contracts import RootEvaluator
 from fedsim.core.method import MethodFunction
-from fedsim.core.types import Aggregate, CohortReport, FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
+from fedsim.core.types import FederatedDataset, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import build
-from fedsim.engine.model import model_shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +69,17 @@ class Family:
         base = build.method(next(iter(self.servers.values())))
         if not self.has_branches:
             return base
-        servers = list(self.servers.values())
-        reports = [trace_server(config, dataset) for config in servers] if len(servers) > 1 else []
+        servers = self.servers.values()
         return MethodFamily(
             base=base,
             servers=[build.server(config) for config in servers],
+            traces=[build.trace_server(config, dataset) for config in servers],
             attacks=[build.attack(config) for config in self.attacks.values()],
-            infos=[report.info for report in reports],
-            root_training=[report.trains_on_root for report in reports],
         )
 
     def uses_losses(self, dataset: FederatedDataset) -> bool:
         """Whether the state or the aggregate of any server depends on the clients' losses."""
-        return any(trace_server(config, dataset).uses_losses for config in self.servers.values())
+        return any(build.trace_server(config, dataset).uses_losses for config in self.servers.values())
 
     def own_state(self, states: SimulationState, config: Config) -> SimulationState:
         """The states with the slots of the run's own branch only, as without a family."""
@@ -118,44 +114,3 @@ class Family:
         return records._replace(
             info={name.removeprefix(prefix): a for name, a in records.info.items() if name.startswith(prefix)}
         )
-
-
-class ServerTrace(NamedTuple):
-    """What is known of a server once it is traced."""
-
-    info: dict[str, jax.ShapeDtypeStruct]
-    """The scalars that its rule reports."""
-    uses_losses: bool
-    """Whether its state or its aggregate depends on the clients' losses."""
-    trains_on_root: bool
-    """Whether its rule trains on root data."""
-
-
-def trace_server(config: Config, dataset: FederatedDataset) -> ServerTrace:
-    """Traces the server of a run, without computing anything."""
-    server = build.server(config)(build.hparams(config))
-    num_clients, size = dataset.num_clients, config.server.cohort_size
-    trains_on_root = False
-
-    def run(losses: jax.Array, all_losses: jax.Array) -> tuple[PyTree, Aggregate]:
-        variables = jax.tree.map(jnp.zeros_like, model_shapes(config, dataset))
-        update = jax.tree.map(lambda a: jnp.zeros((size, *a.shape), a.dtype), variables)
-        ids = jnp.arange(size)
-        report = CohortReport(ids, ids, losses, update, ids >= 0)
-
-        def train() -> PyTree:
-            nonlocal trains_on_root
-            trains_on_root = True
-            return variables
-
-        rows = lambda updates: jnp.zeros(jax.tree.leaves(updates)[0].shape[0])
-        root = RootEvaluator(rows, train)
-        key = jax.random.key(0)
-        state = server.init(variables, jnp.zeros(num_clients, jnp.int32), all_losses)
-        return state, server.aggregate(report, state, (key, key), lambda: root)[0]
-
-    jaxpr, (_, aggregate) = jax.make_jaxpr(run, return_shape=True)(jnp.zeros(size), jnp.zeros(num_clients))
-    read = {id(value) for equation in jaxpr.jaxpr.eqns for value in equation.invars} | set(map(id, jaxpr.jaxpr.outvars))
-    uses_losses = any(id(value) in read for value in jaxpr.jaxpr.invars)
-    info = {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in aggregate.info.items()}
-    return ServerTrace(info, uses_losses, trains_on_root)

@@ -1,13 +1,15 @@
-"""Runs one group of runs: memory, chunks of rounds, evaluation, rows."""
+"""Runs one group of runs: chunks of rounds, evaluation, rows."""
 
+import logging
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
 import jax
 import numpy as np
 
-from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState
+from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState, Variables
 from fedsim.engine import factories, processes
 from fedsim.engine.compiling import Programs
 from fedsim.engine.fitting import check_memory
@@ -16,69 +18,101 @@ from fedsim.engine.plan import Plan
 from fedsim.engine.plugin_checks import check_round_weights
 from fedsim.engine.programs import Executables
 from fedsim.errors import ConfigError
+from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Evaluated, FinalState, GroupStarted, Observer, RunData, RunModel
 from fedsim.runs.schemas import Tables
 from fedsim.runs.tables import RunClients, client_rows, info_rows, initial_client_rows, round_rows
+from fedsim.runs.writer import GroupWriter
+
+log = logging.getLogger("fedsim")
 
 
 class GroupRun:
-    """Runs group `number` of `plan` with its `programs`, which read `inputs`; `observe` sees all events."""
+    """Runs group `number` of a plan with its `programs`, which read `inputs`.
 
-    def __init__(self, plan: Plan, number: int, inputs: Inputs, programs: Programs, observe: Observer) -> None:
-        self._plan, self._number, self._observe = plan, number, observe
-        self._inputs, self._programs, self._group = inputs, programs, inputs.group
+    `callbacks`, and then `writer`, see its evaluations. `num_completed` are the rounds of complete groups of the plan.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        inputs: Inputs,
+        programs: Programs,
+        callbacks: Sequence[Callback],
+        writer: GroupWriter,
+        num_completed: int,
+    ) -> None:
+        self._plan, self._number, self._group = plan, number, inputs.group
+        self._inputs, self._programs = inputs, programs
         self._configs, self._dataset = self._group.configs, self._group.dataset
         self._config, self._num_runs = self._configs[0], len(self._configs)
-        self._family = inputs.family
+        self._family, self._callbacks, self._writer = inputs.family, callbacks, writer
+        self._num_completed, self._last = num_completed, time.perf_counter()
+        self.is_stopped = False
+        """Whether a callback has stopped the experiment."""
 
-    def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float]:
+    def run(self, checkpoints: Checkpoints, start: int | None) -> dict[str, float] | None:
         """Runs the group after the checkpoint of round `start`, or from its start if that is None.
 
-        Returns the seconds of compiling and running. Raises `ConfigError` if the programs do not fit into memory.
+        Returns the seconds of compiling and running; None if a callback has stopped it. Raises `ConfigError` if the
+        programs do not fit into memory.
         """
         with factories.plugin_errors(self._configs):
             inputs = self._inputs.place(self._programs.states)
         self._check_labels(inputs)
         self._clients = self._read_clients(inputs)
-        if self._config.record.data:
-            self._record_data(inputs)
+        data = self._read_data(inputs) if self._config.record.data else {}
         with factories.plugin_errors(self._plan.runs):
             check_memory(self._inputs)
             executables, compile_seconds = self._programs.compile()
+        log.info(self._plan.describe(self._number, "running"))
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
-        self._observe(self._plan.status(self._number, "running"))
-        started = time.perf_counter()
+        started = self._last = time.perf_counter()
         restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
-        states = self._run_rounds(executables, inputs, start or 0, restored)
-        if self._config.record.final_states:
-            saved = self._saved_states(states, inputs)
-            self._observe(FinalState(self._number, self._config.server.num_rounds, saved))
-        if self._config.record.models:
-            models = self._join([batch.variables for batch in states])
-            for position, run in enumerate(self._group.runs):
-                self._observe(RunModel(run, jax.tree.map(lambda a, position=position: a[position], models)))
+        callbacks = [*self._callbacks, self._writer]
+        message = Start(
+            group=self._group.folder,
+            runs=self._group.runs,
+            configs=self._plan.runs,
+            after=-1 if start is None else start,
+            num_completed=self._count_completed(start or 0),
+            num_rounds=sum(config.server.num_rounds for config in self._plan.runs),
+            data=data,
+        )
+        try:
+            for callback in callbacks:
+                callback.on_start(message)
+            is_complete = self._run_rounds(executables, inputs, start or 0, restored)
+        finally:
+            for callback in callbacks:
+                callback.on_end()
+        if not is_complete:
+            return None
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(
         self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState] | None
-    ) -> list[SimulationState]:
+    ) -> bool:
         """Runs all rounds after `completed` from the batches' `states` (None: initial ones) in chunks.
 
-        Returns their last states.
+        Returns whether all were run: a callback may stop them.
         """
+        total = self._config.server.num_rounds
         if states is None:
-            self._observe(GroupStarted(self._number, -1, 0, self._group.folder))
             states = inputs.initial_states(executables)
             self._evaluate(executables, inputs, completed, states, None)
-        else:
-            self._observe(GroupStarted(self._number, completed, completed * self._num_runs, self._group.folder))
-        with closing(inputs.chunks(executables, states, completed, self._config.server.num_rounds)) as chunks:
-            for completed, records in chunks:
+        with closing(inputs.chunks(executables, states, completed, total)) as chunks:
+            while completed < total and not self.is_stopped:
+                completed, records = next(chunks)
                 own_records = self._own_records(records)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(executables, inputs, completed, states, own_records)
-        return states
+        return completed == total
+
+    def _count_completed(self, completed: int) -> int:
+        """The rounds of the plan that are complete when the runs of this group have completed so many."""
+        return self._num_completed + completed * self._num_runs
 
     def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
         """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
@@ -100,7 +134,7 @@ class GroupRun:
         states: list[SimulationState],
         records: RoundRecord | None,
     ) -> None:
-        """Measures the models after `completed` rounds; observers see the rows since the last evaluation."""
+        """Measures the models after `completed` rounds; callbacks get the rows since the last evaluation."""
         measured = [
             executables.measure(state, runs.hparams, inputs.shared.frozen, inputs.evaluation)
             for state, runs in zip(states, inputs.batches, strict=True)
@@ -119,20 +153,38 @@ class GroupRun:
         runs, record = self._group.runs, self._config.record
         rounds = round_rows(configs, runs, completed, metrics, records, clients, success, validation)
         tables: Tables = {"rounds": rounds}
-        num_rounds = 0
+        num_new = 0
         if records is None and alpha is not None and record.clients != "none":
             tables["clients"] = initial_client_rows(runs, metrics, alpha, clients)
         if records is not None:
-            num_rounds = records.client_ids.shape[1] * self._num_runs
+            num_new = records.client_ids.shape[1] * self._num_runs
             if record.clients != "none":
                 last_only = record.clients == "evaluated"
                 rows = client_rows(runs, completed, records, metrics, alpha, clients, last_only)
                 tables["clients"] = rows
             if records.info:
                 tables["info"] = info_rows(runs, completed, records.info)
-        is_last = completed == self._config.server.num_rounds
-        saved = None if is_last else partial(self._saved_states, states, inputs)
-        self._observe(Evaluated(self._number, completed, tables, num_rounds, saved))
+        seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
+        evaluation = Evaluation(
+            group=self._group.folder,
+            round=completed,
+            tables=tables,
+            num_new=num_new,
+            num_completed=self._count_completed(completed),
+            seconds=seconds,
+            is_last=completed == self._config.server.num_rounds,
+            models=partial(self._models, states),
+            states=partial(self._saved_states, states, inputs),
+        )
+        stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(evaluation)]
+        self.is_stopped = processes.decide(lambda: bool(stops()))
+        self._writer.after_evaluation(evaluation)
+        if self.is_stopped and not evaluation.is_last:
+            self._writer.save(evaluation)
+
+    def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
+        models = self._join([batch.variables for batch in states])
+        return {run: jax.tree.map(lambda a, i=i: a[i], models) for i, run in enumerate(self._group.runs)}
 
     def _saved_states(self, states: list[SimulationState], inputs: PlacedInputs) -> list[SimulationState]:
         """The batches' states as they are saved: of all clients, without the slots of the family's other branches."""
@@ -179,9 +231,11 @@ class GroupRun:
                         f"from {', '.join(plugins)}"
                     )
 
-    def _record_data(self, inputs: PlacedInputs) -> None:
-        """Passes the training data of each run to the observers."""
+    def _read_data(self, inputs: PlacedInputs) -> Mapping[int, dict[str, np.ndarray]]:
+        """The training data of each run."""
         clean = {name: np.asarray(a) for name, a in self._dataset.train._asdict().items() if a is not None}
         changes = self._join([runs.changes for runs in inputs.batches])
-        for position, run in enumerate(self._group.runs):
-            self._observe(RunData(run, clean | {name: a[position] for name, a in changes.items()}))
+        return {
+            run: clean | {name: a[position] for name, a in changes.items()}
+            for position, run in enumerate(self._group.runs)
+        }

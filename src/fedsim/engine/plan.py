@@ -14,6 +14,7 @@ from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
+from fedsim.config.unused import unused_keys
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
@@ -24,7 +25,6 @@ from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.model import make_task, num_params
 from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
-from fedsim.runs.events import Status
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Plan:
     """The data sets of the runs."""
     machine: Machine
     """The devices that it is for."""
+    warnings: tuple[str, ...] = ()
+    """Keys without effect."""
     notes: tuple[str, ...] = ()
     """What users should know, although it can be run."""
 
@@ -49,9 +51,9 @@ class Plan:
         configs = [self.runs[position] for position in runs]
         return Group(tuple(runs), configs, self.datasets[data_choice(configs[0])], layout, folder)
 
-    def status(self, number: int, text: str) -> Status:
-        """The event that group `number` is now at `text`."""
-        return Status(number, len(self.groups), str(self.groups[number]), text)
+    def describe(self, number: int, status: str) -> str:
+        """For example "group 2/7 arfl, 15 runs: compiling"."""
+        return f"group {number + 1}/{len(self.groups)} {self.groups[number]}: {status}"
 
     @cached_property
     def families(self) -> list[Family]:
@@ -83,7 +85,8 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     for group in groups:
         if group.layout.buffer_examples and group.configs[0].data.placement == "auto":
             notes.append(placement_note(group.configs[0], group.dataset, machine))
-    return Plan(experiment, runs, groups, datasets, machine, tuple(dict.fromkeys(notes)))
+    warnings = tuple(unused_keys(experiment, runs))
+    return Plan(experiment, runs, groups, datasets, machine, warnings, tuple(dict.fromkeys(notes)))
 
 
 def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:

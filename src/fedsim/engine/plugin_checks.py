@@ -13,7 +13,9 @@ import numpy as np
 from fedsim.config.components import traced_settings
 from fedsim.config.roles import component, server_component
 from fedsim.config.schema import Config
+from fedsim.core.chain import run_rule
 from fedsim.core.contracts import RootEvaluator
+from fedsim.core.server import mask_invalid
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, ClientData, CohortReport, FederatedDataset, HParams, RoundRecord
 from fedsim.engine import build, memory
@@ -117,16 +119,14 @@ def _weights_function(config: Config, dataset: FederatedDataset) -> Callable[[HP
         updates = jax.tree.map(draw, shapes)
 
         def weights_of(valid: Array) -> Array:
-            zero_invalid = lambda u: jnp.where(valid.reshape(size, *(1,) * (u.ndim - 1)), u, 0)
             reported = jnp.where(valid & (config.client.loss_at == "broadcast"), losses[:size], jnp.nan)
             ids = jnp.arange(size, dtype=jnp.int32)
-            report = CohortReport(ids, num_examples[:size], reported, jax.tree.map(zero_invalid, updates), valid)
-            evaluator = RootEvaluator(
+            report = CohortReport(ids, num_examples[:size], reported, mask_invalid(updates, valid), valid)
+            root = RootEvaluator(
                 lambda updates: squared_norms(jax.tree.map(lambda u: u - 1, updates)),
                 lambda: jax.tree.map(lambda a: jnp.full(a.shape, 0.25, a.dtype), shapes),
             )
-            aggregate, _ = server.aggregate(report, state, (keys[1], keys[2]), lambda: evaluator)
-            return aggregate.weights
+            return run_rule(server, state, report, keys[2], root)[0].weights
 
         return jax.lax.map(weights_of, valid)
 

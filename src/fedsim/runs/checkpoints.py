@@ -14,7 +14,6 @@ import numpy as np
 
 from fedsim.core.types import SimulationState
 from fedsim.errors import RunFolderError
-from fedsim.runs.events import Evaluated, Event, FinalState
 from fedsim.runs.files import has_checkpoint, write_error
 
 
@@ -68,15 +67,6 @@ class Checkpoints:
         """Deletes all checkpoints: Orbax saves none of a round before one that it has."""
         for step in self._manager.all_steps() if has_checkpoint(self._path) else ():
             self._manager.delete(step)
-
-    def save_states(self, event: Event, before: Callable[[], None] = lambda: None) -> None:
-        """The observer that saves states which are due, or the last ones; calls `before` first."""
-        match event:
-            case Evaluated(_, round_, states=states) if states is not None and round_ > 0 and self.is_due():
-                before()
-                self.save(round_, states())
-            case FinalState(_, round_, states):
-                self.save(round_, states)
 
     def is_due(self) -> bool:
         """Whether `seconds` have passed since the last checkpoint, or the start."""

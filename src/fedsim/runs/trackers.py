@@ -1,4 +1,4 @@
-"""Observers that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases."""
+"""Callbacks that send each run's curves to an experiment tracker: TensorBoard, Weights & Biases."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from fedsim.config.components import flatten
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.errors import ConfigError, import_extra, pip_install
-from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, Observer, Started
+from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.sweep import run_names
 
 PROJECT = "fedsim"
@@ -33,7 +33,7 @@ class TrackerRun(NamedTuple):
     end: Callable[[], None]
 
 
-class Tracker:
+class Tracker(Callback):
     """Opens a run of the tracker for each run of the folder, and adds its values after each evaluation.
 
     `open_run` takes the run's configuration, its name, that of its group's folder, and the round from which its values
@@ -43,24 +43,25 @@ class Tracker:
     def __init__(self, open_run: Callable[[Config, str, str, int], TrackerRun]) -> None:
         self._open_run = open_run
         self._runs: dict[int, TrackerRun] = {}
+        self._configs: Sequence[Config] = ()
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case Started(configs=configs):
-                self._configs = configs
-                self._names = run_names(list(map(flatten, configs)), list(map(run_id, configs)))
-            case GroupStarted(after=after, name=name):
-                self._group, self._start = name, after + 1
-            case Evaluated(tables=tables):
-                rounds = tables["rounds"]
-                columns = [rounds["run"], rounds["round"], *(rounds[name] for name in TRACKED)]
-                for run, round_, *values in zip(*columns, strict=True):
-                    numbers = dict(zip(TRACKED, map(float, values), strict=True))
-                    self._add(int(run), int(round_), {name: v for name, v in numbers.items() if math.isfinite(v)})
-            case GroupFinished():
-                for tracker_run in self._runs.values():
-                    tracker_run.end()
-                self._runs.clear()
+    def on_start(self, start: Start) -> None:
+        self._group, self._start = start.group, start.after + 1
+        if start.configs is not self._configs:
+            self._configs = start.configs
+            self._names = run_names(list(map(flatten, self._configs)), list(map(run_id, self._configs)))
+
+    def after_evaluation(self, evaluation: Evaluation) -> None:
+        rounds = evaluation.tables["rounds"]
+        columns = [rounds["run"], rounds["round"], *(rounds[name] for name in TRACKED)]
+        for run, round_, *values in zip(*columns, strict=True):
+            numbers = dict(zip(TRACKED, map(float, values), strict=True))
+            self._add(int(run), int(round_), {name: v for name, v in numbers.items() if math.isfinite(v)})
+
+    def on_end(self) -> None:
+        for tracker_run in self._runs.values():
+            tracker_run.end()
+        self._runs.clear()
 
     def _add(self, run: int, round_: int, values: dict[str, float]) -> None:
         if run not in self._runs:
@@ -116,6 +117,6 @@ def wandb(folder: Path) -> Tracker:
 TRACKERS = {"tensorboard": tensorboard, "wandb": wandb}
 
 
-def make_trackers(folder: Path, names: Sequence[str]) -> list[Observer]:
-    """The observers for `--log`."""
+def make_trackers(folder: Path, names: Sequence[str]) -> list[Callback]:
+    """The callbacks for `--log`."""
     return [TRACKERS[name](folder) for name in dict.fromkeys(names)]

@@ -1,13 +1,12 @@
-"""The observer that writes a run folder: rows, checkpoints, models and data."""
+"""The callback that writes a run folder: rows, checkpoints, models and data."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
-from fedsim.runs.events import Evaluated, Event, GroupFinished, GroupStarted, RunData, RunModel
 from fedsim.runs.groups import GroupFolder
 from fedsim.runs.schemas import as_table
 
@@ -17,37 +16,53 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**27  # of rows in memory
 
 
-class FolderWriter:
-    """Writes the results of one group, whose runs are at `positions` in the plan.
+class GroupWriter(Callback):
+    """Writes the results of one group into its `folder`.
 
     Rows wait in memory for the next checkpoint or the end of the group, however it ends; a run that resumes drops what
-    follows its checkpoint. They are written before the checkpoint of their round.
+    follows its checkpoint. They are written before the checkpoint of their round. Of several processes, each writes its
+    part of checkpoints, and all else is written where `is_primary`.
     """
 
-    def __init__(self, folder: GroupFolder, positions: Sequence[int], checkpoints: Checkpoints) -> None:
-        self._folder, self._checkpoints = folder, checkpoints
-        ids = {position: run["id"] for position, run in zip(positions, folder.record.runs, strict=True)}
-        self._ids = pl.Series("run", [ids.get(position, "") for position in range(max(positions) + 1)])
+    def __init__(self, folder: GroupFolder, checkpoints: Checkpoints, is_primary: bool = True) -> None:
+        self._folder, self._checkpoints, self._is_primary = folder, checkpoints, is_primary
         self._waiting: list[tuple[int, dict[str, pl.DataFrame]]] = []  # round and new rows of each evaluation
         self._num_bytes: float = 0  # of these
 
-    def __call__(self, event: Event) -> None:
-        match event:
-            case GroupStarted(_, after):
-                self._folder.delete_rows(after)
-            case Evaluated(_, round_, tables, states=states):
-                new = {kind: self._with_ids(as_table(kind, columns)) for kind, columns in tables.items()}
-                self._waiting.append((round_, new))
-                self._num_bytes += sum(table.estimated_size() for table in new.values())
-                if states is None or self._num_bytes > MAX_BYTES:
-                    self._flush()
-            case RunModel(run, variables):
-                self._folder.write_arrays("models", self._ids[run], _by_path(variables))
-            case RunData(run, arrays):
+    def on_start(self, start: Start) -> None:
+        self._record = start.configs[start.runs[0]].record
+        ids = {run: row["id"] for run, row in zip(start.runs, self._folder.record.runs, strict=True)}
+        self._ids = pl.Series("run", [ids.get(run, "") for run in range(max(start.runs) + 1)])
+        if self._is_primary:
+            self._folder.delete_rows(start.after)
+            for run, arrays in start.data.items():
                 self._folder.write_arrays("data", self._ids[run], arrays)
-            case GroupFinished():
+
+    def after_evaluation(self, evaluation: Evaluation) -> None:
+        if self._is_primary:
+            new = {kind: self._with_ids(as_table(kind, columns)) for kind, columns in evaluation.tables.items()}
+            self._waiting.append((evaluation.round, new))
+            self._num_bytes += sum(table.estimated_size() for table in new.values())
+            if evaluation.is_last or self._num_bytes > MAX_BYTES:
                 self._flush()
-        self._checkpoints.save_states(event, self._flush)
+        if not evaluation.is_last:
+            if evaluation.round > 0 and self._checkpoints.is_due():
+                self.save(evaluation)
+            return
+        if self._record.final_states:
+            self.save(evaluation)
+        if self._record.models:
+            for run, variables in evaluation.models().items():
+                if self._is_primary:
+                    self._folder.write_arrays("models", self._ids[run], _by_path(variables))
+
+    def save(self, evaluation: Evaluation) -> None:
+        """Saves the states of an evaluation, and the rows that wait."""
+        self._flush()
+        self._checkpoints.save(evaluation.round, evaluation.states())
+
+    def on_end(self) -> None:
+        self._flush()
 
     def _with_ids(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows with the ids of runs in place of their positions in the plan."""

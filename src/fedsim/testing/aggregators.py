@@ -12,11 +12,11 @@ from fedsim.testing import require
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
 from fedsim.testing.reports import (
     COHORT_SIZE,
+    ROOT,
     draw_clients,
     draw_report,
     draw_reports,
     equalize_updates,
-    make_root,
     make_variables,
 )
 
@@ -36,7 +36,7 @@ class _Case(StatefulFunctionCase):
     def add_measurements(self, report: CohortReport) -> CohortReport:
         """The report with the rule's measurements on root data, if it has any."""
         measure = self.aggregator.measure
-        return report if measure is None else report._replace(measurements=measure(make_root(), report))
+        return report if measure is None else report._replace(measurements=measure(ROOT, report))
 
     def require_same(self, outputs: tuple[PyTree, PyTree], round: Round, message: str) -> None:
         ((update, *rest), next_state), (expected_update, *expected_rest) = outputs, round.result
@@ -187,7 +187,7 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
 
     >>> import fedsim
     >>> from fedsim.testing import check_aggregator
-    >>> sum_of_updates = fedsim.aggregators.from_weights(lambda state, report, key: (1.0 * report.valid, state))
+    >>> sum_of_updates = fedsim.aggregators.from_weights(lambda report: 1.0 * report.valid)
     >>> check_aggregator(sum_of_updates)
     Traceback (most recent call last):
     ...

@@ -18,13 +18,11 @@ def make_variables() -> Variables:
     return Variables({"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}, {"mean": jnp.zeros(2)})
 
 
-def make_root() -> RootEvaluator:
-    """Root data whose mean loss is half the squared distance of a model from one that is 1 everywhere."""
-    target = jax.tree.map(jnp.ones_like, make_variables())
-    difference = lambda updates: jax.tree.map(lambda u, t: u - t[None], updates, target)
-    return RootEvaluator(
-        lambda updates: squared_norms(difference(updates)) / 2, lambda: jax.tree.map(lambda t: t / 4, target)
-    )
+ROOT = RootEvaluator(
+    jax.tree_util.Partial(lambda updates: squared_norms(jax.tree.map(lambda u: u - 1, updates)) / 2),
+    jax.tree_util.Partial(lambda: jax.tree.map(lambda a: jnp.full_like(a, 0.25), make_variables())),
+)
+"""Root data whose mean loss is half the squared distance of a model from one that is 1 everywhere; a pytree."""
 
 
 def draw_clients(rng: np.random.Generator) -> tuple[Array, Array]:

@@ -45,13 +45,12 @@ def run_job(config: str, path: str, options: Mapping[str, Any]) -> None:
     `options` are those of `run_plan`, and `log`, the trackers, and `no_compile_cache`.
     """
     from fedsim.config.toml import parse
-    from fedsim.engine import cache, devices
-    from fedsim.engine.experiment import run_plan
-    from fedsim.engine.plan import make_plan
+    from fedsim.engine import devices
+    from fedsim.engine.experiment import prepare, run_plan
     from fedsim.runs.trackers import make_trackers
 
-    devices.use_one_per_core()
+    devices.use_one_per_core()  # before plug-ins are imported, which may start JAX
     run_options = dict(options)
-    cache.enable_program_cache(not run_options.pop("no_compile_cache", False))
-    observers = make_trackers(Path(path), run_options.pop("log", ()))
-    run_plan(make_plan(parse(config)), Path(path), observers, wait=False, **run_options)
+    use_cache, trackers = not run_options.pop("no_compile_cache", False), run_options.pop("log", ())
+    plan = prepare(parse(config), use_cache)
+    run_plan(plan, Path(path), make_trackers(Path(path), trackers), wait=False, **run_options)

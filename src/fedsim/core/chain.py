@@ -1,0 +1,139 @@
+"""The server as a chain of stages, which is a rule itself."""
+
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
+from fedsim.core.server import mask_invalid
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
+
+Stage: TypeAlias = PreAggregator | Aggregator
+
+
+class ChainKeys(NamedTuple):
+    """The random keys of a chain in a round; a single key is split into both."""
+
+    pre_aggregators: Array
+    """[]; the pre-aggregators take `fold_in(0)`, `fold_in(1)` and so on."""
+    rule: Array
+    """[] of the last rule; those that give weights take `fold_in(1)`, `fold_in(2)` and so on."""
+
+
+def chain(*stages: Stage | None) -> Aggregator:
+    """The rule that applies `stages` in order: pre-aggregators, rules that give weights, and last a rule.
+
+    A pre-aggregator changes the report or mixes its rows. The weights of a rule before the last one take the place of
+    the clients' examples in later stages, and clients without a weight are left out, as if they had not answered. None
+    is no stage. The result's weights [K] are the clients', whatever was mixed. The state is a tuple of the rules'
+    states; alpha [N] is that of the first rule that keeps one. Raises `ValueError` if the last stage is no rule.
+
+    >>> import fedsim
+    >>> from fedsim.aggregators import apply, nnm, trimmed_mean
+    >>> rule = fedsim.chain(nnm(num_byzantine=1), trimmed_mean(num_byzantine=1))
+    >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
+    [2.0]
+    """
+    present = [stage for stage in stages if stage is not None]
+    last, before = present[-1] if present else None, present[:-1]
+    if not isinstance(last, Aggregator) or not all(map(_is_stage, before)):
+        raise ValueError(
+            "stages: must be pre-aggregators and rules, such as fedsim.aggregators.nnm(), the last one a rule, such as "
+            f"fedsim.aggregators.median(), got {stages!r}"
+        )
+    rules = [stage for stage in (*before, last) if isinstance(stage, Aggregator)]
+
+    def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
+        return tuple(rule.init(variables, num_examples, losses) for rule in rules)
+
+    def aggregate(state: PyTree, report: CohortReport, key: Array | ChainKeys) -> tuple[Aggregate, PyTree]:
+        keys = key if isinstance(key, ChainKeys) else ChainKeys(*jax.random.split(key))
+        mixing_keys = map(partial(jax.random.fold_in, keys.pre_aggregators), count())
+        results: list[tuple[Aggregate, PyTree]] = []
+        root, current = report.measurements, report._replace(measurements=None)
+        for stage in before:
+            if isinstance(stage, Aggregator):
+                rule_key = jax.random.fold_in(keys.rule, len(results) + 1)
+                results.append(run_rule(stage, state[len(results)], current, rule_key, root))
+                current = _give_weights(current, results[-1][0].weights)
+            else:
+                current = _mix(current, stage, next(mixing_keys))
+        results.append(run_rule(last, state[-1], current, keys.rule, root))
+        aggregates, next_states = zip(*results, strict=True)
+        _check_update(aggregates[-1], report)
+        weights, mixing = aggregates[-1].weights, current.mixing
+        if mixing is not None:
+            weights = jnp.matmul(weights, mixing, precision="highest")
+        info = {name: value for result in aggregates for name, value in result.info.items()}
+        return Aggregate(aggregates[-1].update, weights, info), next_states
+
+    def client_weights(state: PyTree) -> PyTree:
+        kept = [rule.client_weights(own) for rule, own in zip(rules, state, strict=True)]
+        return next((alpha for alpha in kept if alpha is not None), None)
+
+    def observe(state: PyTree, report: CohortReport) -> PyTree:
+        return tuple(observe_losses(rule, own, report) for rule, own in zip(rules, state, strict=True))
+
+    uses_losses = any(rule.observe_losses is not None for rule in rules)
+    uses_root = any(rule.measure is not None for rule in rules)
+    return Aggregator(
+        init,
+        aggregate,
+        client_weights,
+        observe if uses_losses else None,
+        (lambda root, report: root) if uses_root else None,  # each rule measures what its own stages leave of a report
+    )
+
+
+def _is_stage(stage: object) -> bool:
+    return isinstance(stage, Aggregator) or (callable(stage) and not hasattr(stage, "__wrapped__"))
+
+
+def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:
+    """The changed report; its `mixing` has the shares of the clients, whatever was mixed before."""
+    mixed = pre_aggregate(report._replace(mixing=None), key)
+    if mixed.mixing is None:
+        return mixed._replace(mixing=report.mixing)
+    chex.assert_shape(mixed.mixing, (mixed.valid.size, report.valid.size))
+    if report.mixing is None:
+        return mixed
+    return mixed._replace(mixing=jnp.matmul(mixed.mixing, report.mixing, precision="highest"))
+
+
+def _give_weights(report: CohortReport, weights: Array) -> CohortReport:
+    valid = report.valid & (weights > 0)
+    return report._replace(valid=valid, weights=weights, updates=mask_invalid(report.updates, valid))
+
+
+def run_rule(
+    rule: Aggregator, state: PyTree, report: CohortReport, key: Any, root: RootEvaluator | None
+) -> tuple[Aggregate, PyTree]:
+    """The rule's `aggregate`, with what it measures on `root`; raises `AssertionError` if shapes break the contract.
+
+    `key` is a key, or the `ChainKeys` of a chain.
+    """
+    measurements = None if rule.measure is None or root is None else rule.measure(root, report)
+    result, next_state = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
+    _check_update(result, report)
+    chex.assert_equal_shape([result.weights, report.valid])
+    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+    chex.assert_shape(list(result.info.values()), ())
+    return result, next_state
+
+
+def _check_update(result: Aggregate, report: CohortReport) -> None:
+    like = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
+    chex.assert_trees_all_equal_shapes_and_dtypes(result.update, like)
+
+
+def observe_losses(rule: Aggregator, state: PyTree, report: CohortReport) -> PyTree:
+    """The rule's state after losses that were measured after the server step."""
+    if rule.observe_losses is None:
+        return state
+    next_state = rule.observe_losses(state, report)
+    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+    return next_state
