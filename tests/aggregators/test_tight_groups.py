@@ -88,7 +88,7 @@ def test_direct_distances_match_numpy():
     updates = tight(0, 100.0, 5, size=30)[0]
     expected = np.square(np.float64(updates)[:, None] - np.float64(updates)[None]).sum(-1)
     pairs = np.random.default_rng(0).random(expected.shape) < 0.5
-    pairs = pairs | pairs.T
+    pairs = jnp.asarray(pairs | pairs.T)
     actual = direct_distances(report_of(updates).updates, pairs)
     np.testing.assert_allclose(actual, np.where(pairs, expected, 0.0), rtol=1e-5)
 
@@ -96,7 +96,7 @@ def test_direct_distances_match_numpy():
 def test_gradient_of_direct_distances():
     updates = jnp.asarray(tight(0, 100.0, 5, size=30)[0])
     pairs = np.random.default_rng(0).random((len(updates),) * 2) < 0.5
-    pairs = pairs | pairs.T
+    pairs = jnp.asarray(pairs | pairs.T)
     by_hand = lambda u: jnp.sum(jnp.where(pairs, jnp.sum(jnp.square(u[:, None] - u[None]), axis=-1), 0.0))
     actual = jax.grad(lambda u: jnp.sum(direct_distances({"a": u}, pairs)))(updates)
     np.testing.assert_allclose(actual, jax.grad(by_hand)(updates), rtol=1e-4, atol=1e-3)

@@ -34,7 +34,7 @@ def rows(updates):
 
 def forge(attack, context, state=None):
     """The malicious clients' forged updates, float64 [m, d]."""
-    state = attack.init(first_update(context), None) if state is None else state
+    state = attack.init(first_update(context), context.report.num_examples) if state is None else state
     return rows(attack.forge_updates(state, context, KEY)[0])[np.asarray(context.malicious)]
 
 

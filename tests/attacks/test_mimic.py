@@ -23,7 +23,7 @@ def test_the_direction_is_learned_and_the_target_is_kept():
     for t in range(5):
         context = make_context(seed=t)
         x = rows(context.report.updates)[HONEST]
-        state = attack.init(first_update(context), None) if state is None else state
+        state = attack.init(first_update(context), context.report.num_examples) if state is None else state
         if z is None:
             mean, z = np.zeros(x.shape[1]), rows({k: v[None] for k, v in state.direction.items()})[0]
         if t < 3:
@@ -49,7 +49,7 @@ def test_the_direction_is_learned_and_the_target_is_kept():
 def test_without_honest_clients_nothing_is_learned(target):
     context = make_context(malicious=np.ones(8, bool))
     attack = mimic(target=target)
-    before = attack.init(first_update(context), None)
+    before = attack.init(first_update(context), context.report.num_examples)
     forged, after = attack.forge_updates(before, context, KEY)
     assert not rows(forged).any()
     if target == "learned":

@@ -33,7 +33,7 @@ def test_numbers_may_be_traced(name, setting, value):
         attack = make(**options, **{setting: strength})
         if attack.forge_report is not None:
             return attack.forge_report((), context.report._replace(updates=()), context.malicious, KEY)
-        return attack.forge_updates(attack.init(first_update(context), None), context, KEY)[0]
+        return attack.forge_updates(attack.init(first_update(context), context.report.num_examples), context, KEY)[0]
 
     traced, plain = jax.jit(result)(jnp.asarray(value)), result(value)
     for a, b in zip(jax.tree.leaves(traced), jax.tree.leaves(plain), strict=True):

@@ -58,5 +58,5 @@ def forge(attack, honest: np.ndarray, num_forged: int = 1, rule=None) -> np.ndar
     aggregate = None if rule is None else lambda sent: rule.aggregate((), sent, KEY)[0]
     like = jax.tree.map(lambda leaf: leaf[0], report(rows).updates)
     context = AttackContext(report(rows), jnp.asarray(malicious), like, aggregate)
-    sent = attack.forge_updates(attack.init(like, None), context, KEY)[0]
+    sent = attack.forge_updates(attack.init(like, report(rows).num_examples), context, KEY)[0]
     return ravel(sent, len(rows))[malicious]

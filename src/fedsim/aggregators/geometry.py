@@ -1,14 +1,19 @@
 """Distances, inner products and top eigenvectors of a cohort's updates, accurate in float32."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
 
 from fedsim.aggregators.weighting import equal_weights
 from fedsim.core.client import lockstep_max
 from fedsim.core.trees import gram_matrix, nonzero, squared_distances, squared_norms
-from fedsim.core.types import Array, CohortReport, PyTree
+from fedsim.core.types import Array, CohortReport, Updates
+
+Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
+Weights: TypeAlias = Float[Array, " K"]
 
 MIN_RELATIVE_DISTANCE = 1e-3
 """A squared distance below this share of the squared norms has lost most of its digits in their difference."""
@@ -18,15 +23,15 @@ NUM_SQUARINGS = 20
 """Gives the power 2^20: smaller eigenvalues then change the largest by at most 4e-7 of it."""
 
 
-def cosine_similarities(gram: Array) -> Array:
-    """Cosine similarities [K, K] from inner products `gram` [K, K]; 0 for a zero update."""
+def cosine_similarities(gram: Pairs) -> Pairs:
+    """Cosine similarities from inner products `gram`; 0 for a zero update."""
     norms = jnp.sqrt(jnp.diagonal(gram))
     inverse = jnp.where(norms > 0, 1 / nonzero(norms), 0.0)
     return gram * inverse[:, None] * inverse[None, :]
 
 
-def center(updates: PyTree, weights: Array) -> PyTree:
-    """`updates` [K, ...] minus a point between them; `weights` [K] sum to 1 and are zero for ignored clients.
+def center(updates: Updates, weights: Weights) -> Updates:
+    """`updates` minus a point between them; `weights` sum to 1 and are zero for ignored clients.
 
     Distances stay the same, but without this the inner products of near-equal updates lose up to 3 % of them in
     float32. The point is the mean of the updates clipped to the median norm: a single huge update would pull the plain
@@ -38,8 +43,8 @@ def center(updates: PyTree, weights: Array) -> PyTree:
     return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)
 
 
-def pairwise_distances(report: CohortReport) -> Array:
-    """Squared distances [K, K] of the updates, exactly symmetric, from inner products around one of the updates.
+def pairwise_distances(report: CohortReport) -> Pairs:
+    """Squared distances of the updates, exactly symmetric, from inner products around one of the updates.
 
     That is the one nearest to their middle. Its difference to others is exact where that to a rounded mean is not, so
     the distances of small integers are exact, and ties are ties. Pairs that are too close for inner products in
@@ -59,10 +64,10 @@ def pairwise_distances(report: CohortReport) -> Array:
 
 
 @jax.custom_jvp
-def direct_distances(updates: PyTree, pairs: Array) -> Array:
-    """Squared distances [K, K] of `updates` [K, ...] as sums of squared differences, without cancellation.
+def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
+    """Squared distances of `updates` as sums of squared differences, without cancellation.
 
-    Only for the symmetric mask `pairs` [K, K], one pair after another; 0 elsewhere.
+    Only for the symmetric mask `pairs`, one pair after another; 0 elsewhere.
     """
     num_clients = len(pairs)
     upper = jnp.triu(pairs, 1).ravel()
@@ -79,7 +84,7 @@ def direct_distances(updates: PyTree, pairs: Array) -> Array:
 
 
 @direct_distances.defjvp
-def _direct_distances_jvp(primals: tuple[PyTree, Array], tangents: tuple[PyTree, Array]) -> tuple[Array, Array]:
+def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, Array]) -> tuple[Array, Array]:
     """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
     (updates, pairs), (changes, _) = primals, tangents
 
@@ -91,8 +96,8 @@ def _direct_distances_jvp(primals: tuple[PyTree, Array], tangents: tuple[PyTree,
     return direct_distances(updates, pairs), jnp.where(pairs, changed, 0.0)
 
 
-def gram_around_mean(distances: Array, weights: Array) -> Array:
-    """Inner products [K, K] of the updates around their mean with `weights` [K], from squared `distances` [K, K].
+def gram_around_mean(distances: Pairs, weights: Weights) -> Pairs:
+    """Inner products of the updates around their mean with `weights`, from squared `distances`.
 
     A client without weight does not affect the others' accuracy: next to a large outlier, a tight group keeps its
     digits.
@@ -101,17 +106,17 @@ def gram_around_mean(distances: Array, weights: Array) -> Array:
     return (to_all[:, None] + to_all[None, :] - distances - weights @ to_all) / 2
 
 
-def distances_to_mean(gram: Array, weights: Array) -> Array:
-    """Squared distance [K] of each update from the mean with `weights` [K], from inner products `gram` [K, K]."""
+def distances_to_mean(gram: Pairs, weights: Weights) -> Float[Array, " K"]:
+    """Squared distance of each update from the mean with `weights`, from inner products `gram`."""
     products = jnp.matmul(gram, weights, precision="highest")
     return jnp.diagonal(gram) - 2 * products + weights @ products
 
 
-def prim(distances: Array, valid: Array) -> tuple[Array, Array]:
-    """The clients [K] in the order in which Prim's algorithm joins them, and the edge [K] that joins each.
+def prim(distances: Pairs, valid: Bool[Array, " K"]) -> tuple[Int[Array, " K"], Float[Array, " K"]]:
+    """The clients in the order in which Prim's algorithm joins them, and the edge that joins each.
 
-    It starts with the first of the `valid` [K] clients and always adds the one nearest to those before, by `distances`
-    [K, K], which are below `MAX_DISTANCE`. This is the edge of the first, and of invalid clients, which come last.
+    It starts with the first of the `valid` clients and always adds the one nearest to those before, by `distances`,
+    which are below `MAX_DISTANCE`. This is the edge of the first, and of invalid clients, which come last.
     """
     num_clients = valid.size
     distances = jnp.where(valid[:, None] & valid[None, :], distances, MAX_DISTANCE)
@@ -128,10 +133,10 @@ def prim(distances: Array, valid: Array) -> tuple[Array, Array]:
     return jax.lax.fori_loop(1, num_clients, join, carry)[2:]
 
 
-def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array], Array]) -> Array:
-    """The weights [K] that `iterate(gram)` converges to, of a method whose iterates are convex combinations of updates.
+def iterate_weights(report: CohortReport, prior: Weights, iterate: Callable[[Pairs], Weights]) -> Weights:
+    """The weights that `iterate(gram)` converges to, of a method whose iterates are convex combinations of updates.
 
-    `gram` [K, K] holds inner products around a mean with weights `prior` [K]. If the result is so close to an update
+    `gram` holds inner products around a mean with weights `prior`. If the result is so close to an update
     that their distance is inaccurate in float32 (in a tight group next to a large outlier), the method runs once more
     with inner products around that update.
     """
@@ -149,21 +154,21 @@ def iterate_weights(report: CohortReport, prior: Array, iterate: Callable[[Array
     return jax.lax.cond(lockstep_max(is_inaccurate), around_nearest, lambda: weights)
 
 
-def random_columns(rows: Array, number: int, key: Array) -> Array:
-    """`number` random columns of `rows` [K, d], without replacement; `rows` if there are no more."""
+def random_columns(rows: Float[Array, "K d"], number: int, key: Array) -> Float[Array, "K n"]:
+    """`number` random columns of `rows`, without replacement; `rows` if there are no more."""
     size = rows.shape[1]
     return rows[:, jax.lax.top_k(jax.random.uniform(key, (size,)), number)[1]] if number < size else rows
 
 
-def top_eigenpair(matrix: Array) -> tuple[Array, Array]:
-    """The largest eigenvalue [] of a symmetric positive semidefinite `matrix` [K, K], and its eigenvector [K].
+def top_eigenpair(matrix: Pairs) -> tuple[Float[Array, ""], Float[Array, " K"]]:
+    """The largest eigenvalue of a symmetric positive semidefinite `matrix`, and its eigenvector.
 
     By repeated squaring, which converges to the projection on the top eigenvector; a mixture of eigenvectors if
     float32 does not separate the largest eigenvalues. Both are 0 for a zero matrix. Unlike `jnp.linalg.eigh`, this is
     fast for many small matrices on accelerators, and it cannot deadlock in LAPACK inside a larger program on CPUs.
     """
 
-    def square(_: int, power: Array) -> Array:
+    def square(_: Array, power: Pairs) -> Pairs:
         power = jnp.matmul(power, power, precision="highest")
         return power / nonzero(jnp.trace(power))
 

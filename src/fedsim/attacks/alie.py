@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
+from jaxtyping import Float
 
 from fedsim.attacks.honest import honest_mask, honest_mean, honest_std, identical_updates
 from fedsim.core.contracts import Attack, AttackContext
@@ -64,8 +65,8 @@ def alie(
     return identical_updates(forge)
 
 
-def undetected_z(context: AttackContext) -> Array:
-    """The largest z [] that is expected to stay undetected among honest clients; at least 0, and finite."""
+def undetected_z(context: AttackContext) -> Float[Array, ""]:
+    """The largest z that is expected to stay undetected among honest clients; at least 0, and finite."""
     num_valid = jnp.sum(context.report.valid)
     num_honest = jnp.sum(honest_mask(context))
     num_needed = jnp.maximum(num_valid // 2 + 1 - (num_valid - num_honest), 1)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.gaussian import draw_noise
 from fedsim.attacks.honest import (
@@ -74,8 +75,8 @@ def _attack_krum(context: AttackContext, num_halvings: int) -> PyTree:
     return broadcast_update(forge(best), context)
 
 
-def max_lambda(context: AttackContext) -> Array:
-    """The paper's bound on lambda []: beyond it Krum selects no malicious client.
+def max_lambda(context: AttackContext) -> Float[Array, ""]:
+    """The paper's bound on lambda: beyond it Krum selects no malicious client.
 
     The minimum over i of the sum of the distances of x_i to its n - m - 2 nearest honest neighbors, over
     (n - 2 m - 1) sqrt(d), plus max_i |x_i| / sqrt(d), for d parameters; n - 2 m - 1 is at least 1.

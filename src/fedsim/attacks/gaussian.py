@@ -9,11 +9,12 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int
 
 from fedsim.attacks.honest import cast_like_report, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Traced
-from fedsim.core.types import Array, PyTree, Scalar
+from fedsim.core.types import Array, PyTree, Scalar, Updates
 
 
 def gaussian(
@@ -41,9 +42,9 @@ def gaussian(
 
 
 def draw_noise(
-    key: Array, client_ids: Array, updates: PyTree, draw: Callable[..., Array] = jax.random.normal
-) -> PyTree:
-    """Random numbers [K, ...] shaped like `updates`; a client's depend on its id, not on its row in the cohort."""
+    key: Array, client_ids: Int[Array, " K"], updates: Updates, draw: Callable[..., Array] = jax.random.normal
+) -> Updates:
+    """Random numbers shaped like `updates`; a client's depend on its id, not on its row in the cohort."""
     leaves, structure = jax.tree.flatten(updates)
     client_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(client_ids)
 

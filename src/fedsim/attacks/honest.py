@@ -8,49 +8,50 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.trees import cast_like, expand_like, weighted_sum
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Updates
 
 __all__ = ["honest_mask", "honest_mean", "honest_std", "identical_updates", "malicious_mask"]  # of `fedsim.attacks`
 
 
-def honest_mask(context: AttackContext) -> Array:
-    """Which clients are honest, [K] bool."""
+def honest_mask(context: AttackContext) -> Bool[Array, " K"]:
+    """Which clients are honest."""
     return context.report.valid & ~context.malicious
 
 
-def malicious_mask(context: AttackContext) -> Array:
-    """Which clients are valid and malicious, [K] bool: those whose forged updates reach the server."""
+def malicious_mask(context: AttackContext) -> Bool[Array, " K"]:
+    """Which clients are valid and malicious: those whose forged updates reach the server."""
     return context.report.valid & context.malicious
 
 
-def honest_weights(context: AttackContext) -> Array:
-    """Weights [K] of the mean over honest clients; all zero without honest clients."""
+def honest_weights(context: AttackContext) -> Float[Array, " K"]:
+    """Weights of the mean over honest clients; all zero without honest clients."""
     honest = honest_mask(context)
     return honest / jnp.maximum(jnp.sum(honest), 1).astype(jnp.float32)
 
 
 def honest_mean(context: AttackContext) -> PyTree:
-    """Mean [...] of the honest updates, float32."""
+    """Mean of the honest updates, float32."""
     return weighted_sum(honest_weights(context), to_float32(context.report.updates))
 
 
-def honest_deviations(context: AttackContext) -> PyTree:
-    """The honest updates minus their mean, [K, ...] float32; zero for other clients."""
+def honest_deviations(context: AttackContext) -> Updates:
+    """The honest updates minus their mean, float32; zero for other clients."""
     return deviations_from(honest_mean(context), context)
 
 
-def deviations_from(center: PyTree, context: AttackContext) -> PyTree:
-    """The honest updates minus `center` [...], [K, ...] float32; zero for other clients."""
+def deviations_from(center: PyTree, context: AttackContext) -> Updates:
+    """The honest updates minus `center`, float32; zero for other clients."""
     honest = honest_mask(context)
     deviation = lambda u, c: jnp.where(expand_like(honest, u), u - c[None], 0.0)
     return jax.tree.map(deviation, to_float32(context.report.updates), center)
 
 
 def honest_std(context: AttackContext, sample: bool = False) -> PyTree:
-    """Coordinate-wise standard deviation [...] of the honest updates, float32.
+    """Coordinate-wise standard deviation of the honest updates, float32.
 
     Divides by the number of honest clients h, or by h - 1 if `sample` (zero for a single client).
     """
@@ -66,21 +67,21 @@ def to_float32(updates: PyTree) -> PyTree:
     return jax.tree.map(lambda u: u.astype(jnp.float32), updates)
 
 
-def cast_like_report(updates: PyTree, context: AttackContext) -> PyTree:
-    """Casts `updates` [K, ...] to the dtypes of the report's updates, rounding for integers."""
+def cast_like_report(updates: Updates, context: AttackContext) -> Updates:
+    """Casts `updates` to the dtypes of the report's updates, rounding for integers."""
     return jax.tree.map(cast_like, updates, context.report.updates)
 
 
-def broadcast_update(update: PyTree, context: AttackContext) -> PyTree:
-    """Updates [K, ...] that all equal `update` [...], with the dtypes of the report's updates."""
+def broadcast_update(update: PyTree, context: AttackContext) -> Updates:
+    """Updates that all equal `update`, with the dtypes of the report's updates."""
     broadcast = lambda a, u: jnp.broadcast_to(a[None], u.shape)
     return cast_like_report(jax.tree.map(broadcast, update, context.report.updates), context)
 
 
 def identical_updates(forge: Callable[[AttackContext], PyTree]) -> Attack:
-    """A stateless attack whose malicious clients all send the update [...] that `forge(context)` returns."""
+    """A stateless attack whose malicious clients all send the update that `forge(context)` returns."""
 
-    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
+    def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[Updates, PyTree]:
         del key
         return broadcast_update(forge(context), context), state
 

@@ -8,25 +8,26 @@ from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Int
 
 from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import OnlyIf, Traced
 from fedsim.core.trees import inner_products, squared_norm, weighted_sum
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Updates
 
 
 class MimicState(NamedTuple):
     """What the malicious clients have learned."""
 
-    round: Array
-    """[] int32, t: rounds of learning so far."""
+    round: Int[Array, ""]
+    """t: rounds of learning so far."""
     mean: PyTree
-    """[...] mu, of the honest updates so far."""
+    """mu, of the honest updates so far."""
     direction: PyTree
-    """[...] z, the direction of their largest variance."""
-    target_id: Array
-    """[] int32, id of the client that is copied."""
+    """z, the direction of their largest variance."""
+    target_id: Int[Array, ""]
+    """Id of the client that is copied."""
 
 
 def mimic(
@@ -100,24 +101,24 @@ def _normalize(vector: PyTree, default: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(length > 0, scale * a, b), vector, default)
 
 
-def _extreme_row(direction: PyTree, context: AttackContext) -> Array:
-    """The row [] of the honest client that is farthest along `direction`."""
+def _extreme_row(direction: PyTree, context: AttackContext) -> Int[Array, ""]:
+    """The row of the honest client that is farthest along `direction`."""
     return jnp.argmax(jnp.where(honest_mask(context), inner_products(context.report.updates, direction), -jnp.inf))
 
 
-def _is_client(client_id: Array, context: AttackContext) -> Array:
-    """Which rows [K] are the client with this id, if it is honest."""
+def _is_client(client_id: Array, context: AttackContext) -> Bool[Array, " K"]:
+    """Which rows are the client with this id, if it is honest."""
     return honest_mask(context) & (context.report.client_ids == client_id)
 
 
-def _next_row(client_id: Array | int, context: AttackContext) -> Array:
-    """The row [] of the honest client with this id, or the next higher one, or else the lowest."""
+def _next_row(client_id: Array | int, context: AttackContext) -> Int[Array, ""]:
+    """The row of the honest client with this id, or the next higher one, or else the lowest."""
     ids = context.report.client_ids
     order = jnp.where(ids >= client_id, ids, ids + jnp.max(ids) + 1)
     return jnp.argmin(jnp.where(honest_mask(context), order, jnp.iinfo(jnp.int32).max))
 
 
-def _copy_row(row: Array, context: AttackContext) -> PyTree:
-    """Updates [K, ...] that all equal that of `row`; zeros if its client is not honest."""
+def _copy_row(row: Int[Array, ""], context: AttackContext) -> Updates:
+    """Updates that all equal that of `row`; zeros if its client is not honest."""
     is_row = (jnp.arange(context.malicious.size) == row) & honest_mask(context)
     return broadcast_update(weighted_sum(is_row.astype(jnp.float32), to_float32(context.report.updates)), context)

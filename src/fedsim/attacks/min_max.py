@@ -7,6 +7,7 @@ Learning", NDSS 2021, https://doi.org/10.14722/ndss.2021.24498
 from typing import Annotated
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.honest import identical_updates
 from fedsim.attacks.perturbation import MEANING, Geometry, Perturbation, honest_geometry, perturb_mean
@@ -31,8 +32,8 @@ def min_max(*, perturbation: Annotated[Perturbation, MEANING] = "unit") -> Attac
     return identical_updates(forge)
 
 
-def max_gamma(geometry: Geometry, bound: Array) -> Array:
-    """The largest gamma [] with |gamma p - d_i|^2 <= `bound` for all deviations d_i; 0 if p is zero.
+def max_gamma(geometry: Geometry, bound: Float[Array, ""]) -> Float[Array, ""]:
+    """The largest gamma with |gamma p - d_i|^2 <= `bound` for all deviations d_i; 0 if p is zero.
 
     c gamma^2 - 2 b_i gamma <= bound - a_i, with a_i = |d_i|^2, b_i = <p, d_i> and c = |p|^2. Clients that are not
     honest have a deviation of zero. Theirs is never the smallest solution: the honest b_i sum to 0, so one is <= 0.

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.honest import cast_like_report, to_float32
 from fedsim.core.contracts import Attack, AttackContext
@@ -40,8 +41,8 @@ def model_replacement(
     return Attack(forge_updates=forge_updates)
 
 
-def replacement_scale(context: AttackContext) -> Array:
-    """Examples of the valid clients over those of the valid malicious ones, []; 1 without malicious clients."""
+def replacement_scale(context: AttackContext) -> Float[Array, ""]:
+    """Examples of the valid clients over those of the valid malicious ones; 1 without malicious clients."""
     num_examples = jnp.where(context.report.valid, context.report.num_examples, 0).astype(jnp.float32)
     num_malicious = jnp.sum(jnp.where(context.malicious, num_examples, 0.0))
     return jnp.where(num_malicious > 0, jnp.sum(num_examples) / jnp.where(num_malicious > 0, num_malicious, 1.0), 1.0)

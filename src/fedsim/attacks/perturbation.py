@@ -4,11 +4,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.honest import honest_deviations, honest_mean, honest_std
 from fedsim.core.contracts import AttackContext
 from fedsim.core.trees import squared_norm, squared_norms
-from fedsim.core.types import Array, PyTree
+from fedsim.core.types import Array, PyTree, Updates
 
 Perturbation = Literal["unit", "sign", "std"]
 MEANING = "the direction p: minus the honest mean as a unit vector, minus its sign, or minus the honest std"
@@ -18,15 +19,15 @@ class Geometry(NamedTuple):
     """The honest updates relative to their mean, and a direction p."""
 
     mean: PyTree
-    """[...] of the honest updates."""
+    """Of the honest updates."""
     direction: PyTree
-    """[...] p."""
-    deviations: PyTree
-    """[K, ...] from the mean; zero for clients that are not honest."""
-    squared_radii: Array
-    """[K] squared norms of the deviations."""
-    squared_length: Array
-    """[] of p."""
+    """p."""
+    deviations: Updates
+    """From the mean; zero for clients that are not honest."""
+    squared_radii: Float[Array, " K"]
+    """Squared norms of the deviations."""
+    squared_length: Float[Array, ""]
+    """Squared norm of p."""
 
 
 def honest_geometry(context: AttackContext, perturbation: Perturbation) -> Geometry:
@@ -45,6 +46,6 @@ def _direction(mean: PyTree, std: PyTree, perturbation: Perturbation) -> PyTree:
     return jax.tree.map(lambda m: -m / jnp.where(length > 0, length, 1.0), mean)
 
 
-def perturb_mean(geometry: Geometry, gamma: Array) -> PyTree:
-    """The honest mean plus `gamma` [] times p, [...]."""
+def perturb_mean(geometry: Geometry, gamma: Float[Array, ""]) -> PyTree:
+    """The honest mean plus `gamma` times p."""
     return jax.tree.map(lambda m, p: m + gamma * p, geometry.mean, geometry.direction)

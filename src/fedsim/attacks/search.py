@@ -5,6 +5,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updates, malicious_mask
 from fedsim.core.contracts import Attack, AttackContext
@@ -32,7 +33,7 @@ def most_damaging(
     max_strength: Scalar,
     num_strengths: int,
 ) -> Attack:
-    """Malicious clients all send `make_forge(context)(strength)` [...] with the most damaging strength of the grid.
+    """Malicious clients all send `make_forge(context)(strength)` with the most damaging strength of the grid.
 
     Raises `ValueError` as `check_strengths` does.
     """
@@ -45,21 +46,23 @@ def most_damaging(
     return identical_updates(forge)
 
 
-def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Array:
-    """Strengths [num_strengths], evenly spaced on a log scale; a single one is `max_strength`."""
+def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> Float[Array, " G"]:
+    """`num_strengths` strengths, evenly spaced on a log scale; a single one is `max_strength`."""
     steps = jnp.linspace(0.0, 1.0, num_strengths) if num_strengths > 1 else jnp.ones(1)
     low, high = jnp.log(jnp.float32(min_strength)), jnp.log(jnp.float32(max_strength))
     return jnp.exp(low + steps * (high - low))
 
 
 def aggregate_with(update: PyTree, context: AttackContext) -> Aggregate:
-    """The aggregate of the round if all malicious clients send `update` [...]."""
+    """The aggregate of the round if all malicious clients send `update`."""
     updates = select_clients(malicious_mask(context), broadcast_update(update, context), context.report.updates)
     return context.aggregate(context.report._replace(updates=updates))
 
 
-def most_damaging_update(forge: Callable[[Array], PyTree], strengths: Array, context: AttackContext) -> PyTree:
-    """`forge(strength)` [...] for the one of `strengths` [G] that moves the aggregate farthest from the honest mean.
+def most_damaging_update(
+    forge: Callable[[Array], PyTree], strengths: Float[Array, " G"], context: AttackContext
+) -> PyTree:
+    """`forge(strength)` for the one of `strengths` that moves the aggregate farthest from the honest mean.
 
     The pipeline is mapped over the strengths: all at once, with the memory of G cohorts of updates, or one after
     another on CPUs, whose caches hold the updates of one cohort. Ties go to the first strength. Strengths with a

@@ -4,7 +4,7 @@ Build them inside a trace or close over them; never pass them to a jitted functi
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import optax
 from jaxtyping import Bool, Float, Int, Shaped
@@ -206,6 +206,7 @@ class Aggregator(NamedTuple):
     """`(root, report) -> measurements`, passed to `aggregate` in the report; None if the rule needs no root data."""
 
 
+@runtime_checkable
 class PreAggregator(Protocol):
     """A stage before the rule that changes a report, or mixes its rows into fewer (see `fedsim.aggregators`)."""
 

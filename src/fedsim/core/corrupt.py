@@ -2,15 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
+
+Clients: TypeAlias = Bool[Array, " N"]  # a selection of all clients
 
 __all__ = ["draw_labels", "example_owners", "require_classes"]  # of `fedsim.corruption`
 
@@ -23,7 +25,7 @@ def accept_any_data(spec: DataSpec) -> None:
 class ApplyCorruption(Protocol):
     """The data after the corruption of some clients."""
 
-    def __call__(self, data: ClientData, corrupted: Bool[Array, " N"], spec: DataSpec, key: Array, /) -> ClientData: ...
+    def __call__(self, data: ClientData, corrupted: Clients, spec: DataSpec, key: Array, /) -> ClientData: ...
 
 
 class ChangeInputs(Protocol):
@@ -38,7 +40,7 @@ class ChangeInputs(Protocol):
         x: Shaped[Array, " m *s"],
         positions: Int[Array, " m"],
         owners: Int[Array, " m"],
-        corrupted: Bool[Array, " N"],
+        corrupted: Clients,
         spec: DataSpec,
         key: Array,
         /,
@@ -62,39 +64,43 @@ class Corruption(NamedTuple):
     """None if inputs do not change, or those of all clients are needed at once, which must then be on the device."""
 
 
-def choose_clients(key: Array, num_clients: int, num_corrupted: Array | int, malicious: Array | None = None) -> Array:
-    """Which clients are corrupted, [N] bool: the first `num_corrupted` of a random permutation.
+def choose_clients(
+    key: Array, num_clients: int, num_corrupted: Array | int, malicious: Clients | None = None
+) -> Clients:
+    """Which clients are corrupted: the first `num_corrupted` of a random permutation.
 
     So under one key a larger fraction corrupts the clients of a smaller one and some more. Clients that are known to be
-    `malicious` [N] come last.
+    `malicious` come last.
     """
     order = _permute(key, num_clients, malicious)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) < num_corrupted)
 
 
-def choose_malicious(key: Array, num_clients: int, num_malicious: Array | int, corrupted: Array | None = None) -> Array:
-    """Which clients are malicious, [N] bool: the last `num_malicious` of the permutation of `choose_clients`.
+def choose_malicious(
+    key: Array, num_clients: int, num_malicious: Array | int, corrupted: Clients | None = None
+) -> Clients:
+    """Which clients are malicious: the last `num_malicious` of the permutation of `choose_clients`.
 
     So under one key they have clean data as long as there are enough clients, and a larger number adds clients. Clients
-    that are known to be `corrupted` [N] come first.
+    that are known to be `corrupted` come first.
     """
     order = _permute(key, num_clients, None if corrupted is None else ~corrupted)
     return jnp.zeros(num_clients, bool).at[order].set(jnp.arange(num_clients) >= num_clients - num_malicious)
 
 
-def _permute(key: Array, num_clients: int, last: Array | None) -> Array:
-    """A random permutation [N] of the clients, with those in `last` [N] bool at its end."""
+def _permute(key: Array, num_clients: int, last: Clients | None) -> Int[Array, " N"]:
+    """A random permutation of the clients, with those in `last` at its end."""
     order = jax.random.permutation(key, num_clients)
     return order if last is None else order[jnp.argsort(last[order], stable=True)]
 
 
-def example_owners(data: ClientData) -> Array:
-    """The client [M] that owns each training example."""
+def example_owners(data: ClientData) -> Int[Array, " M"]:
+    """The client that owns each training example."""
     return jnp.searchsorted(data.offsets, jnp.arange(data.y.shape[0]), side="right") - 1
 
 
-def draw_labels(key: Array, data: ClientData, rates: Array) -> Array:
-    """A random selection of labels, bool like `data.y`: each with the probability of its client in `rates` [N]."""
+def draw_labels(key: Array, data: ClientData, rates: Float[Array, " N"]) -> Bool[Array, " M *target"]:
+    """A random selection of labels: each with the probability of its client in `rates`."""
     return jax.random.uniform(key, data.y.shape) < expand_like(rates[example_owners(data)], data.y)
 
 
@@ -167,12 +173,18 @@ def corrupt(
 
 
 def corrupt_inputs(
-    corruption: Corruption, key: Array, x: Array, positions: Array, owners: Array, corrupted: Array, spec: DataSpec
-) -> Array:
-    """The inputs [m, *feature] that `corrupt` with the same `key` gives the examples at `positions` [m] int32.
+    corruption: Corruption,
+    key: Array,
+    x: Shaped[Array, " m *s"],
+    positions: Int[Array, " m"],
+    owners: Int[Array, " m"],
+    corrupted: Clients,
+    spec: DataSpec,
+) -> Shaped[Array, " m *s"]:
+    """The inputs that `corrupt` with the same `key` gives the examples at `positions`.
 
-    `x` are their clean inputs, `owners` [m] int32 their clients, with all examples of each, and `corrupted` [N] those
-    that `corrupt` marked. Rows of padding have owner N and any valid position; their result is undefined. The
+    `x` are their clean inputs, `owners` their clients, with all examples of each, and `corrupted` those that `corrupt`
+    marked. Rows of padding have owner N and any valid position; their result is undefined. The
     corruption must have `change_inputs`.
 
     For the same bits, map this over runs as `corrupt` is mapped: compilers round `a * b + c` differently inside a loop.

@@ -110,6 +110,8 @@ class FederatedDataset:
     """Clean examples for choosing settings, held out from the clients."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+    is_checked: bool = False
+    """Whether these examples are known to be finite numbers that fit together, as those of `fedsim.from_arrays`."""
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.spec.shape))

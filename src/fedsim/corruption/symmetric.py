@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fedsim.core.corrupt import Corruption, draw_labels, require_classes
 from fedsim.core.settings import Bounds
@@ -36,8 +37,10 @@ def symmetric(
     return Corruption(apply, frozenset({"y"}), require_classes)
 
 
-def resample_labels(key: Array, data: ClientData, rates: Array, spec: DataSpec, new_label: NewLabel) -> Array:
-    """The labels, like `data.y`, each resampled with the probability of its client in `rates` [N]."""
+def resample_labels(
+    key: Array, data: ClientData, rates: Float[Array, " N"], spec: DataSpec, new_label: NewLabel
+) -> Array:
+    """The labels, like `data.y`, each resampled with the probability of its client in `rates`."""
     which_key, class_key = jax.random.split(key)
     y = data.y
     if new_label == "any":

@@ -54,9 +54,8 @@ def make_federated_dataset(
     }
     y_test = convert(raw.y_test, dtype)
     labels = raw.num_classes, raw.inputs
-    return FederatedDataset(
-        raw.name, ClientData(**train), raw.x_test, y_test, *labels, test_client_ids, notes=raw.notes
-    )
+    data = ClientData(**train), raw.x_test, y_test, *labels, test_client_ids
+    return FederatedDataset(raw.name, *data, notes=raw.notes, is_checked=raw.is_checked)
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:
@@ -66,7 +65,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     client_ids = np.repeat(np.arange(dataset.num_clients, dtype=np.int32), num_examples)
     labels = dataset.num_classes, dataset.inputs
     test = dataset.x_test, dataset.y_test
-    return RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
+    raw = RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
+    return replace(raw, is_checked=dataset.is_checked)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -38,6 +38,8 @@ class RawDataset:
     """[num_classes] str, the name of each class."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
+    is_checked: bool = False
+    """Whether `canonicalize` has checked these examples, or those that they were selected from."""
 
 
 class Partition(NamedTuple):
