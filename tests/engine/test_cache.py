@@ -5,12 +5,12 @@ import sys
 
 import jax
 
-from fedsim.engine import cache
+from fedsim.engine import devices
 
 SHOW = """
 import jax
-from fedsim.engine import cache
-cache.enable_program_cache()
+from fedsim.engine import devices
+devices.enable_program_cache()
 jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))
 print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_compilation_cache_max_size"])
 """
@@ -30,7 +30,7 @@ def shown(**environment):
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))
-    assert int(size) == cache.MAX_BYTES
+    assert int(size) == devices.MAX_CACHE_BYTES
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
 
 
@@ -42,7 +42,7 @@ def test_jax_options_of_the_user_win(tmp_path):
 
 def test_an_existing_cache_folder_is_kept():
     before = jax.config.values["jax_compilation_cache_dir"]
-    cache.enable_program_cache()
+    devices.enable_program_cache()
     assert before is not None
     assert jax.config.values["jax_compilation_cache_dir"] == before
 
