@@ -50,7 +50,7 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
 
 
 def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
-    """Examples that a run computes in a round, over random cohorts with empty slots, and in all evaluations.
+    """Examples that a run computes in a round, over random cohorts with padding, and in all evaluations.
 
     Those of a forward pass only count by the time that it takes of a gradient step.
     """
