@@ -209,9 +209,11 @@ class Result:
 
     def _read(self, kind: str) -> "pl.DataFrame":
         """The rows of all runs, with a column for each swept key."""
+        from fedsim.runs.privacy import with_epsilon
         from fedsim.runs.sweep import append_swept_columns
 
-        return append_swept_columns(self.folder.read(kind, self._stored), self.runs)
+        rows = self.folder.read(kind, self._stored)
+        return append_swept_columns(with_epsilon(rows) if kind == "info" else rows, self.runs)
 
     @cached_property
     def _results(self) -> "Results":

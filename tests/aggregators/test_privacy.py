@@ -1,20 +1,29 @@
-"""The epsilon of noisy clipping, against the papers' formulas in float64 and, if it is installed, dp-accounting."""
+"""The epsilon of noisy clipping against the papers' formulas in float64."""
 
 import math
+import sys
 from decimal import Decimal, localcontext
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from scipy.special import logsumexp
 
-from fedsim.aggregators import norm_clipping, privacy
+import fedsim
+from fedsim.aggregators import norm_clipping
 from fedsim.core.types import Variables
+from fedsim.errors import FedsimError
+from fedsim.runs import privacy
+from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import as_table
+from fedsim.runs.tables import info_rows
 from tests.aggregators.test_robust import KEY, report_of, updates_of
 
-CASES = [(100, 10, 1.0), (1000, 10, 2.0), (20, 10, 5.0), (100, 20, 10.0), (10, 10, 3.0)]  # N, n, noise multiplier
+CASES = [(1000, 10, 2.0), (100, 20, 10.0), (10, 10, 3.0)]  # N, n, noise multiplier
 
 
 @cache
@@ -43,41 +52,24 @@ def epsilon(divergences, delta):
     return min(r + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a, r in orders)
 
 
-@partial(jax.jit, static_argnums=4)
-def spent(num_clients, num_sampled, z, delta, num_rounds):
-    state = privacy.init_budget(jnp.ones(1000) * (jnp.arange(1000) < num_clients))
-    state = jax.lax.fori_loop(0, num_rounds, lambda _, state: privacy.spend(state, num_sampled, z), state)
-    return state.divergence, privacy.epsilon(state, delta)
-
-
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
-    actual, shown = spent(num_clients, num_sampled, z, 1e-5, 100)
-    expected = [100 * divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()]
-    np.testing.assert_allclose(actual, expected, rtol=1e-4)
-    assert float(shown) == pytest.approx(epsilon(expected, 1e-5), rel=1e-4)
+    shown = privacy.epsilons([num_sampled / num_clients] * 100, [z] * 100, 1e-5)
+    each = np.asarray([divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()])
+    expected = [epsilon((1 + i) * each, 1e-5) for i in range(100)]
+    assert shown[-1] == pytest.approx(expected[-1], rel=1e-3)
+    assert (np.asarray(shown) >= np.asarray(expected) * (1 - 1e-6)).all()  # differences of large orders are rounded up
 
 
-@pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
-def test_epsilon_matches_dp_accounting(num_clients, num_sampled, z):
-    """At the same orders, bounded by the value without sampling, a bound that the library does not apply."""
-    dp = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: pip install fedsim-jax[oracle]")
-    orders = privacy.ORDERS.tolist()
-    accountant = dp.rdp.RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
-    accountant.compose(dp.SampledWithoutReplacementDpEvent(num_clients, num_sampled, dp.GaussianDpEvent(z)), 100)
-    known, _ = dp.rdp.compute_epsilon(orders, np.minimum(accountant.rdp, 100 * privacy.ORDERS / (2 * z * z)), 1e-5)
-    shown = float(spent(num_clients, num_sampled, z, 1e-5, 100)[1])
-    assert shown == pytest.approx(known, rel=1e-3)
-
-
-def recorded_epsilons(rule, reports):
+def recorded(rule, reports):
+    """{name: values of the rounds}."""
     params = {"a": np.zeros(2), "b": np.zeros((1, 4))}
     state = rule.init(Variables(params, {}), jnp.asarray([5] * 12 + [0] * 3), None)
-    values, aggregate_of = [], jax.jit(rule.aggregate)
+    rounds, aggregate_of = [], jax.jit(rule.aggregate)
     for report in reports:
         aggregate, state = aggregate_of(state, report, KEY)
-        values.append(float(aggregate.info["epsilon"]))
-    return values
+        rounds.append(aggregate.info)
+    return {name: [float(info[name]) for info in rounds] for name in rounds[0]}
 
 
 def test_sampling_rate_counts_valid_clients_with_examples():
@@ -85,20 +77,44 @@ def test_sampling_rate_counts_valid_clients_with_examples():
     some = report_of(updates_of(0, 6), [True, True, False, True, False, True])
     no_valid_clients = report_of(updates_of(0, 6), np.zeros(6, bool))
     rule = norm_clipping(threshold=2.0, noise_std=1.5, delta=1e-4)
-    values = recorded_epsilons(rule, [no_valid_clients, all_valid, some, no_valid_clients])
-    rounds = [(6 / 12, 1.5 * 6 / 4), (4 / 12, 1.5 * 4 / 4)]  # one client moves the mean of n by 2 M / n
-    each = [np.asarray([divergence(*settings, order) for order in privacy.ORDERS.tolist()]) for settings in rounds]
-    expected = [0, epsilon(each[0], 1e-4), *[epsilon(each[0] + each[1], 1e-4)] * 2]
-    np.testing.assert_allclose(values, expected, rtol=1e-4)
+    values = recorded(rule, [no_valid_clients, all_valid, some])
+    np.testing.assert_allclose(values["sampling_rate"], [0, 6 / 12, 4 / 12])
+    np.testing.assert_allclose(values["noise_multiplier"], [0, 1.5 * 6 / 4, 1.5 * 4 / 4])  # a client moves 2 M / n
+    assert values["delta"] == [np.float32(1e-4)] * 3
+    assert privacy.epsilons(values["sampling_rate"][:1], values["noise_multiplier"][:1], 1e-4) == [0]
 
 
 def test_epsilon_is_infinite_without_protection():
     report = report_of(updates_of(0, 6))
     with_statistics = report._replace(updates=report.updates._replace(statistics={"mean": jnp.zeros((6, 2))}))
-    assert recorded_epsilons(norm_clipping(delta=1e-4), [report]) == [math.inf]
-    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=0.0), [report]) == [math.inf]
-    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0, weighting="examples"), [report]) == [math.inf]
-    assert recorded_epsilons(norm_clipping(delta=1e-4, noise_std=9.0), [with_statistics]) == [math.inf]
-    weighted = norm_clipping(delta=1e-4, noise_std=9.0)
-    assert recorded_epsilons(weighted, [report._replace(weights=jnp.full(6, 1 / 6))]) == [math.inf]
-    assert norm_clipping(noise_std=9.0).aggregate((), report, KEY)[0].info == {}
+    noisy = norm_clipping(delta=1e-4, noise_std=9.0)
+    for rule, reported in (
+        (norm_clipping(delta=1e-4), report),
+        (norm_clipping(delta=1e-4, noise_std=0.0), report),
+        (norm_clipping(delta=1e-4, noise_std=9.0, weighting="examples"), report),
+        (noisy, with_statistics),
+        (noisy, report._replace(weights=jnp.full(6, 1 / 6))),
+    ):
+        assert recorded(rule, [reported])["noise_multiplier"] == [0]
+    assert recorded(noisy, [report])["noise_multiplier"] != [0]
+    assert recorded(norm_clipping(noise_std=9.0), [report]) == {}
+    assert privacy.epsilons([0.5, 0.5], [9.0, 0.0], 1e-4)[1] == math.inf
+
+
+def test_results_have_the_epsilon_of_each_round(tmp_path, monkeypatch):
+    """Here of two runs that sample all clients; another rule's rows stay as they are."""
+    recorded = {"sampling_rate": [[1] * 3] * 2, "noise_multiplier": [[4] * 3] * 2, "delta": [[1e-3] * 3, [1e-5] * 3]}
+    other = as_table("info", info_rows([2], 3, {"delta": [[0.1] * 3]}))
+    rows = pl.concat([as_table("info", info_rows([0, 1], 3, recorded)), other])
+    monkeypatch.setattr(RunFolder, "read", lambda self, kind, runs: rows)
+    monkeypatch.setattr(RunFolder, "runs", lambda self: [])
+    info = fedsim.Result(tmp_path).info
+    shown = info.filter(pl.col("name") == "epsilon")
+    assert shown.select("run", "round").rows() == [(run, round_) for run in (0, 1) for round_ in (1, 2, 3)]
+    each = privacy.ORDERS / (2 * 4**2)
+    expected = [epsilon(n * each, delta) for delta in (1e-3, 1e-5) for n in (1, 2, 3)]
+    np.testing.assert_allclose(shown["value"], expected, rtol=1e-6)
+    assert_frame_equal(info.filter(pl.col("name") != "epsilon"), rows, check_row_order=False)
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(FedsimError, match=r"^epsilon: needs dp-accounting .*pip install 'fedsim-jax\[privacy\]'$"):
+        _ = fedsim.Result(tmp_path).info

@@ -23,7 +23,7 @@ from tests.datasets.build import build_dataset
 CHILD = """
 import resource, sys
 import jax, psutil
-from fedsim.engine import memory
+from fedsim.engine import devices, memory
 from fedsim.engine.environment import dataset_digest
 from tests.datasets.build import build_dataset
 
@@ -32,7 +32,7 @@ jax.devices()
 used = psutil.Process().memory_info()
 kind, used = {"data": (resource.RLIMIT_DATA, used.data), "as": (resource.RLIMIT_AS, used.vms)}[limit]
 resource.setrlimit(kind, (used + int(mebibytes) * 2**20,) * 2)
-assert memory.available() <= int(mebibytes) * 2**20
+assert devices.free_bytes() <= int(mebibytes) * 2**20
 """
 NATURAL = ("--clients", "natural", "--suspect", "shuffling")
 LOAD = CHILD + "dataset = build_dataset(text)\nprint(dataset.train.x.nbytes, dataset_digest(dataset))\n"

@@ -6,12 +6,12 @@ import sys
 import jax
 import pytest
 
-from fedsim.engine import cache
+from fedsim.engine import devices
 
 SHOW = """
 import jax
-from fedsim.engine import cache
-cache.enable_program_cache()
+from fedsim.engine import devices
+devices.enable_program_cache()
 jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))
 print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_compilation_cache_max_size"])
 """
@@ -31,7 +31,7 @@ def shown(**environment):
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))
-    assert int(size) == cache.MAX_BYTES
+    assert int(size) == devices.MAX_CACHE_BYTES
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
 
 
@@ -48,15 +48,15 @@ def options():
 
 def test_jax_options_of_the_user_win(options, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    cache.enable_program_cache()
+    devices.enable_program_cache()
     assert options() == str(tmp_path)
     jax.config.update("jax_compilation_cache_dir", None)
-    cache.enable_program_cache(enabled=False)
+    devices.enable_program_cache(enabled=False)
     assert options() is None
 
 
 def test_an_unwritable_folder_costs_only_time(options, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
-    cache.enable_program_cache()
+    devices.enable_program_cache()
     assert options() is None

@@ -7,9 +7,9 @@ With shares q_i = m_i / M, losses in ascending order and Q_k = q_1 + ... + q_k, 
 gap_k = sum_{i<=k} q_i (L_k - L_i) < lam, for lambda = lam * M: the theorem's condition, divided by M. The gap grows by
 Q_{k-1} (L_k - L_{k-1}), so it is a sum of non-negative terms, and nothing cancels, however small lam is.
 
-More than `MAX_SORTED` clients are not sorted: clients that would get a negative weight are left out until there are none
-(Michelot, "A finite algorithm for finding the projection of a point onto the canonical simplex of R^n", JOTA 50, 1986,
-https://doi.org/10.1007/BF00938486).
+More than `MAX_SORTED` clients are not sorted: clients that would get a negative weight are left out until there are
+none (Michelot, "A finite algorithm for finding the projection of a point onto the canonical simplex of R^n", JOTA 50,
+1986, https://doi.org/10.1007/BF00938486).
 """
 
 from typing import NamedTuple

@@ -84,7 +84,7 @@ def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
 
 
 @direct_distances.defjvp
-def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, Array]) -> tuple[Array, Array]:
+def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, object]) -> tuple[Array, Array]:
     """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
     (updates, pairs), (changes, _) = primals, tangents
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators import privacy
 from fedsim.aggregators.norms import add_noise, clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
@@ -29,7 +28,7 @@ def norm_clipping(
     delta: Annotated[
         Scalar | None,
         Traced(ge=1e-30, lt=1),
-        "record each round's epsilon of (epsilon, delta) differential privacy; default: do not",
+        "record what each round's epsilon of (epsilon, delta) differential privacy depends on; default: do not",
     ] = None,
 ) -> Aggregator:
     """The mean of the clipped updates plus noise: the sum of u_k min(1, M / |u_k|) over K, plus N(0, sigma^2).
@@ -37,27 +36,29 @@ def norm_clipping(
     M = `threshold`, sigma = `noise_std`; a model's statistics get no noise. The recorded weights are a diagnostic, in
     proportion to min(1, M / |u_k|), times m_k if clients are weighted by examples.
 
-    With `delta`, `info` has the `epsilon` of all rounds so far (`fedsim.aggregators.privacy`), for what the server's
-    models reveal about two federations that differ in one client's data. A client moves the mean of n by at most 2 M /
-    n; the n clients are drawn from N without replacement, and dropout does not depend on a client's data. epsilon is
-    infinite without noise, if the model has statistics, and if clients are weighted by examples or by another rule
-    (`server.weighting`), whose weights depend on all clients' data. It does not hold after pre-aggregators that mix
-    clients, nor for losses, numbers of examples and other records.
+    With `delta`, `info` has `delta`, the `sampling_rate` n / N and the `noise_multiplier` sigma n / (2 M), as a client
+    moves the mean of n by at most 2 M / n. From these, `Result.info` has the `epsilon` of all rounds so far
+    (`fedsim.runs.privacy`), for what the server's models reveal about two federations that differ in one client's data.
+    The n clients are drawn from N without replacement, and dropout does not depend on a client's data. The multiplier
+    is 0, and epsilon infinite, without noise, if the model has statistics, and if clients are weighted by examples or
+    by another rule (`server.weighting`), whose weights depend on all clients' data. epsilon does not hold after
+    pre-aggregators that mix clients, nor for losses, numbers of examples and other records.
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> PyTree:
         del variables, losses
-        return () if delta is None else privacy.init_budget(num_examples)
+        return () if delta is None else jnp.sum(num_examples > 0)
 
-    def compute_epsilon(state: PyTree, report: CohortReport) -> tuple[dict[str, Array], PyTree]:
+    def privacy_info(num_clients: PyTree, report: CohortReport) -> dict[str, Array]:
         if delta is None:
-            return {}, state
+            return {}
         is_unweighted = weighting == "equal" and report.weights is None
         is_private = is_unweighted and not jax.tree.leaves(report.updates.statistics)
         num_valid = jnp.sum(report.valid)
-        noise = (noise_std if is_private and noise_std is not None else 0.0) * num_valid / (2 * threshold)
-        state = privacy.spend(state, num_valid, noise)
-        return {"epsilon": privacy.epsilon(state, delta)}, state
+        noise_multiplier = (noise_std if is_private and noise_std is not None else 0.0) * num_valid / (2 * threshold)
+        sampling_rate = jnp.minimum(num_valid / jnp.maximum(num_clients, 1), 1.0)
+        values = {"sampling_rate": sampling_rate, "noise_multiplier": noise_multiplier, "delta": delta}
+        return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
 
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
         factors = clip_factors(report.updates, threshold)
@@ -67,7 +68,7 @@ def norm_clipping(
             std = jnp.where(jnp.any(report.valid), noise_std, 0.0)
             update = add_noise(update, std, key)
         diagnostic = factors if weighting == "equal" else factors * shares
-        info, state = compute_epsilon(state, report)
-        return Aggregate(update, normalize(jnp.where(report.valid, diagnostic, 0.0)), info), state
+        weights = normalize(jnp.where(report.valid, diagnostic, 0.0))
+        return Aggregate(update, weights, privacy_info(state, report)), state
 
     return Aggregator(init, aggregate)

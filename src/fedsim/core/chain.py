@@ -39,13 +39,15 @@ def chain(*stages: Stage | None) -> Aggregator:
     [2.0]
     """
     present = [stage for stage in stages if stage is not None]
+    for stage in present[:-1]:
+        if not _is_stage(stage):
+            raise ValueError(
+                f"stages: must be rules or pre-aggregators, such as fedsim.aggregators.nnm(), got {stage!r}"
+            )
     last, before = present[-1] if present else None, present[:-1]
-    if not isinstance(last, Aggregator) or not all(map(_is_stage, before)):
-        raise ValueError(
-            "stages: must be pre-aggregators and rules, such as fedsim.aggregators.nnm(), the last one a rule, such as "
-            f"fedsim.aggregators.median(), got {stages!r}"
-        )
-    rules = [stage for stage in (*before, last) if isinstance(stage, Aggregator)]
+    if not isinstance(last, Aggregator):
+        raise ValueError(f"stages: the last one must be a rule, such as fedsim.aggregators.median(), got {last!r}")
+    rules = [stage for stage in present if isinstance(stage, Aggregator)]
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
         return tuple(rule.init(variables, num_examples, losses) for rule in rules)

@@ -11,11 +11,11 @@ import numpy as np
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.types import Array, FederatedDataset, Variables
-from fedsim.engine import build, memory
-from fedsim.engine.backdoors import find_trigger
-from fedsim.engine.estimate import run_bytes
+from fedsim.engine import build, devices, memory
+from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
+from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import cached_by_program, make_task
 from fedsim.engine.slots import num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
@@ -85,7 +85,7 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) 
     run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
     keys = jax.random.split(jax.random.key(0), layout.num_models)
     shapes = jax.eval_shape(jax.vmap(task.init), keys)
-    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), memory.available()
+    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), devices.free_bytes()
     if needed > available:
         raise ConfigError(
             f"engine.client_width: steps of {layout.num_models} models in lockstep need {memory.gibibytes(needed)}, "
