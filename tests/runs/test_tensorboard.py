@@ -95,7 +95,9 @@ def test_tensorboard_has_each_run_and_round(folder):
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes of submitit's local executor, as a model of cluster jobs."""
     out = tmp_path / "out"
-    jobs = slurm_jobs.submit(parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0})
+    jobs = slurm_jobs.submit(
+        parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0}
+    )
     assert len(jobs) == 2  # one job per group
     finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)
