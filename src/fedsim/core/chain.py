@@ -38,14 +38,12 @@ def chain(*stages: Stage) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
-    for stage in stages[:-1]:
+    before = stages[:-1]
+    for stage in before:
         if not _is_stage(stage):
-            raise ValueError(
-                f"stages: must be rules or pre-aggregators, such as fedsim.aggregators.nnm(), got {stage!r}"
-            )
-    *before, last = stages or [None]
-    if not isinstance(last, Aggregator):
-        raise ValueError(f"stages: the last one must be a rule, such as fedsim.aggregators.median(), got {last!r}")
+            raise ValueError(f"stages: must be rules or pre-aggregators, such as aggregators.nnm(), got {stage!r}")
+    if not stages or not isinstance(last := stages[-1], Aggregator):
+        raise ValueError(f"stages: the last one must be a rule, such as aggregators.median(), got {stages[-1:]!r}")
     rules = [stage for stage in stages if isinstance(stage, Aggregator)]
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
