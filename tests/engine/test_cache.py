@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import jax
+import pytest
 
 from fedsim.engine import devices
 
@@ -34,19 +35,28 @@ def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
 
 
-def test_jax_options_of_the_user_win(tmp_path):
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[0].endswith("own")
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")[0] == "None"
-    assert not (tmp_path / "programs").exists()
+@pytest.fixture
+def options():
+    """The options of JAX, without a folder; they are put back."""
+    names = ("jax_compilation_cache_dir", "jax_enable_compilation_cache")
+    before = {name: jax.config.values[name] for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield lambda: jax.config.values[names[0]]
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
-def test_an_existing_cache_folder_is_kept():
-    before = jax.config.values["jax_compilation_cache_dir"]
+def test_jax_options_of_the_user_win(options, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     devices.enable_program_cache()
-    assert before is not None
-    assert jax.config.values["jax_compilation_cache_dir"] == before
+    assert options() == str(tmp_path)
+    jax.config.update("jax_compilation_cache_dir", None)
+    devices.enable_program_cache(enabled=False)
+    assert options() is None
 
 
-def test_an_unwritable_folder_costs_only_time(tmp_path):
+def test_an_unwritable_folder_costs_only_time(options, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path / "file"))[0] == "None"
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
+    devices.enable_program_cache()
+    assert options() is None

@@ -18,15 +18,11 @@ from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
 
 PLUGIN = """
-import jax.numpy as jnp
 import fedsim
 
 
-def smaller():
-    def apply(data, corrupted, spec, key):
-        return data._replace(num_examples=jnp.where(corrupted, data.num_examples // 2, data.num_examples))
-
-    return fedsim.Corruption(apply, frozenset({"num_examples"}))
+def reversed():
+    return fedsim.Corruption(lambda data, corrupted, spec, key: data._replace(x=data.x[::-1]), frozenset({"x"}))
 """
 
 
@@ -212,7 +208,7 @@ def test_other_runs_of_a_resumed_group_come_from_their_configuration(tmp_path):
     """Its plug-ins may be unknown to the plan that resumes it."""
     plugin, path = tmp_path / "plugin.py", tmp_path / "out"
     plugin.write_text(PLUGIN)
-    kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:smaller"]), "corruption__fraction": 0.5}
+    kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:reversed"]), "corruption__fraction": 0.5}
     one = kinds | {"corruption__kind": "noisy"}
     both = plan_of(seeds=[0], **kinds)
     compute(both, path, calls=1)

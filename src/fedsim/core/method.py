@@ -27,9 +27,9 @@ def plain_sgd() -> Algorithm:
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
         del server_state
-        return LocalResult(local.sgd(None), client_state, ())
+        return LocalResult(local.sgd(None), client_state)
 
-    return Algorithm(lambda params: ((), ()), train, lambda server_state, messages, valid, num_clients: server_state)
+    return Algorithm(lambda params: ((), ()), train)
 
 
 def client_sgd(hparams: HParams, clip: float | None = None) -> ClientOptimizer:

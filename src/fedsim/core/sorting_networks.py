@@ -41,13 +41,13 @@ def sort_by_layers(keys: Array) -> Array:
     num_rows, size = keys.shape
     padded = 1 << max(num_rows - 1, 1).bit_length()  # a single row would have no layers
     padding = jnp.full((padded - num_rows, size), np.iinfo(keys.dtype).max, keys.dtype)
-    slots, layers = jnp.arange(padded), jnp.asarray(_layers(padded))
+    positions, layers = jnp.arange(padded), jnp.asarray(_layers(padded))
 
     def two_layers(i: Array, rows: Array) -> Array:
         block, *distances = layers[i]
-        get_rows = lambda slots: rows.at[slots].get(mode="promise_in_bounds")
-        after_first = lambda slots: _compare(get_rows, slots, distances[0], block)
-        return _compare(after_first, slots, distances[1], block)
+        get_rows = lambda positions: rows.at[positions].get(mode="promise_in_bounds")
+        after_first = lambda positions: _compare(get_rows, positions, distances[0], block)
+        return _compare(after_first, positions, distances[1], block)
 
     return jax.lax.fori_loop(0, len(layers), two_layers, jnp.concatenate([keys, padding]))[:num_rows]
 
@@ -60,11 +60,11 @@ def _layers(num_rows: int) -> np.ndarray:
     return np.array(pairs, np.int32).reshape(-1, 3)
 
 
-def _compare(get_rows: Callable[[Array], Array], slots: Array, distance: Array, block: Array) -> Array:
-    """The rows at `slots` [K'] after a layer that compares each row of `get_rows(slots)` with the one `distance` away.
+def _compare(get_rows: Callable[[Array], Array], positions: Array, distance: Array, block: Array) -> Array:
+    """The rows at `positions` [K'] after a layer that compares each row of `get_rows` with the one `distance` away.
 
     Blocks are sorted in alternating directions, so that two adjacent ones form a bitonic sequence.
     """
-    is_lower = ((slots & distance) == 0) == ((slots & block) == 0)
-    rows, partners = get_rows(slots), get_rows(slots ^ distance)
+    is_lower = ((positions & distance) == 0) == ((positions & block) == 0)
+    rows, partners = get_rows(positions), get_rows(positions ^ distance)
     return jnp.where(is_lower[:, None], jnp.minimum(rows, partners), jnp.maximum(rows, partners))

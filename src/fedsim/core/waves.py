@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int
 
 from fedsim.core.draws import bits_at, draws_by_threefry
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
@@ -25,8 +26,8 @@ MIN_BLOCKS_SKIPPED = 16
 """A cohort is drawn by blocks only if there are this many blocks for each of its clients."""
 
 
-def sample_cohort(key: Array, num_examples: Array, cohort_size: int) -> Array:
-    """Draws `cohort_size` client ids [K] uniformly without replacement from those with `num_examples` [N] > 0.
+def sample_cohort(key: Array, num_examples: Int[Array, " N"], cohort_size: int) -> Int[Array, " K"]:
+    """Draws `cohort_size` client ids uniformly without replacement from those with `num_examples` > 0.
 
     If fewer have examples, clients without any fill the cohort. These are the `top_k` of uniforms: a permutation of a
     million clients costs a hundred times more.

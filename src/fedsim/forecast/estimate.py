@@ -15,7 +15,6 @@ from fedsim.engine import build, devices, memory
 from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
-from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import cached_by_program, make_task
 from fedsim.engine.slots import num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
@@ -38,7 +37,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
     return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
-        run_bytes(configs, dataset, layout.buffer_examples > 0)
+        memory.run_bytes(configs, dataset, layout.buffer_examples > 0)
     )
 
 
@@ -51,7 +50,7 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
 
 
 def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
-    """Examples that a run computes in a round, over random cohorts with empty slots, and in all evaluations.
+    """Examples that a run computes in a round, over random cohorts with padding, and in all evaluations.
 
     Those of a forward pass only count by the time that it takes of a gradient step.
     """

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from fedsim.engine import devices as engine_devices
-from fedsim.engine.devices import TPU_SETTINGS
+from fedsim.engine.devices import TPU_SETTINGS, enable_program_cache
 from fedsim.engine.layout import Machine
 from fedsim.errors import ConfigError, pip_install
 
@@ -108,7 +107,7 @@ def parse(text: str) -> Target:
 
 def disable_accelerators() -> None:
     """Keeps JAX from looking for accelerators, whose compilers only are here, and from caching their programs."""
-    engine_devices.enable_program_cache(False)
+    enable_program_cache(False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 
