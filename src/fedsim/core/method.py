@@ -75,7 +75,8 @@ class Method(NamedTuple):
     @property
     def server(self) -> Aggregator:
         """The weighting, the pre-aggregators and the rule as one rule."""
-        return chain(self.weighting, *self.pre_aggregators, self.aggregator)
+        weighting = [] if self.weighting is None else [self.weighting]
+        return chain(*weighting, *self.pre_aggregators, self.aggregator)
 
 
 class MethodFunction(Protocol):
