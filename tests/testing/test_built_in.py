@@ -59,7 +59,7 @@ PACKAGES = {
 @pytest.mark.parametrize("key", PACKAGES)
 def test_packages_offer_their_components(key):
     """Also after all modules are imported, some of which have the same names."""
-    factories = {factory.name: factory.make for factory in built_in_factories() if factory.key == key}
+    factories = {factory.name: inspect.unwrap(factory.make) for factory in built_in_factories() if factory.key == key}
     package = importlib.import_module(f"fedsim.{PACKAGES[key]}")
     assert {name: inspect.unwrap(getattr(package, name)) for name in factories} == factories
 
