@@ -3,7 +3,7 @@
     python benchmarks/accelerator.py
 
 - check: rounds of several rules and gradients of several networks, against the CPU, up to float32 rounding
-- rounds: seconds of a round of W1 to W3, by precision, form of the layers and clients in lockstep
+- rounds: seconds of a round of W1 to W3, by precision, form of convolutions and clients in lockstep
 - sweep: many runs in lockstep against one after another; memory that was forecast against memory in use
 - family: one program for 4 rules x 4 attacks compared with a program for each pair, compiling and running
 - torch: W1 to W3 in PyTorch on the same device, side by side with fedsim
@@ -30,19 +30,17 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHECKED_RULES = ("fedavg", "arfl", "multi_krum", "rfa", "cfl", "trimmed_mean")
 CHECKED_NETWORKS = ("Cifar10CNN", "FemnistCNN", "CharLSTM")
-ROUNDS = [  # workload, layers, precision, clients in lockstep (0: all)
-    ("W1", "fedsim", "float32", 0),
-    ("W1", "flax", "float32", 0),
+ROUNDS = [  # workload, convolutions, precision, clients in lockstep (0: all)
+    ("W1", "own", "float32", 0),
     ("W1", "patches", "float32", 0),
-    ("W1", "fedsim", "bfloat16", 0),
-    ("W1", "flax", "bfloat16", 0),
-    ("W1", "fedsim", "float32", 5),
-    ("W1", "fedsim", "float32", 1),
-    ("W2", "fedsim", "float32", 0),
-    ("W2", "flax", "float32", 0),
-    ("W2", "fedsim", "bfloat16", 0),
-    ("W3", "fedsim", "float32", 0),
-    ("W3", "fedsim", "float32", 4),
+    ("W1", "own", "bfloat16", 0),
+    ("W1", "patches", "bfloat16", 0),
+    ("W1", "own", "float32", 5),
+    ("W1", "own", "float32", 1),
+    ("W2", "own", "float32", 0),
+    ("W2", "own", "bfloat16", 0),
+    ("W3", "own", "float32", 0),
+    ("W3", "own", "float32", 4),
 ]
 SWEEPS = [("W3", 64, 50), ("W3", 512, 50), ("W1", 4, 2)]  # workload, runs, rounds
 TINY_SWEEPS = [("W3", 4, 2)]

@@ -30,7 +30,7 @@ from fedsim.config.sections import ClientConfig, DataConfig, ServerConfig
 from fedsim.core.contracts import Aggregator, Attack, Task
 from fedsim.core.types import Array, HParams, PyTree, Scalar
 from fedsim.engine import memory
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.engine.inputs import RunInputs, SharedInputs
 from fedsim.engine.layout import Layout, Machine, choose_layout
 from fedsim.engine.programs import RunFunctions

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow  # in processes of its own
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if "__main__" in path.read_text()]
 SCRIPTS.append(FOLDER / "peers" / "compare.py")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # in processes of its own
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "accelerator.py"
 CHECK, SWEEP = "check round arfl", "sweep W3, 4 runs in lockstep"
 
@@ -16,7 +17,6 @@ def run_tiny(out, *arguments):
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 def test_measures_and_resumes(tmp_path):
     out = tmp_path / "report.json"
     done = run_tiny(out, "--only", CHECK)

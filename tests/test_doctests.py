@@ -34,6 +34,7 @@ def test_the_most_used_functions_have_examples():
     assert len(EXAMPLES) >= MIN_EXAMPLES, sorted(EXAMPLES)
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some examples write a run folder

@@ -2,7 +2,9 @@
 
 import pytest
 
+import fedsim
 from fedsim.config.kinds import AGGREGATORS, KINDS
+from fedsim.engine.families import group_runs
 from tests.docs.pages import ROOT, blocks, text_of
 
 
@@ -39,3 +41,8 @@ def test_a_newcomers_two_commands():
     assert (ROOT / "configs" / "quickstart.toml").exists()
     assert test.startswith("python3 ")  # the form that .ci/run searches for
     assert test.endswith("pytest\n")
+
+
+def test_the_quickstart_is_a_group_for_each_rule():
+    runs = fedsim.load(ROOT / "configs" / "quickstart.toml").runs()
+    assert [len(group) for group in group_runs(runs)] == [15] * 5

@@ -19,6 +19,7 @@ import numpy as np
 import fedsim
 from accelerator_parts import sizes
 from fedsim import aggregators, attacks
+from fedsim.core.rewriting import for_backend
 from fedsim.core.types import PyTree
 from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN
 
@@ -87,7 +88,7 @@ def compare_round(rule: str, tiny: bool) -> dict[str, Any]:
 
 
 def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
-    """Compares the gradients of clients with different parameters in lockstep, in each form of the layers."""
+    """Compares the gradients of clients with different parameters in lockstep, in each form of convolutions."""
     module, shape, dtype, num_values, num_classes = NETWORKS[network]
     if tiny and network == "CharLSTM":
         module = CharLSTM(num_classes, hidden_size=8, dropout_rate=0.0)
@@ -98,7 +99,7 @@ def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
     cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
 
     def gradients(form: str, device: jax.Device, precision: str | None) -> np.ndarray:
-        task = fedsim.classification(module, x[0], backend=form)
+        task = for_backend(fedsim.classification(module, x[0]), form)
         with jax.default_device(cpu):
             params = jax.jit(jax.vmap(task.init))(jax.random.split(jax.random.key(0), NUM_CLIENTS)).params
         mapped = jax.vmap(measure.gradient(task), in_axes=(0, None, None, None, None))

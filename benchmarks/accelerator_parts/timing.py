@@ -14,7 +14,8 @@ import fedsim
 from accelerator_parts import sizes
 from fedsim import aggregators, attacks
 from fedsim.core.branches import Branch, MethodFamily
-from fedsim.core.server import make_server
+from fedsim.core.chain import chain
+from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import PyTree
 from fedsim.engine import memory
 from fedsim.engine.inputs import RunInputs, SharedInputs, cut_batches
@@ -93,10 +94,9 @@ def time_family(name: str, tiny: bool) -> dict[str, Any]:
     rules, forgers = list(FAMILY_RULES.values()), list(FAMILY_ATTACKS.values())
     family = MethodFamily(
         base=simulation.method,
-        servers=[lambda hparams, rule=rule: make_server(rule(), ()) for rule in rules],
+        servers=[lambda hparams, rule=rule: chain(rule()) for rule in rules],
+        traces=[RuleTrace((), {}, uses_losses=False, trains_on_root=False)] * len(rules),
         attacks=[lambda hparams, attack=attack: attack() for attack in forgers],
-        infos=[{}] * len(rules),
-        root_training=[False] * len(rules),
     )
 
     def compile_chunk(simulation: fedsim.Simulation, branch: Branch | None) -> measure.Program:

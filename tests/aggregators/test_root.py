@@ -17,7 +17,7 @@ from fedsim.core.options import TrainingOptions
 from fedsim.core.root import root_evaluator
 from fedsim.core.types import Aggregate, Examples, Variables
 from fedsim.engine import make_plan
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.errors import ConfigError, DataError
 from tests.aggregators.test_robust import KEY, report_of, result, updates_of
 from tests.conftest import make_simulation
@@ -86,6 +86,17 @@ def test_root_evaluator_matches_loops(dataset):
     update = dense(jax.jit(evaluator.train)())
     np.testing.assert_allclose(update["kernel"], -0.1 * x.T @ wrong / 10, atol=1e-6)
     np.testing.assert_allclose(update["bias"], -0.1 * wrong.mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("rule", "trainings"), [(fltrust(), 1), (fedsim.chain(fltrust(), fltrust()), 1), (zeno(), 0)])
+def test_the_server_trains_once_in_a_round_whatever_asks_for_it(rule, trainings, dataset, data, monkeypatch):
+    """Also if an attack tries the rule out."""
+    calls, train = [], LocalSGD.train
+    monkeypatch.setattr(LocalSGD, "train", lambda self, *args, **kw: calls.append(args[1]) or train(self, *args, **kw))
+    simulation = make_simulation(dataset, lambda hparams: rule, attack=lambda hparams: fedsim.attacks.optimal_ipm())
+    state = jax.eval_shape(simulation.init, KEY, data, fedsim.HParams(0.1))
+    jax.eval_shape(simulation.round, state, data, fedsim.HParams(0.1))
+    assert sum(given.y.shape == simulation.root.y.shape for given in calls) == trainings
 
 
 def test_simulation_passes_measurements_to_the_rule(dataset, data):

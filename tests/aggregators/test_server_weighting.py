@@ -1,4 +1,4 @@
-"""Rules that aggregate with the weights of another rule, against float64 NumPy."""
+"""Chains: rules that aggregate with the weights of another rule or after pre-aggregators, against float64 NumPy."""
 
 from itertools import pairwise
 
@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedsim
 from fedsim import aggregators
 from fedsim.aggregators import apply
+from fedsim.testing import check_aggregator
 
 K, D = 7, 11
 
 
 def given_weights(weights):
     """A rule that gives the clients these weights."""
-    return aggregators.from_weights(lambda state, report, key: (jnp.where(report.valid, weights, 0.0), state))
+    return aggregators.from_weights(lambda report: jnp.where(report.valid, weights, 0.0))
 
 
 def draw(seed, k=K):
@@ -139,3 +141,46 @@ def test_buckets_have_the_sum_of_the_weights():
     valid = weights > 0
     np.testing.assert_allclose(result.update, updates[valid].mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(result.weights, valid / valid.sum(), atol=1e-6)
+
+
+def test_a_chain_applies_its_stages_in_order():
+    """Doubling and then adding 1 is not the same as the other way round; a mean of two rows has half of each."""
+    change = lambda f: lambda report, key: report._replace(updates=jax.tree.map(f, report.updates))
+    doubled, raised = change(lambda u: 2 * u), change(lambda u: u + 1)
+    halves = jnp.asarray([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+
+    def mixed(report, key):
+        updates = jax.tree.map(lambda u: halves @ u, report.updates)
+        rows = jax.tree.map(lambda a: a[::2], report._replace(updates=(), weights=None))
+        return rows._replace(updates=updates, mixing=halves)
+
+    updates, given = [[1.0], [3.0], [8.0]], given_weights(jnp.asarray([0.5, 0.3, 0.2]))
+    update = lambda *stages: apply(fedsim.chain(*stages), updates, num_examples=[2, 3, 5]).update.item()
+    assert update(doubled, raised, aggregators.median()) == 7
+    assert update(raised, doubled, aggregators.median()) == 8
+    assert update(given, aggregators.fedavg()) == pytest.approx(0.5 * 1 + 0.3 * 3 + 0.2 * 8)
+    result = apply(fedsim.chain(mixed, doubled, aggregators.fedavg(weighting="equal")), updates)
+    assert result.update.item() == pytest.approx(((2 + 6) / 2 + 16) / 2)
+    np.testing.assert_allclose(result.weights, [0.25, 0.25, 0.5])
+
+
+def test_a_chain_is_a_rule():
+    """It measures on root data what its stages leave of a report; state and alpha are those of its rules."""
+    check_aggregator(fedsim.chain(aggregators.nnm(num_byzantine=1), aggregators.zeno(num_byzantine=1)), skip=("jit",))
+    chain = fedsim.chain(aggregators.arfl(), aggregators.zeno())
+    state = chain.init((), jnp.arange(1, 4), jnp.asarray([0.1, 0.2, 5.0]))
+    np.testing.assert_array_equal(chain.client_weights(state), state[0].alpha)
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ((), "the last one must be a rule"),
+        ((aggregators.nnm(),), "the last one must be a rule"),
+        ((aggregators.nnm, aggregators.median()), "must be rules or pre-aggregators"),
+        ((None, aggregators.median()), "got None"),
+    ],
+)
+def test_a_chain_of_other_objects_is_refused(stages, message):
+    with pytest.raises(ValueError, match=f"^stages: .*{message}"):
+        fedsim.chain(*stages)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedsim
 from fedsim.aggregators import centered_clipping, cfl, fedavg, multi_krum, norm_clipping, rfa
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
 
@@ -46,3 +47,19 @@ def test_equal_weighting_ignores_numbers_of_examples(name):
     np.testing.assert_allclose(weights, of_alike, atol=1e-6)
     assert np.abs(update - aggregate(RULES[name]("examples"), report)[0]).max() > 1e-3
     assert not weights[2:4].any()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda report: report.valid / 5,
+        lambda report, key: report.valid / 5 + 0 * jax.random.uniform(key),
+        lambda state, report: (report.valid / 5, state),
+        lambda state, report, key: (report.valid / 5 + 0 * jax.random.uniform(key), state),
+        lambda s, r, k: (r.valid / 5, s),
+        lambda report, share=0.2: share * report.valid,
+    ],
+)
+def test_functions_of_weights_take_what_they_name(compute):
+    _, weights = aggregate(fedsim.aggregators.from_weights(compute), report_of(updates_of(2, 5)))
+    np.testing.assert_allclose(weights, 0.2)

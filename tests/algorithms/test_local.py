@@ -111,9 +111,7 @@ def ditto(train_from, lam):
         personal = train_from(local, correct, local.start._replace(params=personal)).params
         return LocalResult(local.sgd(), personal, ())
 
-    return Algorithm(
-        lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: server_state
-    )
+    return Algorithm(lambda params: (params, ()), train)
 
 
 @pytest.mark.parametrize("train_from", START.values(), ids=START)

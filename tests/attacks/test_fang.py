@@ -10,7 +10,7 @@ from fedsim.attacks import fang
 from fedsim.attacks.fang import max_lambda
 from tests.attacks.contexts import HONEST, KEY, MALICIOUS, VALID, forge, honest_rows, make_context, rows
 
-VALID_SLOTS = np.flatnonzero(VALID)
+VALID_ROWS = np.flatnonzero(VALID)
 
 
 def make_context_with_model(seed=0, **options):
@@ -59,10 +59,10 @@ def test_lambda_is_the_largest_with_which_krum_selects_a_malicious_client():
     signs = np.sign(x[HONEST].mean(axis=0))
     for strength in float(max_lambda(context)) * 0.5 ** np.arange(20):
         updates = np.where(MALICIOUS[:, None], -strength * signs, x)
-        scores = np.sort(((updates[:, None] - updates[None]) ** 2).sum(axis=-1)[:, VALID_SLOTS], axis=1)[:, 1:4].sum(
+        scores = np.sort(((updates[:, None] - updates[None]) ** 2).sum(axis=-1)[:, VALID_ROWS], axis=1)[:, 1:4].sum(
             axis=1
         )
-        if is_selected := MALICIOUS[VALID_SLOTS[np.argmin(scores[VALID_SLOTS])]]:
+        if is_selected := MALICIOUS[VALID_ROWS[np.argmin(scores[VALID_ROWS])]]:
             break
     assert is_selected
     forged = forge(fang(against="krum"), context)

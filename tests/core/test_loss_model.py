@@ -121,4 +121,4 @@ def test_an_attack_knows_no_losses_before_they_are_measured(dataset, data):
     is_liar = np.asarray(record.client_ids) == 7
     np.testing.assert_array_equal(np.asarray(record.losses)[is_liar], [0.125])
     assert (np.asarray(record.losses)[~is_liar] != 0.125).all()
-    assert float(after.aggregator.losses[7]) == 0.125
+    assert float(after.aggregator[0].losses[7]) == 0.125

@@ -20,7 +20,7 @@ from fedsim.core.options import TrainingOptions
 from fedsim.core.task import shift_flip
 from fedsim.core.types import ClientSlice
 from fedsim.engine import build, checks
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.engine.model import num_params
 from fedsim.errors import ConfigError
 from tests.conftest import Linear

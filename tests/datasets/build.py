@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fedsim
 from fedsim.config import toml
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 
 
 def build_dataset(text: str) -> fedsim.FederatedDataset:

@@ -4,13 +4,14 @@ import subprocess
 import sys
 
 import jax
+import pytest
 
-from fedsim.engine import cache
+from fedsim.engine import devices
 
 SHOW = """
 import jax
-from fedsim.engine import cache
-cache.enable_program_cache()
+from fedsim.engine import devices
+devices.enable_program_cache()
 jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((64, 64)))
 print(jax.config.values["jax_compilation_cache_dir"], jax.config.values["jax_compilation_cache_max_size"])
 """
@@ -30,23 +31,32 @@ def shown(**environment):
 def test_programs_are_kept_in_a_bounded_folder(tmp_path):
     place, size = shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0")
     assert place.startswith(str(tmp_path / "programs" / "cpu-"))
-    assert int(size) == cache.MAX_BYTES
+    assert int(size) == devices.MAX_CACHE_BYTES
     assert list((tmp_path / "programs").glob("cpu-*/*-cache"))
 
 
-def test_jax_options_of_the_user_win(tmp_path):
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "own"))[0].endswith("own")
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")[0] == "None"
-    assert not (tmp_path / "programs").exists()
+@pytest.fixture
+def options():
+    """The options of JAX, without a folder; they are put back."""
+    names = ("jax_compilation_cache_dir", "jax_enable_compilation_cache")
+    before = {name: jax.config.values[name] for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield lambda: jax.config.values[names[0]]
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
-def test_an_existing_cache_folder_is_kept():
-    before = jax.config.values["jax_compilation_cache_dir"]
-    cache.enable_program_cache()
-    assert before is not None
-    assert jax.config.values["jax_compilation_cache_dir"] == before
+def test_jax_options_of_the_user_win(options, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    devices.enable_program_cache()
+    assert options() == str(tmp_path)
+    jax.config.update("jax_compilation_cache_dir", None)
+    devices.enable_program_cache(enabled=False)
+    assert options() is None
 
 
-def test_an_unwritable_folder_costs_only_time(tmp_path):
+def test_an_unwritable_folder_costs_only_time(options, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    assert shown(FEDSIM_CACHE_DIR=str(tmp_path / "file"))[0] == "None"
+    monkeypatch.setenv("FEDSIM_CACHE_DIR", str(tmp_path / "file"))
+    devices.enable_program_cache()
+    assert options() is None

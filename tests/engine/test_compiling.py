@@ -12,8 +12,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
-from fedsim.engine.background import BackgroundCompiler
-from fedsim.engine.compiling import clear_programs, trace
+from fedsim.engine.compiling import BackgroundCompiler, clear_programs, trace
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.placement import make_inputs
 from tests.conftest import check_equal

@@ -82,6 +82,7 @@ DEVICES = "from fedsim.engine import devices; devices.use_one_per_core(); import
 COUNT = "from fedsim.engine import devices; devices.use_one_per_core(); import jax; print(jax.device_count())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [({}, None), ({"JAX_NUM_CPU_DEVICES": "3"}, 3), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, 2)],
@@ -105,6 +106,7 @@ def test_describe():
     assert all(word in cpuinfo for word in description.get("vectors", "").split())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="needs the TPU's compiler: the extra tpu-compile")
 def test_a_compiler_for_tpus_is_silent_without_one():
     """JAX starts libtpu to look for TPUs."""

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import build, estimate, make_plan, memory
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine import build, devices, make_plan, memory
+from fedsim.engine.data import load_dataset
 
 TEXT = """
 [data]
@@ -28,7 +28,7 @@ def run_bytes(overrides=None):
     """What a run without corruption holds, and what it carries from round to round, made for true."""
     config = parse(TEXT, {"corruption.kind": "none"} | (overrides or {})).runs()[0]
     dataset = load_dataset(config)
-    (estimated,) = estimate.run_bytes([config], dataset)
+    (estimated,) = memory.run_bytes([config], dataset)
     data = jax.tree.map(jnp.asarray, dataset.train)
     return estimated, build.simulation(config, dataset).init(jax.random.key(0), data, build.hparams(config))
 
@@ -45,22 +45,22 @@ def test_a_state_counts_with_all_that_it_carries(overrides):
     params = memory.tree_bytes(before.variables.params)
     least = {"server.optimizer": 2 * params, "client.algorithm": 9 * params}.get(next(iter(overrides)), params)
     assert true_bytes(after) - true_bytes(before) >= least
-    assert more - plain == estimate.NUM_COPIES * (true_bytes(after) - true_bytes(before))
+    assert more - plain == memory.NUM_COPIES * (true_bytes(after) - true_bytes(before))
 
 
 def test_a_noisy_run_holds_its_own_images():
     config = parse(TEXT).runs()[0]
     dataset = load_dataset(config)
     clean = parse(TEXT, {"corruption.kind": "none"}).runs()[0]
-    noisy, benign = estimate.run_bytes([config, clean], dataset)
-    assert noisy - benign == estimate.NUM_COPIES * dataset.train.x.nbytes
+    noisy, benign = memory.run_bytes([config, clean], dataset)
+    assert noisy - benign == memory.NUM_COPIES * dataset.train.x.nbytes
 
 
 def test_groups_are_cut_to_the_memory(monkeypatch):
     """With memory for three runs at a time, seven runs are three equal groups, each run once."""
     runs = parse(TEXT).runs()
-    each, *_ = estimate.run_bytes(runs, load_dataset(runs[0]))
-    monkeypatch.setattr(memory, "available", lambda: 2 * 3 * each)
+    each, *_ = memory.run_bytes(runs, load_dataset(runs[0]))
+    monkeypatch.setattr(devices, "free_bytes", lambda: 2 * 3 * each)
     groups = make_plan(parse(TEXT)).groups
     assert [len(group.runs) for group in groups] == [3, 2, 2]
     assert sorted(np.concatenate([group.runs for group in groups])) == list(range(7))

@@ -158,12 +158,14 @@ def test_killed_in_a_group_and_resumed(plan, folder, directory):
     check_equal(run_plan(plan, path, checkpoint_seconds=0), folder)
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_folder(folder, directory):
     processes = [start("shared"), start("shared")]
     assert [process.wait(300) for process in processes] == [0, 0]
     check_equal(RunFolder(directory / "shared"), folder)
 
 
+@pytest.mark.slow
 def test_four_devices(folder, directory):
     assert start("four", JAX_NUM_CPU_DEVICES="4").wait(300) == 0
     check_equal(RunFolder(directory / "four"), folder)

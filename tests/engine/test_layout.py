@@ -89,7 +89,7 @@ def test_run_width_divides_the_runs(num_runs):
     micro_batch=st.integers(0, 19),
     steps=st.none() | st.integers(1, 30),
 )
-def test_slots_are_those_of_a_loop(sizes, width, batch_size, micro_batch, steps):
+def test_computed_examples_are_those_of_a_loop(sizes, width, batch_size, micro_batch, steps):
     """Wave by wave, step by step, micro-batch by micro-batch: an epoch, or steps through as many as it takes."""
     width, micro_batch = min(width, len(sizes)), min(micro_batch, batch_size - 1)
     sizes = sorted(sizes, reverse=True)

@@ -8,7 +8,7 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.core.method import client_sgd
-from fedsim.engine import make_plan, memory, run_plan
+from fedsim.engine import devices, make_plan, memory, run_plan
 from fedsim.errors import ConfigError
 from fedsim.models import MLP
 from tests.conftest import make_dataset
@@ -53,7 +53,7 @@ def test_bytes_of_a_tree_are_those_of_its_arrays():
 
 
 def test_available_memory_is_that_of_the_machine():
-    assert 2**27 < memory.available() < 2**45
+    assert 2**27 < devices.free_bytes() < 2**45
 
 
 def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
@@ -66,12 +66,12 @@ def test_a_group_that_does_not_fit_names_widths_that_do(tmp_path, monkeypatch):
         return memory.ProgramMemory(0, needs[-1])
 
     monkeypatch.setattr(memory, "peak", recorded)
-    monkeypatch.setattr(memory, "available", lambda: 0)
+    monkeypatch.setattr(devices, "free_bytes", lambda: 0)
     with pytest.raises(ConfigError, match=r"^engine\.client_width: .*use a smaller model"):
         run_plan(plan, tmp_path / "none")
     four, two, one = needs
     assert four > two > one
-    monkeypatch.setattr(memory, "available", lambda: two)
+    monkeypatch.setattr(devices, "free_bytes", lambda: two)
     message = r"1 clients x 4 runs in lockstep need .*; use engine\.client_width = 1 and engine\.run_width = 2,"
     with pytest.raises(ConfigError, match=message):
         run_plan(plan, tmp_path / "two")

@@ -109,8 +109,8 @@ def misspelled():
     return from_weights(lambda state, report, key: (report.sizes / 3, state))
 
 
-def too_few_arguments():
-    return from_weights(lambda state, report: (report.num_examples / 3, state))
+def too_many_parameters():
+    return from_weights(lambda report, sizes: report.num_examples / 3)
 
 
 def wrong_shape():
@@ -133,10 +133,10 @@ def no_rule():
         ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: Attempted boolean conversion"),
         ("misspelled", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
         ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
-        ("too_few_arguments", "<lambda>() takes 2 positional arguments but 3 were given"),
-        ("wrong_shape", "contracting dimensions to have the same shape, got (2,) and (4,)"),
+        ("too_many_parameters", "<lambda>() missing 1 required positional argument: 'sizes'"),
+        ("wrong_shape", "wrong.py:wrong_shape failed: "),
         ("other_state", "trees 0 and 1 do not match"),
-        ("no_rule", "failed: AttributeError: 'NoneType' object has no attribute"),
+        ("no_rule", "failed: ValueError: stages: the last one must be a rule"),
     ],
 )
 def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):

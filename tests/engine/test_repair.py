@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import msgspec
 import polars as pl
@@ -18,7 +17,17 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
 
-PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
+PLUGIN = """
+from typing import Annotated
+
+import jax.numpy as jnp
+from fedsim import Bounds, Corruption
+
+
+def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] = 0.0):
+    apply = lambda data, corrupted, spec, key: data._replace(x=jnp.full_like(data.x, value))
+    return Corruption(apply, frozenset({"x"}))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +211,7 @@ def test_groups_that_another_process_works_on(tmp_path, monkeypatch):
 def test_other_runs_of_a_resumed_group_come_from_their_configuration(tmp_path):
     """Its plug-ins may be unknown to the plan that resumes it."""
     plugin, path = tmp_path / "plugin.py", tmp_path / "out"
-    shutil.copy(PLUGINS, plugin)
+    plugin.write_text(PLUGIN)
     kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:blank"]), "corruption__fraction": 0.5}
     one = kinds | {"corruption__kind": "noisy"}
     both = plan_of(seeds=[0], **kinds, blank__value=0.5)

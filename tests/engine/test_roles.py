@@ -23,7 +23,7 @@ from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.config.toml import parse
 from fedsim.engine import compiling
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.engine.families import Group, family_key, make_family, program_key
 from fedsim.engine.layout import Layout
 from fedsim.engine.placement import make_inputs

@@ -1,7 +1,6 @@
 """Client data on the host: buffers hold the examples of cohorts, and rows are those of data on the devices."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,21 @@ from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
 
-PLUGINS = Path(__file__).parents[1] / "plugins" / "plugins.py"
+PERSONAL = """
+import jax
+import fedsim
+
+
+def personal():
+    '''Training that is pulled to the client's model of its last round, at first the initial model.'''
+
+    def train(local, client_state, server_state):
+        pull = lambda gradient, params: jax.tree.map(lambda g, p, c: g + 0.5 * (p - c), gradient, params, client_state)
+        trained = local.sgd(pull)
+        return fedsim.LocalResult(trained, trained.params, ())
+
+    return fedsim.Algorithm(lambda params: (params, ()), train, lambda server_state, messages, valid, num_clients: ())
+"""
 
 TABLES = {
     "data": {"num_clients": 30, "num_train": 400, "num_test": 60, "partition": "dirichlet"},
@@ -64,9 +77,11 @@ def test_rows_are_those_of_data_on_the_device(name, tmp_path):
     check_equal(run_plan(on_device, tmp_path / "device"), run_plan(on_host, tmp_path / "host"))
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", f"{PLUGINS}:personal"])
-def test_resumes_states_of_clients(algorithm, tmp_path):
+@pytest.mark.parametrize("algorithm", ["scaffold", "personal.py:personal"])
+def test_resumes_states_of_clients(algorithm, tmp_path, monkeypatch):
     """Also of clients that have not trained, whose state is not zero in a plug-in."""
+    (tmp_path / "personal.py").write_text(PERSONAL)
+    monkeypatch.chdir(tmp_path)
     changes = RUNS["states of clients"] | {"client__algorithm": algorithm}
     whole = run_plan(plan_of("host", **changes), tmp_path / "whole")
     compute(plan_of("host", **changes), tmp_path / "stopped", calls=2)

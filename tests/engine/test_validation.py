@@ -10,7 +10,7 @@ from fedsim.config.toml import parse
 from fedsim.datasets.holdout import hold_out_validation
 from fedsim.datasets.raw import RawDataset
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.dataset import load_dataset
+from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import DataError
 from fedsim.forecast.estimate import FORWARD_SHARE, count_examples, group_bytes

@@ -3,10 +3,10 @@
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, memory
-from fedsim.engine.dataset import load_dataset
-from fedsim.engine.estimate import run_bytes
+from fedsim.engine import devices, make_plan
+from fedsim.engine.data import load_dataset
 from fedsim.engine.layout import Layout
+from fedsim.engine.memory import run_bytes
 from fedsim.errors import ConfigError
 from fedsim.forecast import estimate
 
@@ -61,6 +61,6 @@ def test_a_step_is_timed():
 def test_steps_are_timed_only_where_they_fit(monkeypatch):
     plan = make_plan(parse(TEXT, {"seed": 0}))
     (group,) = plan.groups
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(devices, "free_bytes", lambda: 1000)
     with pytest.raises(ConfigError, match=r"^engine\.client_width: .*lower the widths"):
         estimate.group_seconds(group.configs, group.dataset, group.layout)

@@ -1,4 +1,4 @@
-"""Parameter counts and definitions of the models; values and gradients of layers against those of flax."""
+"""Parameter counts and definitions of the models; values and gradients of the LSTM against those of flax."""
 
 from functools import partial
 
@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from fedsim.config.registry import find
-from fedsim.core.backend import tracing_for
 from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
-from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18, im2col
-from fedsim.models.layers import CONV_FUNCTIONS, Conv, ConvRelu
+from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18
 from fedsim.models.recurrent import LSTM
 from fedsim.models.resnet import Block
 
@@ -145,70 +143,6 @@ def test_lenet_zero_pads_small_images():
     padded = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
     got, expected = jax.jit(lambda p: (LeNet5().apply(p, x), LeNet5().apply(p, padded)))(params)
     np.testing.assert_allclose(got, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("backend", CONV_FUNCTIONS)
-@pytest.mark.parametrize("pool", [False, True])
-@pytest.mark.parametrize(("size", "padding"), [(3, "VALID"), (5, "SAME"), (2, "SAME"), (1, "VALID")])
-def test_conv_relu_equals_flax_conv_pool_relu(size, padding, pool, backend):
-    ours, convolution = ConvRelu(4, size, padding, pool), nn.Conv(4, (size, size), padding=padding)
-    x = jax.random.normal(KEY, (2, 9, 8, 3))
-
-    def theirs(params, x):
-        y = nn.relu(convolution.apply(params, x))
-        return nn.max_pool(y, (2, 2), (2, 2)) if pool else y
-
-    with tracing_for(backend):
-        check_equal(ours, convolution, theirs, x)
-
-
-@pytest.mark.parametrize("backend", CONV_FUNCTIONS)
-@pytest.mark.parametrize(
-    ("size", "stride", "padding"), [(3, 1, "SAME"), (3, 2, "SAME"), (1, 2, "SAME"), (4, 3, "VALID")]
-)
-def test_strided_conv_equals_flax_conv(size, stride, padding, backend):
-    ours = Conv(4, size, stride, padding)
-    theirs = nn.Conv(4, (size, size), (stride, stride), padding=padding)
-    with tracing_for(backend):
-        check_equal(ours, theirs, theirs.apply, jax.random.normal(KEY, (2, 9, 8, 3)))
-
-
-def check_equal(ours, convolution, theirs, x):
-    """Compares parameter shapes, values and gradients."""
-    params = jax.jit(ours.init)(KEY, x)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(convolution.init, KEY, x))
-    params = {"params": params["params"] | {"bias": jnp.asarray([0.3, -0.2, 0.0, 0.1])}}
-    loss = lambda apply: lambda params, x: (lambda y: (jnp.sum(jnp.sin(y)), y))(apply(params, x))
-    both = [jax.grad(loss(apply), (0, 1), has_aux=True) for apply in (ours.apply, theirs)]
-    (got, value), (expected, expected_value) = jax.jit(lambda *batch: [f(*batch) for f in both])(params, x)
-    np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(2, 6, 4, 3), (1, 2, 2, 1)])
-@pytest.mark.parametrize("ties", [False, True])
-def test_pool_relu_equals_flax_max_pool(shape, ties):
-    x = jax.random.normal(KEY, shape)
-    x = jnp.round(x) if ties else x
-    bias = jnp.full(shape[-1], 0.25)
-    theirs = lambda x, bias: nn.relu(nn.max_pool(x, (2, 2), (2, 2)) + bias[None, None, None])
-    np.testing.assert_array_equal(jax.jit(im2col.pool_relu)(x, bias), jax.jit(theirs)(x, bias))
-    gradient = lambda pool: jax.jit(jax.grad(lambda x, bias: jnp.sum(jnp.sin(1 + pool(x, bias))), (0, 1)))(x, bias)
-    for a, b in zip(gradient(im2col.pool_relu), gradient(theirs), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-def test_layers_under_vmap_are_batched_matrix_products():
-    """Values and gradients for per-client kernels use no convolution, scatter or gather."""
-    x, module = jnp.ones((2, 8, 8, 3)), ConvRelu(4, 3, pool=True)
-    params = jax.vmap(lambda key: module.init(key, x))(jax.random.split(KEY, 3))
-    loss = lambda params: jnp.sum(module.apply(params, x) ** 2)
-    text = str(jax.make_jaxpr(jax.vmap(jax.grad(loss)))(params))
-    assert "dot_general" in text
-    assert not {"conv_general_dilated", "scatter", "select_and_scatter_add", "gather"} & set(
-        text.replace("[", " ").split()
-    )
 
 
 @pytest.mark.parametrize("mapped", [False, True])

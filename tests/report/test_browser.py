@@ -20,6 +20,7 @@ By = pytest.importorskip("selenium.webdriver.common.by").By
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 ActionChains = pytest.importorskip("selenium.webdriver").ActionChains
 
+pytestmark = pytest.mark.slow
 CELLS = """return [...document.querySelectorAll('#map .layer_1_marks text')].map(node => {
     const {row, column, selected} = node.__data__.datum;
     return [row, column, node.textContent, selected];

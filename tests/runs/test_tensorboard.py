@@ -6,7 +6,8 @@ import time
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.engine import make_plan, run_plan, slurm
+from fedsim.engine import jobs as slurm_jobs
+from fedsim.engine import make_plan, run_plan
 from fedsim.errors import ConfigError
 from fedsim.runs.callbacks import Evaluation, Start
 from fedsim.runs.folder import RunFolder
@@ -94,7 +95,9 @@ def test_tensorboard_has_each_run_and_round(folder):
 def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
     """Two processes of submitit's local executor, as a model of cluster jobs."""
     out = tmp_path / "out"
-    jobs = slurm.submit(parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0})
+    jobs = slurm_jobs.submit(
+        parse(TINY), out, {"cluster": "local"}, {"log": ["tensorboard"], "checkpoint_seconds": 0.0}
+    )
     assert len(jobs) == 2  # one job per group
     finish_jobs(jobs, out)
     check_equal(RunFolder(out), folder)
@@ -103,5 +106,5 @@ def test_jobs_of_a_cluster_share_the_folder(folder, tmp_path):
 
 def test_settings_of_jobs_are_checked(tmp_path):
     with pytest.raises(ConfigError, match=r"--slurm\.jobs: .* got many"):
-        slurm.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
+        slurm_jobs.submit(parse(TINY), tmp_path / "a", {"cluster": "local", "jobs": "many"})
     assert not (tmp_path / "a").exists()

@@ -31,8 +31,17 @@ SKIPPED = {  # clauses that are violated on purpose
 }
 
 
-@pytest.mark.parametrize(("key", "name"), [(key, name) for key in CHECKS for name in KINDS[key].built_in])
+BUILT_IN = [(key, name) for key in CHECKS for name in KINDS[key].built_in]
+
+
+@pytest.mark.parametrize(("key", "name"), BUILT_IN)
 def test_with_defaults(key, name):
+    CHECKS[key](find(key, name).make(), skip=["jit", *SKIPPED.get(name, ())])
+
+
+@pytest.mark.slow  # each operation is compiled alone
+@pytest.mark.parametrize(("key", "name"), BUILT_IN)
+def test_results_outside_of_jit(key, name):
     CHECKS[key](find(key, name).make(), skip=SKIPPED.get(name, ()))
 
 
@@ -55,6 +64,7 @@ def test_packages_offer_their_components(key):
     assert {name: inspect.unwrap(getattr(package, name)) for name in factories} == factories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "name", "values"),
     [
@@ -88,6 +98,7 @@ def test_with_other_settings(key, name, values):
     CHECKS[key](find(key, name).make(**values), seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "values"),
     [

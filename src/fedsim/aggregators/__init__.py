@@ -21,12 +21,14 @@ A rule is an `Aggregator`: pure functions of what the server can see.
   (`data.root_examples`). `root.losses(updates)` and `root.train()` use them; `aggregate` gets the result as
   `report.measurements`.
 
-All of them are called inside `jax.jit` and `jax.vmap`. `from_weights` builds a rule from one function that chooses
-weights. `fedsim.testing.check_aggregator` checks the contract of any rule.
+All of them are called inside `jax.jit` and `jax.vmap`. `from_weights(lambda report: weights)` builds a rule from one
+function that chooses weights. `fedsim.testing.check_aggregator` checks the contract of any rule.
 
 A pre-aggregator is `(report, key) -> report`: before the rule, it changes the updates of a report, or mixes its rows
 into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share of each client in each row, so that
 weights are recorded by client. Rules that identify clients by their ids (ARFL, FoolsGold) need unmixed rows.
+
+`fedsim.chain(nnm(), trimmed_mean())` is a rule, too: pre-aggregators, rules that give weights, and a last rule.
 """
 
 from fedsim.aggregators.apply import apply as apply

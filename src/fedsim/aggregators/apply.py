@@ -149,7 +149,7 @@ def _aggregate(
     masked = mask_nonfinite(report, require_finite_losses=False)
     if "losses" not in vectors:
         masked = masked._replace(losses=report.losses)
-    server = chain(weighting, *pre_aggregators, rule)
+    server = chain(*([] if weighting is None else [weighting]), *pre_aggregators, rule)
     state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
     return run_rule(server, state, masked, ChainKeys(key, key), RootEvaluator(get_root_losses, get_root_update))[0]
 

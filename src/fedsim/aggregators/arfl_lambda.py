@@ -36,17 +36,17 @@ def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Arr
     is at most the target's. `losses` [N], `num_examples` [N], sorted whatever N is.
     """
     clients = sort_clients(make_clients(losses, num_examples))
-    slots, last = jnp.arange(losses.size), jnp.maximum(clients.num_participating - 1, 0)
+    positions, last = jnp.arange(losses.size), jnp.maximum(clients.num_participating - 1, 0)
     cumulative, gaps = clients.cumulative_shares, clients.gaps
     previous = jnp.roll(cumulative, 1).at[0].set(0.0)
     shares = cumulative - previous
     nonzero = lambda a: jnp.where(a > 0, a, 1.0)
-    increments = jnp.where((slots > 0) & (slots < clients.num_participating), shares * jnp.square(gaps), 0.0)
+    increments = jnp.where((positions > 0) & (positions < clients.num_participating), shares * jnp.square(gaps), 0.0)
     variance = jnp.cumsum(increments / (nonzero(cumulative) * nonzero(previous)))  # V_k, by Welford's algorithm
     target_value = clients.num_participating / (jnp.maximum(target, MIN_LAM) * nonzero(cumulative[last]))
-    next_gap = jnp.where(slots < last, jnp.roll(gaps, -1), jnp.inf)
+    next_gap = jnp.where(positions < last, jnp.roll(gaps, -1), jnp.inf)
     value_at_next = 1 / nonzero(cumulative) + variance / jnp.square(nonzero(next_gap))
-    p = jnp.sum((slots < last) & ((value_at_next > target_value) | (next_gap == 0)))  # its slot: the value decreases
+    p = jnp.sum((positions < last) & ((value_at_next > target_value) | (next_gap == 0)))  # the value decreases
     difference = target_value - 1 / nonzero(cumulative[p])
     lam = jnp.sqrt(variance[p] / nonzero(difference))
     lam = jnp.where(difference > 0, lam, MAX_LAM)

@@ -51,11 +51,11 @@ def trim_by_weight(report: CohortReport, trimmed: Array) -> Aggregate:
     client's weight in the result is its mean share over the parameters.
     """
     rows, weights = ravel_updates(report.updates), example_weights(report.valid, report)
-    slots = jnp.arange(len(rows))[:, None]
+    positions = jnp.arange(len(rows))[:, None]
 
     def add(client: Array, lower: Array) -> Array:
         row = rows[client][None]
-        is_lower = (row < rows) | ((row == rows) & (client < slots))
+        is_lower = (row < rows) | ((row == rows) & (client < positions))
         return lower + weights[client] * is_lower
 
     lower = jax.lax.fori_loop(0, len(rows), add, jnp.zeros_like(rows))  # [K, d], where each client's part begins

@@ -7,13 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
-from fedsim.aggregators.weighting import equal_weights
+from fedsim.aggregators.weighting import Weights, equal_weights
 from fedsim.core.client import lockstep_max
 from fedsim.core.trees import gram_matrix, nonzero, squared_distances, squared_norms
 from fedsim.core.types import Array, CohortReport, Updates
 
 Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
-Weights: TypeAlias = Float[Array, " K"]
 
 MIN_RELATIVE_DISTANCE = 1e-3
 """A squared distance below this share of the squared norms has lost most of its digits in their difference."""
@@ -84,7 +83,7 @@ def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
 
 
 @direct_distances.defjvp
-def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, Array]) -> tuple[Array, Array]:
+def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, object]) -> tuple[Array, Array]:
     """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
     (updates, pairs), (changes, _) = primals, tangents
 

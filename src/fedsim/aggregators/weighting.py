@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int
 
 from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless, keep_no_weights
 from fedsim.core.settings import Limit, Traced
@@ -15,6 +16,7 @@ from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 NumByzantine = Annotated[
     Array | int | None, Traced(ge=0), "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 2"
 ]
+Weights: TypeAlias = Float[Array, " K"]
 MINORITY = Limit("2 f < K", lambda k: (k - 1) // 2)
 Weighting = Annotated[
     Literal["examples", "equal"], "weights in proportion to the clients' examples (or by server.weighting), or equal"
@@ -75,14 +77,14 @@ def _with_state(function: Callable[..., Any]) -> Callable[[PyTree, CohortReport,
     return call
 
 
-def normalize(weights: Array) -> Array:
-    """`weights` [K] divided by their sum; all zero if it is zero, which skips the round."""
+def normalize(weights: Weights) -> Weights:
+    """`weights` divided by their sum; all zero if it is zero, which skips the round."""
     total = jnp.sum(weights)
     return jnp.where(total > 0, weights / nonzero(total), 0.0)
 
 
-def example_weights(mask: Array, report: CohortReport) -> Array:
-    """Weights [K] in proportion to the examples m_k of the valid clients in `mask` [K]; zero for the others.
+def example_weights(mask: Bool[Array, " K"], report: CohortReport) -> Weights:
+    """Weights in proportion to the examples m_k of the valid clients in `mask`; zero for the others.
 
     If another rule gave the clients weights (`report.weights`), these take the place of the examples.
     """
@@ -90,24 +92,26 @@ def example_weights(mask: Array, report: CohortReport) -> Array:
     return normalize(jnp.where(mask & report.valid, sizes, 0).astype(jnp.float32))
 
 
-def equal_weights(mask: Array) -> Array:
-    """Equal weights [K] for the clients in `mask` [K]; zero for the others."""
+def equal_weights(mask: Bool[Array, " K"]) -> Weights:
+    """Equal weights for the clients in `mask`; zero for the others."""
     return normalize(mask.astype(jnp.float32))
 
 
-def weights_by(weighting: str, mask: Array, report: CohortReport) -> Array:
-    """Weights [K] of the valid clients in `mask` [K], by a `Weighting`; zero for the others."""
+def weights_by(weighting: str, mask: Bool[Array, " K"], report: CohortReport) -> Weights:
+    """Weights of the valid clients in `mask`, by a `Weighting`; zero for the others."""
     return example_weights(mask, report) if weighting == "examples" else equal_weights(mask & report.valid)
 
 
-def assumed_byzantine(num_byzantine: Array | int | None, num_valid: Array, maximum: Array) -> Array:
-    """f []: `num_byzantine`, or (K - 3) // 2 if that is None, for K = `num_valid`; clipped to 0 and `maximum`."""
+def assumed_byzantine(
+    num_byzantine: Array | int | None, num_valid: Int[Array, ""], maximum: Int[Array, ""]
+) -> Int[Array, ""]:
+    """f: `num_byzantine`, or (K - 3) // 2 if that is None, for K = `num_valid`; clipped to 0 and `maximum`."""
     f = (num_valid - 3) // 2 if num_byzantine is None else num_byzantine
     return jnp.maximum(jnp.minimum(f, maximum), 0)
 
 
-def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) -> Array:
-    """f [] of a rule that requires 2 f < K, as `assumed_byzantine`, where K counts the valid clients.
+def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) -> Int[Array, ""]:
+    """f of a rule that requires 2 f < K, as `assumed_byzantine`, where K counts the valid clients.
 
     Raises `ValueError` if `num_byzantine` is not traced and exceeds what a cohort without invalid clients allows.
     """
@@ -116,12 +120,12 @@ def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) ->
     return assumed_byzantine(num_byzantine, num_valid, MINORITY.largest(num_valid))
 
 
-def ranks(scores: Array, report: CohortReport) -> Array:
-    """The ranks [K] of the clients by `scores` [K], from 0; equal scores by client id, invalid clients last."""
+def ranks(scores: Float[Array, " K"], report: CohortReport) -> Int[Array, " K"]:
+    """The ranks of the clients by `scores`, from 0; equal scores by client id, invalid clients last."""
     return jnp.argsort(jnp.lexsort((report.client_ids, scores, ~report.valid)))
 
 
-def mix_updates(report: CohortReport, mixing: Array) -> CohortReport:
-    """The report in which update j is the sum of the K updates with the shares `mixing[j]` of [K', K]."""
+def mix_updates(report: CohortReport, mixing: Float[Array, "J K"]) -> CohortReport:
+    """The report in which update j is the sum of the K updates with the shares `mixing[j]`."""
     updates = jax.vmap(weighted_sum, (0, None))(mixing, report.updates)
     return report._replace(updates=updates, mixing=mixing)

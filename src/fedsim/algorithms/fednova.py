@@ -34,8 +34,7 @@ def fednova() -> Algorithm:
     def scale(messages: PyTree, weights: Array) -> Array:
         return jnp.sum(weights * messages)
 
-    keep = lambda server_state, messages, valid, num_clients: server_state
-    return Algorithm(lambda params: ((), ()), train, keep, scale, needs_sgd=True)
+    return Algorithm(lambda params: ((), ()), train, scale=scale, needs_sgd=True)
 
 
 def effective_steps(num_steps: Array, momentum: Scalar | None) -> Array:

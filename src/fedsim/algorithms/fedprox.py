@@ -30,6 +30,6 @@ def fedprox(
         del server_state
         add_proximal = lambda g, w, start: g + mu * (w - start)
         correct = lambda gradient, params: jax.tree.map(add_proximal, gradient, params, local.start.params)
-        return LocalResult(local.sgd(correct), client_state, ())
+        return LocalResult(local.sgd(correct), client_state)
 
-    return Algorithm(lambda params: ((), ()), train, lambda server_state, messages, valid, num_clients: server_state)
+    return Algorithm(lambda params: ((), ()), train)

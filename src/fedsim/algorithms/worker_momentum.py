@@ -33,6 +33,6 @@ def worker_momentum(
         average = lambda m, w, end: beta * m + (1 - beta) * (w - end) / rate
         momentum = jax.tree.map(average, client_state, start, trained.params)
         params = jax.tree.map(lambda w, m: w - local.learning_rate * m, start, momentum)
-        return LocalResult(trained._replace(params=params), momentum, ())
+        return LocalResult(trained._replace(params=params), momentum)
 
-    return Algorithm(init, train, lambda server_state, messages, valid, num_clients: server_state)
+    return Algorithm(init, train)

@@ -202,7 +202,6 @@ def _warn(warnings: list[str]) -> None:
 def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: dict[str, str]) -> int:
     """Shows the plan for devices that need not be present."""
     from fedsim.engine import make_plan
-    from fedsim.engine.layout import Machine
     from fedsim.forecast import targets
 
     target = targets.parse(options.target)
@@ -213,8 +212,7 @@ def _for_target(options: argparse.Namespace, overrides: dict[str, Any], jobs: di
 
     from fedsim.cli.plan import show_forecast
 
-    chip = target.chip
-    plan = make_plan(experiment, Machine(chip.backend, target.num_devices, chip.memory, target.num_hosts))
+    plan = make_plan(experiment, target.machine)
     _warn([*_warnings(plan, options.strict), *([UNUSED_JOBS] if jobs else [])])
     show_forecast(plan, target)
     return 0

@@ -7,15 +7,8 @@ import numpy as np
 from fedsim.config.clients import ROUNDING_ERROR, corrupted_share
 from fedsim.config.components import factories
 from fedsim.config.fields import Field, settings_of
-from fedsim.config.schema import Config
+from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.errors import ConfigError
-
-SETTING = "num_byzantine"  # the parameter of every factory that takes an f
-
-
-def is_byzantine_count(field: Field) -> bool:
-    """Whether the setting is an f."""
-    return field.name.rpartition(".")[2] == SETTING
 
 
 def configured_f(config: Config, field: Field) -> int | None:
@@ -26,7 +19,7 @@ def configured_f(config: Config, field: Field) -> int | None:
     is not known, since natural clients are counted when the data are loaded.
     """
     f = config.server.num_byzantine
-    if f is None or not is_byzantine_count(field):
+    if f is None or not is_byzantine_count(field.name):
         return None
     if isinstance(f, int):
         return f
@@ -56,7 +49,7 @@ def assumed_f(config: Config, num_valid: np.ndarray) -> np.ndarray | None:
     for factory in factories(config):
         if factory.key not in ("server.aggregator", "server.pre_aggregators"):
             continue
-        for field in filter(is_byzantine_count, settings_of(factory)):
+        for field in (field for field in settings_of(factory) if is_byzantine_count(field.name)):
             setting = values[field.name]
             f = (num_valid - 3) // 2 if setting is None else np.full_like(num_valid, setting)
             largest = [limit.largest(num_valid) for limit in field.limits if limit.is_required]

@@ -43,9 +43,18 @@ def unmet(field: Field, config: Config) -> str:
 
 
 def without_effect(config: Config) -> dict[str, str]:
-    """The fixed keys that the run sets although they have no effect on it, and why."""
-    conditional = [field for field, value in _CONDITIONAL if value(config) != field.default]
+    """The keys that the run sets although they have no effect on it, and why."""
+    values = flatten(config)
+    is_set = lambda field: values.get(field.name) not in (None, field.default)
+    conditional = filter(is_set, _conditional(factories(config)))
     return {field.name: reason for field in conditional if (reason := unmet(field, config))}
+
+
+@cache
+def _conditional(named: tuple[Factory, ...]) -> tuple[Field, ...]:
+    """The fixed keys and the settings of these components that have an effect only under a condition."""
+    settings = (field for factory in named for field in settings_of(factory))
+    return tuple(field for field in (*FIXED.values(), *settings) if field.only_if)
 
 
 def factories(config: Config) -> tuple[Factory, ...]:
@@ -63,7 +72,6 @@ def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
 _find_built_in = cache(_find)
 _COMPONENTS = attrgetter(*KINDS)
 _FIXED_VALUES = attrgetter(*FIXED)
-_CONDITIONAL = [(field, attrgetter(field.name)) for field in FIXED.values() if field.only_if]
 
 
 def settings_for(config: Config, factory: Factory) -> dict[str, Any]:

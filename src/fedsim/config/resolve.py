@@ -10,7 +10,7 @@ import msgspec
 
 from fedsim.config.byzantine_count import configured_f
 from fedsim.config.clients import check_clients
-from fedsim.config.components import factories, unflatten, unmet, without_effect
+from fedsim.config.components import factories, unflatten, without_effect
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
@@ -66,15 +66,22 @@ class Schema:
         """As `resolve`, for values that have been converted."""
         values = {name: value for name, value in values.items() if name != "name"}  # that of the experiment
         config = unflatten(values)  # below also components that have no effect: an unknown name is an error
-        config = replace(config, settings=tuple(_defaults(self, factories(config)).items()))
+        defaults = _defaults(self, factories(config))
+        config = replace(config, settings=tuple((name, values.get(name, defaults[name])) for name in defaults))
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
-        config = canonical(config, values)
-        config = replace(config, settings=self._settings(config, values))
-        conditional = [field for name, _ in config.settings if (field := self.fields[name]).only_if]
-        unused = {field.name: field.default for field in conditional if unmet(field, config)}
-        settings = tuple((name, unused.get(name, value)) for name, value in config.settings)
-        return replace(config, settings=settings) if unused else config
+        values = self._canonical(config, values)
+        config = unflatten(values)
+        return replace(config, settings=self._settings(config, values))
+
+    def _canonical(self, config: Config, values: dict[str, Any]) -> dict[str, Any]:
+        """The `values` of the run `config` without those that have no effect; the split is a number."""
+        is_error = lambda key: any(condition.is_error for condition in self.fields[key].only_if)
+        unused = {key for key in without_effect(config) if not is_error(key)}
+        kept = {key: value for key, value in values.items() if key not in unused}
+        lists = ("corruption.clients", "attack.clients")
+        kept |= {key: tuple(sorted(set(ids))) for key in lists if (ids := kept.get(key))}
+        return kept | ({"data.seed": config.seed} if config.data.seed == "seed" else {})
 
     def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
         """The settings of the run's components."""
@@ -156,12 +163,3 @@ def _defaults(schema: Schema, named: tuple[Factory, ...]) -> dict[str, Any]:
     names = {field.name for factory in named for field in settings_of(factory)}
     kept = [field for field in schema.fields.values() if field.name in names]
     return {field.name: schema.convert(field.name, field.default) for field in kept}
-
-
-def canonical(config: Config, values: Mapping[str, Any]) -> Config:
-    """The run `config` of these `values`, with fixed keys without effect at their defaults; the split is a number."""
-    unused = {key for key in without_effect(config) if not any(condition.is_error for condition in FIXED[key].only_if)}
-    kept = {key: value for key, value in values.items() if key not in unused}
-    kept |= {key: tuple(sorted(set(ids))) for key in ("corruption.clients", "attack.clients") if (ids := kept.get(key))}
-    kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
-    return config if kept == values else unflatten(kept)

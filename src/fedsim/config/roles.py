@@ -20,10 +20,10 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 def run_id(config: Config) -> str:
     """16 hexadecimal digits, equal for runs with the same numbers; more rounds of a run may have the same."""
-    values = {key: value for key, value in flatten(config).items() if key not in LATER or value != DEFAULTS[key]}
+    values = flatten(config)
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
     is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
-    left_out = _WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS
+    left_out = (_WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS) | {k for k in LATER if values[k] == DEFAULTS[k]}
     return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
 
 

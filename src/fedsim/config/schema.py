@@ -86,7 +86,12 @@ class Config:
     @property
     def has_byzantine_count(self) -> bool:
         """Whether a rule or a pre-aggregator has a setting f."""
-        return any(key.endswith(".num_byzantine") for key, _ in self.settings)
+        return any(is_byzantine_count(key) for key, _ in self.settings)
+
+
+def is_byzantine_count(key: str) -> bool:
+    """Whether the key is the f of a rule or a pre-aggregator, the number of Byzantine clients that it assumes."""
+    return key.endswith(".num_byzantine") and key != "server.num_byzantine"
 
 
 NO_CORRUPTION = "there is no corruption or attack: set corruption.kind, and corruption.fraction or corruption.clients"

@@ -24,13 +24,13 @@ class ChainKeys(NamedTuple):
     """[] of the last rule; those that give weights take `fold_in(1)`, `fold_in(2)` and so on."""
 
 
-def chain(*stages: Stage | None) -> Aggregator:
+def chain(*stages: Stage) -> Aggregator:
     """The rule that applies `stages` in order: pre-aggregators, rules that give weights, and last a rule.
 
     A pre-aggregator changes the report or mixes its rows. The weights of a rule before the last one take the place of
-    the clients' examples in later stages, and clients without a weight are left out, as if they had not answered. None
-    is no stage. The result's weights [K] are the clients', whatever was mixed. The state is a tuple of the rules'
-    states; alpha [N] is that of the first rule that keeps one. Raises `ValueError` if the last stage is no rule.
+    the clients' examples in later stages, and clients without a weight are left out, as if they had not answered. The
+    result's weights [K] are the clients', whatever was mixed. The state is a tuple of the rules' states; alpha [N] is
+    that of the first rule that keeps one. Raises `ValueError` if the last stage is no rule.
 
     >>> import fedsim
     >>> from fedsim.aggregators import apply, nnm, trimmed_mean
@@ -38,14 +38,13 @@ def chain(*stages: Stage | None) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
-    present = [stage for stage in stages if stage is not None]
-    last, before = present[-1] if present else None, present[:-1]
-    if not isinstance(last, Aggregator) or not all(map(_is_stage, before)):
-        raise ValueError(
-            "stages: must be pre-aggregators and rules, such as fedsim.aggregators.nnm(), the last one a rule, such as "
-            f"fedsim.aggregators.median(), got {stages!r}"
-        )
-    rules = [stage for stage in (*before, last) if isinstance(stage, Aggregator)]
+    before = stages[:-1]
+    for stage in before:
+        if not _is_stage(stage):
+            raise ValueError(f"stages: must be rules or pre-aggregators, such as aggregators.nnm(), got {stage!r}")
+    if not stages or not isinstance(last := stages[-1], Aggregator):
+        raise ValueError(f"stages: the last one must be a rule, such as aggregators.median(), got {stages[-1:]!r}")
+    rules = [stage for stage in stages if isinstance(stage, Aggregator)]
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
         return tuple(rule.init(variables, num_examples, losses) for rule in rules)

@@ -6,6 +6,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jaxtyping import Float, Int, Shaped
 
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree, Variables
@@ -14,8 +15,8 @@ Integer = TypeVar("Integer", int, Array)
 
 
 @custom_vmap
-def lockstep_max(steps: Array) -> Array:
-    """Returns `steps` []; under `vmap`, at any nesting, the maximum over the clients in lockstep, unbatched.
+def lockstep_max(steps: Shaped[Array, ""]) -> Shaped[Array, ""]:
+    """Returns `steps`; under `vmap`, at any nesting, the maximum over the clients in lockstep, unbatched.
 
     A loop with a batched bound becomes a select over its whole carry at every step; this keeps it a plain loop.
     """
@@ -33,8 +34,8 @@ def num_batches(num_examples: Integer, batch_size: int) -> Integer:
     return (num_examples + batch_size - 1) // batch_size
 
 
-def take_batch(data: ClientData, client: ClientSlice, positions: Array) -> tuple[Array, Array, Array]:
-    """The client's examples at `positions` [B] as (x, y, mask); the mask is False past the client's last example.
+def take_batch(data: ClientData, client: ClientSlice, positions: Int[Array, " B"]) -> tuple[Array, Array, Array]:
+    """The client's examples at `positions` as (x, y, mask); the mask is False past the client's last example.
 
     Padding repeats the client's first example, so that it never reads another client's NaN.
     """
@@ -43,8 +44,10 @@ def take_batch(data: ClientData, client: ClientSlice, positions: Array) -> tuple
     return data.x[index], data.y[index], mask
 
 
-def client_loss(task: Task, variables: Variables, data: ClientData, client: ClientSlice, batch_size: int) -> Array:
-    """Mean training loss [] over the client's m_i examples, the paper's empirical risk; 0 without examples."""
+def client_loss(
+    task: Task, variables: Variables, data: ClientData, client: ClientSlice, batch_size: int
+) -> Float[Array, ""]:
+    """Mean training loss over the client's m_i examples, the paper's empirical risk; 0 without examples."""
 
     def step(i: Array, loss_sum: Array) -> Array:
         batch = take_batch(data, client, i * batch_size + jnp.arange(batch_size))
@@ -72,11 +75,11 @@ def batch_gradient(
     variables: Variables,
     data: ClientData,
     client: ClientSlice,
-    positions: Array,
+    positions: Int[Array, " B"],
     key: Array,
     micro_batch: int = 0,
 ) -> tuple[PyTree, PyTree]:
-    """Gradient of the mean training loss over the client's examples at `positions` [B], and the new statistics.
+    """Gradient of the mean training loss over the client's examples at `positions`, and the new statistics.
 
     With 0 < `micro_batch` < B, that many examples at a time: they stay in the processor's cache, need less memory, and
     a partial batch costs no more than its own micro-batches. The batch's gradient is the mean of theirs, weighted by

@@ -122,7 +122,7 @@ class LocalResult(NamedTuple):
     """The trained model; the client sends its difference to the broadcast model."""
     client_state: PyTree
     """The client's next state."""
-    message: PyTree
+    message: PyTree = ()
     """What the client sends besides its update."""
 
 
@@ -146,7 +146,8 @@ class Algorithm(NamedTuple):
     init: Callable[[PyTree], tuple[PyTree, PyTree]]
     """`(params) -> (client_state of one client, server_state)` before the first round."""
     train: TrainClient
-    update_server_state: UpdateServerState
+    update_server_state: UpdateServerState = lambda server_state, messages, valid, num_clients: server_state
+    """By default the state stays as it is."""
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None
     """`(messages, weights of the rule) -> factor` of the aggregated parameters; None means 1."""
     needs_sgd: bool = False

@@ -1,18 +1,23 @@
 """Test metrics of a model, batch by batch."""
 
+from typing import TypeAlias
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int, Shaped
 
 from fedsim.core.client import lockstep_max, num_batches, take_batch
 from fedsim.core.contracts import Task
 from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 
+TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
+
 PERCENTILES = (10, 50, 90)  # over clients
 
 
-def evaluate(task: Task, variables: Variables, x: Array, y: Array, batch_size: int = 1000) -> Metrics:
-    """Metrics of the model summed over the examples `x` [T, *feature], `y` [T], `batch_size` at a time.
+def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch_size: int = 1000) -> Metrics:
+    """Metrics of the model summed over the examples `x`, `y`, `batch_size` at a time.
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> x, y = np.eye(3, dtype=np.float32), np.arange(3)
@@ -34,9 +39,15 @@ def evaluate(task: Task, variables: Variables, x: Array, y: Array, batch_size: i
 
 
 def evaluate_clients(
-    task: Task, variables: Variables, x: Array, y: Array, clients: Array, num_clients: int, batch_size: int = 1000
+    task: Task,
+    variables: Variables,
+    x: TestArray,
+    y: TestArray,
+    clients: TestArray,
+    num_clients: int,
+    batch_size: int = 1000,
 ) -> Metrics:
-    """Metrics [num_clients] of the model, summed over each client's examples; `clients` [T] are the owners."""
+    """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners."""
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
 
     def example_metrics(example: tuple[Array, Array]) -> Metrics:
@@ -47,9 +58,9 @@ def evaluate_clients(
 
 
 def evaluate_client(
-    task: Task, variables: Variables, data: ClientData, client_id: Array, batch_size: int = 1000
+    task: Task, variables: Variables, data: ClientData, client_id: Int[Array, ""], batch_size: int = 1000
 ) -> Metrics:
-    """Metrics of the model summed over the examples of client `client_id` [] in `data`, `batch_size` at a time."""
+    """Metrics of the model summed over the examples of client `client_id` in `data`, `batch_size` at a time."""
     client = ClientSlice(client_id, data.offsets[client_id], data.num_examples[client_id])
     batch_size = min(batch_size, data.y.shape[0])
 

@@ -27,9 +27,9 @@ def plain_sgd() -> Algorithm:
 
     def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
         del server_state
-        return LocalResult(local.sgd(None), client_state, ())
+        return LocalResult(local.sgd(None), client_state)
 
-    return Algorithm(lambda params: ((), ()), train, lambda server_state, messages, valid, num_clients: server_state)
+    return Algorithm(lambda params: ((), ()), train)
 
 
 def client_sgd(hparams: HParams, clip: float | None = None) -> ClientOptimizer:
@@ -75,7 +75,8 @@ class Method(NamedTuple):
     @property
     def server(self) -> Aggregator:
         """The weighting, the pre-aggregators and the rule as one rule."""
-        return chain(self.weighting, *self.pre_aggregators, self.aggregator)
+        weighting = [] if self.weighting is None else [self.weighting]
+        return chain(*weighting, *self.pre_aggregators, self.aggregator)
 
 
 class MethodFunction(Protocol):

@@ -39,6 +39,9 @@ def train_once(evaluator: RootEvaluator, trains: bool | Array) -> RootEvaluator:
     """The evaluator whose update is trained here, if a rule `trains` [], wherever and however often it is asked for."""
     if trains is False:
         return evaluator
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(evaluator.train))
-    update = evaluator.train() if trains is True else jax.lax.cond(trains, evaluator.train, lambda: zeros)
+    if trains is True:
+        update = evaluator.train()
+    else:
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(evaluator.train))
+        update = jax.lax.cond(trains, evaluator.train, lambda: zeros)
     return evaluator._replace(train=lambda: update)

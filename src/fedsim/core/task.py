@@ -80,9 +80,10 @@ def classification(
     "dropout") and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
     too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like
     parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters
-    and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a text) counts as correct by the
-    fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module; the loss raises
-    `ValueError` if the labels are not integers of the shape of the logits without their last axis ([B, 1] is [B]).
+    and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a text)
+    counts as correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module;
+    the loss raises `ValueError` if the labels are not integers of the shape of the logits without their last axis
+    ([B, 1] is [B]).
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> task = fedsim.classification(nn.Dense(3), np.zeros(5, np.float32))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Int
 
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
 
@@ -18,8 +19,8 @@ DRAWS_MULTIPLE = 1024
 """On a CPU, XLA takes several times as long to draw a number of random numbers that is no multiple of some 64."""
 
 
-def sample_cohort(key: Array, num_examples: Array, cohort_size: int) -> Array:
-    """Draws `cohort_size` client ids [K] uniformly without replacement from those with `num_examples` [N] > 0.
+def sample_cohort(key: Array, num_examples: Int[Array, " N"], cohort_size: int) -> Int[Array, " K"]:
+    """Draws `cohort_size` client ids uniformly without replacement from those with `num_examples` > 0.
 
     If fewer have examples, clients without any fill the cohort. These are the `top_k` of uniforms: a permutation of a
     million clients costs a hundred times more.

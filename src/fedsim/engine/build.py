@@ -62,12 +62,12 @@ def trace_server(config: Config, dataset: FederatedDataset) -> RuleTrace:
 
 
 def _stages(config: Config) -> Callable[[HParams], list[Any]]:
-    """Builds the run's weighting, or None, its pre-aggregators and its rule."""
+    """Builds the run's weighting, if it has one, its pre-aggregators and its rule."""
     rule = _build_rule(config, "server.aggregator", config.server.aggregator)
     name = config.server.weighting
-    weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
+    weighting = [_build_rule(config, "server.weighting", name)] if name else []
     mixing = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
-    return lambda hparams: [make(hparams) for make in (weighting, *mixing, rule)]
+    return lambda hparams: [make(hparams) for make in (*weighting, *mixing, rule)]
 
 
 def attack(config: Config) -> Callable[[HParams], Attack]:
@@ -96,17 +96,19 @@ def method(config: Config) -> MethodFunction:
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
+    num_weightings = int(config.server.weighting is not None)
+
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
-        weighting, *pre_aggregators, aggregator = make_stages(hparams)
+        *before, aggregator = make_stages(hparams)
         return Method(
             aggregator=aggregator,
             client_optimizer=local_optimizer(hparams),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
-            pre_aggregators=pre_aggregators,
+            pre_aggregators=before[num_weightings:],
             server_optimizer=optimizer(hparams, hparams.server_learning_rate),
-            weighting=weighting,
+            weighting=before[0] if num_weightings else None,
         )
 
     return make

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Hashable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,12 @@ from fedsim.engine import build, factories, memory
 from fedsim.engine.devices import compiler_options
 from fedsim.engine.families import program_form
 from fedsim.engine.group_inputs import Inputs, shapes_of
+from fedsim.engine.placement import make_inputs
+from fedsim.engine.plan import Plan
 from fedsim.engine.programs import Executables, RunFunctions
 
-MAX_FAMILIES = 8  # whose programs stay in memory: each takes hundreds of the 65,530 memory maps of a Linux process
+MAX_FAMILIES = 32  # whose programs stay in memory while a plan runs
+MAX_KEPT_FAMILIES = 8  # after a run: each takes hundreds of the 65,530 memory maps of a Linux process
 
 
 @dataclass(eq=False)
@@ -89,7 +92,7 @@ class Programs:
 
 
 _by_key: WeakValueDictionary[Hashable, Programs] = WeakValueDictionary()
-_recent: deque[Programs] = deque(maxlen=MAX_FAMILIES)
+_recent: deque[Programs] = deque(maxlen=MAX_KEPT_FAMILIES)
 
 
 def trace(inputs: Inputs) -> Programs:
@@ -157,3 +160,34 @@ def clear_programs() -> None:
     """Frees the programs that earlier runs of this process have compiled."""
     _by_key.clear()
     _recent.clear()
+
+
+class BackgroundCompiler:
+    """Compiles the next family in a thread while this group runs; a context that stops the thread at its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._executor = plan, ThreadPoolExecutor(1)
+        self._next: Future[Any] | None = None
+        self._kept: deque[Programs] = deque(maxlen=MAX_FAMILIES)
+
+    def __enter__(self) -> "BackgroundCompiler":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, number: int) -> tuple[Inputs, Programs]:
+        """Starts to compile the programs of group `number`, unless they are known."""
+        inputs = make_inputs(self._plan.groups[number], self._plan.families[number])
+        programs = trace(inputs)
+        self._next = programs.submit(self._executor)
+        if programs not in self._kept:
+            self._kept.append(programs)
+        return inputs, programs
+
+    def take(self, number: int) -> tuple[Inputs, Programs]:
+        """The inputs and programs of group `number`; cancels the compilation of others that has not started."""
+        previous, result = self._next, self.start(number)
+        if previous is not None and previous is not self._next:
+            previous.cancel()
+        return result

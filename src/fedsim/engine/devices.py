@@ -1,5 +1,7 @@
-"""The devices that JAX runs on: a CPU's cores, and a description of them for run folders."""
+"""The devices that JAX runs on: a CPU's cores, their free memory, the cache of their programs, a description."""
 
+import hashlib
+import json
 import logging
 import os
 import re
@@ -8,6 +10,8 @@ from typing import Any
 
 import jax
 
+from fedsim import host_memory
+from fedsim.datasets import cache
 from fedsim.errors import ConfigError, pip_install
 
 MAX_DEVICES = 8  # each device has a copy of the data
@@ -20,6 +24,8 @@ TPU_SETTINGS = {  # else libtpu looks for TPUs of this machine, and allows one p
     "TPU_WORKER_HOSTNAMES": "localhost",
 }
 GOOGLE = "0x1ae0"  # the PCI vendor of TPUs
+MAX_CACHE_BYTES = 2**30  # of compiled programs; then JAX deletes those that were not used for longest
+MIN_CACHED_SECONDS = 0.1  # of compiling, below which a program is not kept
 VECTORS = re.compile("avx|fma|amx|asimd|sve")  # instructions that XLA chooses by
 
 
@@ -100,3 +106,39 @@ def _describe_cpu() -> dict[str, str]:
     features = (properties.get("flags") or properties.get("Features", "")).split()
     vectors = " ".join(sorted(filter(VECTORS.match, features)))
     return {key: value for key, value in (("kind", properties.get("model name")), ("vectors", vectors)) if value}
+
+
+def enable_program_cache(enabled: bool = True) -> None:
+    """Makes JAX keep compiled programs in `program_cache_folder`, unless JAX_COMPILATION_CACHE_DIR names another one.
+
+    With `enabled` false, or JAX_ENABLE_COMPILATION_CACHE=false, JAX keeps none and reads none.
+    """
+    if not enabled:
+        jax.config.update("jax_enable_compilation_cache", False)
+    options = jax.config.values
+    if options["jax_compilation_cache_dir"] is not None or not options["jax_enable_compilation_cache"]:
+        return
+    try:
+        program_cache_folder().mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(program_cache_folder()))
+    if "JAX_COMPILATION_CACHE_MAX_SIZE" not in os.environ:
+        jax.config.update("jax_compilation_cache_max_size", MAX_CACHE_BYTES)
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_CACHED_SECONDS)
+
+
+def program_cache_folder() -> Path:
+    """The folder of programs for the devices of this machine; another CPU may not run them."""
+    kind = {name: value for name, value in describe().items() if name != "count"}
+    digest = hashlib.blake2b(json.dumps(kind, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return cache.directory() / "programs" / f"{jax.default_backend()}-{digest}"
+
+
+def free_bytes() -> int:
+    """Bytes that are free on a device of this process; devices of a CPU share its memory, or what a limit leaves."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats["bytes_in_use"])
+    return host_memory.free_bytes() // jax.local_device_count()

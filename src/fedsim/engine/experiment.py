@@ -12,8 +12,8 @@ import jax
 
 from fedsim.config.experiment import Experiment
 from fedsim.config.schema import Config
-from fedsim.engine import cache, devices, factories, processes
-from fedsim.engine.background import BackgroundCompiler
+from fedsim.engine import devices, factories, processes
+from fedsim.engine.compiling import BackgroundCompiler
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.group import GroupRun
@@ -34,7 +34,7 @@ log = logging.getLogger("fedsim")
 def prepare(experiment: Experiment, use_cache: bool = True) -> Plan:
     """The plan of an experiment, to be run by `run_plan` with compiled programs from a cache. Raises as `make_plan`."""
     devices.use_one_per_core()
-    cache.enable_program_cache(use_cache)
+    devices.enable_program_cache(use_cache)
     return make_plan(experiment)
 
 

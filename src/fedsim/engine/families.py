@@ -16,11 +16,11 @@ from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
-from fedsim.engine.backdoors import find_trigger
-from fedsim.engine.estimate import attack_bytes, server_bytes
+from fedsim.engine.data import find_trigger
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout
+from fedsim.engine.memory import attack_bytes, server_bytes
 
 MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks of a family
 LOSSES = "these rules use losses, which are not recorded"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import jax
 
-from fedsim.engine import factories, memory
+from fedsim.engine import devices, factories, memory
 from fedsim.engine.compiling import peak_memory
 from fedsim.engine.families import Group, make_family
 from fedsim.engine.family import Family
@@ -51,7 +51,7 @@ def check_memory(inputs: Inputs) -> None:
 
     On a CPU the system kills processes that are out of memory, so this is checked before anything runs.
     """
-    group, peak, available = inputs.group, peak_memory(inputs), memory.available()
+    group, peak, available = inputs.group, peak_memory(inputs), devices.free_bytes()
     if peak is not None and peak.temp_bytes <= available:
         return
     layout, config = group.layout, group.configs[0]

@@ -17,7 +17,7 @@ from jax.sharding import Sharding
 from fedsim.config.components import distinct_runs
 from fedsim.core.types import ClientData, HParams, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.backdoors import BackdoorTests, make_backdoor_tests
+from fedsim.engine.data import BackdoorTests, make_backdoor_tests
 from fedsim.engine.families import Group
 from fedsim.engine.family import Family
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, cut_batches, make_run_inputs

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsim.config.schema import Config
 from fedsim.config.sections import EngineConfig
-from fedsim.engine import devices, memory
+from fedsim.engine import devices
 from fedsim.engine.slots import efficient_width, most_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
@@ -89,7 +89,7 @@ class Machine(NamedTuple):
     @classmethod
     def current(cls) -> "Machine":
         """The devices of this machine. Raises `ConfigError` if JAX finds none."""
-        return cls(devices.backend(), jax.device_count(), memory.available(), jax.process_count())
+        return cls(devices.backend(), jax.device_count(), devices.free_bytes(), jax.process_count())
 
 
 class LockstepRule(NamedTuple):

@@ -1,7 +1,7 @@
-"""The memory that programs need, known before they run, and the memory that is free."""
+"""The memory that programs and runs need, known before they run."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -9,14 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedsim import host_memory
+from fedsim.config.roles import attack_component
+from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.contracts import Task
-from fedsim.core.types import FederatedDataset, PyTree
+from fedsim.core.types import FederatedDataset, PyTree, Variables
 from fedsim.datasets.portions import ALIGNMENT
+from fedsim.engine import build, factories
+from fedsim.engine.model import cached_by_program, model_shapes
 from fedsim.errors import ConfigError
 
 GIBIBYTE = 2**30
+NUM_COPIES = 3  # of a run's data and state, while they are stacked or replaced
+RECORD_BYTES = 13  # of a client in a round
 KEY_BYTES = 16  # of a random key
 
 
@@ -68,14 +73,6 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(math.prod(leaf.shape) * item_bytes(leaf) for leaf in jax.tree.leaves(tree))
 
 
-def available() -> int:
-    """Bytes that are free on a device of this process; devices of a CPU share its memory, or what a limit leaves."""
-    stats = jax.local_devices()[0].memory_stats()
-    if stats and "bytes_limit" in stats:
-        return int(stats["bytes_limit"] - stats["bytes_in_use"])
-    return host_memory.free_bytes() // jax.local_device_count()
-
-
 def check_data(dataset: FederatedDataset, free_bytes: int, backend: str) -> None:
     """Raises `ConfigError` if the examples of `dataset` do not fit into the `free_bytes` of a device."""
     needed = data_bytes(dataset, backend)
@@ -112,3 +109,58 @@ def _is_shareable(array: np.ndarray) -> bool:
 def gibibytes(size: int) -> str:
     """Formats a number of bytes, for example "3.1 GiB" or "20 MiB"."""
     return f"{size / GIBIBYTE:.1f} GiB" if size >= GIBIBYTE / 10 else f"{size / 2**20:.0f} MiB"
+
+
+def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: bool = False) -> list[int]:
+    """Bytes of each run of a group: the data that its corruption changes, its state, a chunk's records.
+
+    Without changed examples and states of clients, if these stay on the host.
+    """
+    config = configs[0]
+    max_rounds = min(config.server.eval_every, config.server.num_rounds)
+    record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
+    field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
+    examples = {"x", "y"} if is_on_host else set()
+    changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
+    run_state = state_bytes(config, dataset, 0 if is_on_host else dataset.num_clients)
+    return [NUM_COPIES * (changed + run_state) + record_bytes for changed in changed_bytes]
+
+
+def state_bytes(config: Config, dataset: FederatedDataset, num_clients: int) -> int:
+    """Bytes of the state that a run carries from round to round, with what the algorithm keeps for `num_clients`."""
+    clients = num_clients * client_state_bytes(config, dataset)
+    return _training_bytes(config, dataset) + clients + server_bytes(config, dataset) + attack_bytes(config, dataset)
+
+
+def server_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that a run's server keeps."""
+    return tree_bytes(build.trace_server(config, dataset).state)
+
+
+@cached_by_program(attack_component)
+def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that a run's attack keeps."""
+    num_examples = jax.ShapeDtypeStruct((dataset.num_clients,), jnp.int32)
+    init = lambda *reports: build.attack(config)(build.hparams(config)).init(*reports)
+    return tree_bytes(jax.eval_shape(init, model_shapes(config, dataset), num_examples))
+
+
+@cached_by_program()
+def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of the state that the algorithm keeps for each client."""
+    algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
+    client_state, _ = jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)
+    return tree_bytes(client_state)
+
+
+@cached_by_program()
+def _training_bytes(config: Config, dataset: FederatedDataset) -> int:
+    """Bytes of a run's model and of all states but those of clients, server and attack."""
+
+    def init(variables: Variables) -> PyTree:
+        method = build.method(config)(build.hparams(config), jnp.int32(0))
+        _, server_state = method.algorithm.init(variables.params)
+        state = (variables, method.server_optimizer.init(variables.params), server_state)
+        return *state, jax.random.key(0), jnp.int32(0)
+
+    return tree_bytes(jax.eval_shape(init, model_shapes(config, dataset)))

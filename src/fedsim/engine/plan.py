@@ -18,11 +18,11 @@ from fedsim.config.unused import unused_keys
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
-from fedsim.engine.dataset import load_dataset
-from fedsim.engine.estimate import run_bytes
+from fedsim.engine.data import load_dataset
 from fedsim.engine.families import Group, family_key, group_runs, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
+from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import make_task, num_params
 from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
 

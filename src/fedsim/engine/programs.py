@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from fedsim.core.evaluate import evaluate, evaluate_client, evaluate_clients
 from fedsim.core.simulation import Simulation
 from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, SimulationState
-from fedsim.engine.backdoors import BackdoorTests
+from fedsim.engine.data import BackdoorTests
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
 

@@ -11,9 +11,8 @@ import numpy as np
 from fedsim.config.schema import Config
 from fedsim.core.client import loss_gradient
 from fedsim.core.types import Array, FederatedDataset, Variables
-from fedsim.engine import build, memory
-from fedsim.engine.backdoors import find_trigger
-from fedsim.engine.estimate import run_bytes
+from fedsim.engine import build, devices, memory
+from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, make_task
@@ -38,7 +37,7 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
     optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
     steps = memory.step_bytes(task, dataset, examples, optimizer) * layout.num_models
     return layout.num_devices * (memory.tree_bytes(arrays) + steps) + sum(
-        run_bytes(configs, dataset, layout.buffer_examples > 0)
+        memory.run_bytes(configs, dataset, layout.buffer_examples > 0)
     )
 
 
@@ -51,7 +50,7 @@ def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: 
 
 
 def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
-    """Examples that a run computes in a round, over random cohorts with empty slots, and in all evaluations.
+    """Examples that a run computes in a round, over random cohorts with padding, and in all evaluations.
 
     Those of a forward pass only count by the time that it takes of a gradient step.
     """
@@ -85,7 +84,7 @@ def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) 
     run = jax.jit(jax.vmap(partial(steps, x=x, y=y)))
     keys = jax.random.split(jax.random.key(0), layout.num_models)
     shapes = jax.eval_shape(jax.vmap(task.init), keys)
-    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), memory.available()
+    needed, available = sum(memory.program_memory(run.lower(shapes, keys).compile())), devices.free_bytes()
     if needed > available:
         raise ConfigError(
             f"engine.client_width: steps of {layout.num_models} models in lockstep need {memory.gibibytes(needed)}, "

@@ -9,31 +9,19 @@ from typing import NamedTuple
 
 import jax
 
-from fedsim.engine import cache
-from fedsim.engine.devices import TPU_SETTINGS
+from fedsim.engine.devices import TPU_SETTINGS, enable_program_cache
+from fedsim.engine.layout import Machine
 from fedsim.errors import ConfigError, pip_install
 
 GIBIBYTE = 2**30
 GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
-
-
-class Chip(NamedTuple):
-    """What a program has on a device."""
-
-    backend: str
-    """ "gpu" or "tpu"."""
-    memory: int
-    """Bytes for JAX."""
-
-
-# A TPU's memory is what its compiler hands out, a GPU's that of the SXM module.
-CHIPS = {
-    "v5e": Chip("tpu", int(15.75 * GIBIBYTE)),
-    "v5p": Chip("tpu", int(95.74 * GIBIBYTE)),
-    "v6e": Chip("tpu", int(31.25 * GIBIBYTE)),
-    "a100": Chip("gpu", int(GPU_SHARE * 85_100_068_864)),
-    "h100": Chip("gpu", int(GPU_SHARE * 84_978_434_048)),
-    "h200": Chip("gpu", int(GPU_SHARE * 151_397_597_184)),
+MEMORY = {  # of a device in bytes: what a TPU's compiler hands out, and all of a GPU's SXM module
+    "v5e": int(15.75 * GIBIBYTE),
+    "v5p": int(95.74 * GIBIBYTE),
+    "v6e": int(31.25 * GIBIBYTE),
+    "a100": 85_100_068_864,
+    "h100": 84_978_434_048,
+    "h200": 151_397_597_184,
 }
 TPU_SHAPES = {  # of a slice, by its number of chips
     "v5e": {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"},
@@ -88,21 +76,17 @@ class Target(NamedTuple):
     """Devices of a kind."""
 
     name: str
-    """As in `CHIPS`."""
+    """As in `MEMORY`."""
     num_devices: int
     """Number of devices."""
 
     @property
-    def chip(self) -> Chip:
-        """One of the devices."""
-        return CHIPS[self.name]
-
-    @property
-    def num_hosts(self) -> int:
-        """Hosts, each with its process."""
-        return (
-            1 if self.num_devices <= SINGLE_HOST_CHIPS.get(self.name, MAX_GPUS) else self.num_devices // CHIPS_PER_HOST
-        )
+    def machine(self) -> Machine:
+        """The devices as a plan sees them, with a process for each host."""
+        one_host = self.num_devices <= SINGLE_HOST_CHIPS.get(self.name, MAX_GPUS)
+        num_hosts = 1 if one_host else self.num_devices // CHIPS_PER_HOST
+        backend, share = ("tpu", 1.0) if self.name in TPU_SHAPES else ("gpu", GPU_SHARE)
+        return Machine(backend, self.num_devices, int(share * MEMORY[self.name]), num_hosts)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.num_devices}" if self.num_devices > 1 else self.name
@@ -111,9 +95,9 @@ class Target(NamedTuple):
 def parse(text: str) -> Target:
     """The target that `text` names, such as "h100" or "v5e:4". Raises `ConfigError` if there is no such target."""
     name, _, number = text.partition(":")
-    if name not in CHIPS:
+    if name not in MEMORY:
         raise ConfigError(
-            f"--target: must be one of {', '.join(CHIPS)}, got {text}; add a number of devices as in v5e:4"
+            f"--target: must be one of {', '.join(MEMORY)}, got {text}; add a number of devices as in v5e:4"
         )
     numbers = [str(number) for number in TPU_SHAPES.get(name, range(1, MAX_GPUS + 1))]
     if (number or "1") not in numbers:
@@ -123,7 +107,7 @@ def parse(text: str) -> Target:
 
 def disable_accelerators() -> None:
     """Keeps JAX from looking for accelerators, whose compilers only are here, and from caching their programs."""
-    cache.enable_program_cache(False)
+    enable_program_cache(False)
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "cpu")
 
@@ -132,7 +116,7 @@ def devices(target: Target) -> list[jax.Device]:
     """Devices to compile for. Raises `ConfigError` if the compiler is not installed."""
     from jax.experimental import topologies
 
-    if target.chip.backend == "tpu":
+    if target.name in TPU_SHAPES:
         if importlib.util.find_spec("libtpu") is None:
             raise ConfigError(f"--target {target}: needs the TPU's compiler; {pip_install('tpu-compile')}")
         for name, value in TPU_SETTINGS.items():
@@ -142,7 +126,6 @@ def devices(target: Target) -> list[jax.Device]:
     plugins = ("jax_plugins", *(f"jax_plugins.xla_cuda{cuda}" for cuda in (12, 13)))
     if not (importlib.util.find_spec(plugins[0]) and any(map(importlib.util.find_spec, plugins[1:]))):
         raise ConfigError(f"--target {target}: needs the GPU's compiler; {pip_install('cuda')}")
-    memory = round(target.chip.memory / GPU_SHARE)
-    config = GPU_CONFIG.format(**GPU_VALUES[target.name], memory=memory)
+    config = GPU_CONFIG.format(**GPU_VALUES[target.name], memory=MEMORY[target.name])
     topology = topologies.get_topology_desc(platform="cuda", target_config=config, topology=f"1x1x{target.num_devices}")
     return list(topology.devices)

@@ -9,6 +9,7 @@ from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS
 from fedsim.config.kinds import KINDS
 from fedsim.config.roles import NOT_IN_IDS
+from fedsim.config.schema import is_byzantine_count
 from fedsim.report.names import SweptValues, labels
 from fedsim.runs.folder import StoredRun
 from fedsim.runs.sweep import lam_key, section_name, split_common, varying_keys
@@ -122,17 +123,12 @@ def setting_keys(runs: Sequence[Run]) -> dict[str, Role]:
 
 def is_shared_f(key: str, run: Run) -> bool:
     """Whether `key` is an f that takes its value from `server.num_byzantine`."""
-    return _is_f(key) and run[SHARED_F] is not None
-
-
-def _is_f(key: str) -> bool:
-    """Whether `key` is the f of a rule or pre-aggregator."""
-    return key.endswith(".num_byzantine") and key != SHARED_F
+    return is_byzantine_count(key) and run[SHARED_F] is not None
 
 
 def applies(key: str, run: Run) -> bool:
     """Whether `key` has an effect on `run`: keys of corruptions have none without corrupted clients."""
-    if key == SHARED_F and not any(map(_is_f, run)):
+    if key == SHARED_F and not any(map(is_byzantine_count, run)):
         return False
     is_corrupted = bool(run["corruption.clients"]) or run["corruption.fraction"] > 0
     is_attacked = bool(run["attack.clients"]) or run["attack.fraction"] is not None

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedsim.runs.schemas import Tables
-
 if TYPE_CHECKING:
     import numpy as np
 
     from fedsim.config.schema import Config
     from fedsim.core.types import SimulationState, Variables
+    from fedsim.runs.schemas import Tables
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Evaluation:
     """The name of its folder."""
     round: int
     """The completed rounds of its runs."""
-    tables: Tables
+    tables: "Tables"
     """The new rows by table ("rounds", "clients", "info"), as columns."""
     num_new: int
     """Rounds since the last evaluation, sum over the group's runs."""

@@ -12,9 +12,9 @@ from fedsim.config.schema import Config
 from fedsim.core.draws import draws_by_threefry
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, memory
-from fedsim.engine.estimate import client_state_bytes
 from fedsim.engine.inputs import changed_fields
 from fedsim.engine.layout import Layout, Machine
+from fedsim.engine.memory import client_state_bytes
 from fedsim.errors import ConfigError
 
 MAX_DATA_SHARE = 0.5  # of a device's memory, for data that are placed there as a whole
