@@ -32,6 +32,10 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
             "client.optimizer='adam'\nclient.momentum=0.5",
             ['client.momentum: has no effect: client.optimizer is not "sgd"'],
         ),
+        (
+            "client.optimizer='adam'\nadam.b1=0.5",
+            ["adam.b1: has no effect: no run uses adam; did you mean client_adam.b1?"],
+        ),
         ("client_adam.b1=0.5\n[[sweep]]\nclient.optimizer=['sgd', 'adam']", []),
         ("[[sweep]]\nseed=[0, 1, 0]", ["sweep: seed has a value twice"]),
         ("[[sweep]]\nname=['a', 'b']", ["sweep: name changes no results"]),

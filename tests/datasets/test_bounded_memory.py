@@ -79,6 +79,7 @@ def write_folder(folder, num_examples, num_clients, is_sorted=True):
     return f'data.name = "arrays"\ndata.partition = "natural"\narrays.path = "{folder}"'
 
 
+@pytest.mark.slow
 def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path):
     text = write_folder(tmp_path / "large", 3_000_000, 1000)
     result = run_limited(LOAD, text, "data", 256)
@@ -86,6 +87,7 @@ def test_a_folder_much_larger_than_the_limit_is_loaded_and_partitioned(tmp_path)
     assert int(result.stdout.split()[0]) == 3_000_000 * 784
 
 
+@pytest.mark.slow
 def test_a_population_larger_than_the_limit_is_streamed(tmp_path):
     """The losses of all clients before the first round read all examples once."""
     text = write_folder(tmp_path / "large", 1_000_000, 1000)
@@ -94,6 +96,7 @@ def test_a_population_larger_than_the_limit_is_streamed(tmp_path):
     assert result.stdout.split()[-1] == "2"
 
 
+@pytest.mark.slow
 def test_examples_that_must_be_reordered_go_to_a_file_if_memory_is_scarce(tmp_path):
     text = write_folder(tmp_path / "unsorted", 100_000, 100, is_sorted=False)  # 75 MiB
     result = run_limited(LOAD, text, "data", 128)
@@ -101,11 +104,13 @@ def test_examples_that_must_be_reordered_go_to_a_file_if_memory_is_scarce(tmp_pa
     assert result.stdout.split()[1] == dataset_digest(build_dataset(text))
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_address_space_counts():
     result = run_limited(CHILD, "", "as", 1024)
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_data_that_do_not_fit_are_refused_before_they_are_placed(tmp_path):
     text = write_folder(tmp_path / "folder", 100_000, 100)
     names = (*arrays.REQUIRED, "x_test", "y_test", "client_ids")

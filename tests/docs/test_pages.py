@@ -156,3 +156,8 @@ def test_features_of_the_readme_exist():
     table = text_of("README.md").split("## Features\n")[1].split("\n## ")[0]
     known = {name for kind in KINDS.values() for name in kind.built_in}
     assert set(re.findall(r"`(\w+)`", table)) <= known
+
+
+def test_code_imports_public_modules():
+    private = re.compile(r"\bfedsim\.(?:core|config|runs|\w+\.[\w.]+) import")
+    assert not [(page, block.text) for page in PAGES for block in blocks(page, "python") if private.search(block.text)]

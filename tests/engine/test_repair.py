@@ -18,11 +18,15 @@ from tests.conftest import check_equal
 from tests.engine.test_store import compute, plan_of, times_of_files
 
 PLUGIN = """
-import fedsim
+from typing import Annotated
+
+import jax.numpy as jnp
+from fedsim import Bounds, Corruption
 
 
-def reversed():
-    return fedsim.Corruption(lambda data, corrupted, spec, key: data._replace(x=data.x[::-1]), frozenset({"x"}))
+def blank(*, value: Annotated[float, Bounds(ge=0, le=1), "value of the inputs"] = 0.0):
+    apply = lambda data, corrupted, spec, key: data._replace(x=jnp.full_like(data.x, value))
+    return Corruption(apply, frozenset({"x"}))
 """
 
 
@@ -208,9 +212,9 @@ def test_other_runs_of_a_resumed_group_come_from_their_configuration(tmp_path):
     """Its plug-ins may be unknown to the plan that resumes it."""
     plugin, path = tmp_path / "plugin.py", tmp_path / "out"
     plugin.write_text(PLUGIN)
-    kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:reversed"]), "corruption__fraction": 0.5}
+    kinds = {"corruption__kind": fedsim.sweep(["noisy", f"{plugin}:blank"]), "corruption__fraction": 0.5}
     one = kinds | {"corruption__kind": "noisy"}
-    both = plan_of(seeds=[0], **kinds)
+    both = plan_of(seeds=[0], **kinds, blank__value=0.5)
     compute(both, path, calls=1)
     with pytest.raises(RunFolderError, match="run the configuration of its other runs first"):
         run_plan(plan_of(seeds=[0], **one), path)

@@ -2,8 +2,8 @@
 
 A built-in name stands for a function that a module below defines, or imports `as` this name. A plug-in may be named in
 its place, as "package.module:function" or "path/to/file.py:function". These functions are factories: their annotated
-parameters with defaults are the component's settings, keys of the section that is called like the component. The
-arguments in front of them depend on the kind:
+parameters with defaults are the component's settings, keys of the section that is called like the component, after
+the prefix of its kind if there is one. The arguments in front of them depend on the kind:
 
     data.name               seed                      -> RawDataset
     data.partition          raw, num_clients, rng     -> client ids [M], or Partition

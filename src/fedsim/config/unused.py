@@ -6,6 +6,8 @@ from typing import Any
 from fedsim.config.components import flatten, unmet
 from fedsim.config.experiment import Experiment
 from fedsim.config.fields import FIXED
+from fedsim.config.kinds import KINDS
+from fedsim.config.registry import did_you_mean
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT
@@ -31,11 +33,13 @@ def unused_keys(experiment: Experiment, runs: Sequence[Config]) -> list[str]:
 
 def _reason(experiment: Experiment, key: str, values: Sequence[Any], runs: Sequence[Config]) -> str:
     """Why the key has no effect; "" if it has one."""
-    runs = [run for run in runs if key in FIXED or key in dict(run.settings)]
-    if not runs:
+    uses = lambda key: [run for run in runs if key in FIXED or key in dict(run.settings)]
+    if not (users := uses(key)):
         section = key.rpartition(".")[0]
         is_named = section in experiment.named_sections and key not in experiment.overridden  # used by other presets
-        return "" if is_named else f"no run uses {section}"
+        of_other_kind = next((name for kind in KINDS.values() if uses(name := f"{kind.prefix}{key}")), None)
+        return "" if is_named else f"no run uses {section}{did_you_mean(of_other_kind)}"
+    runs = users
     if key == "engine.micro_batch":
         sizes = [value for value in values if isinstance(value, int)]
         largest = max(config.client.batch_size for config in runs)

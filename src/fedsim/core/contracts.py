@@ -140,19 +140,14 @@ class UpdateServerState(Protocol):
     ) -> PyTree: ...
 
 
-def keep_server_state(server_state: PyTree, messages: Updates, valid: Bool[Array, " K"], num_clients: int) -> PyTree:
-    """The `update_server_state` of an algorithm whose server state never changes."""
-    del messages, valid, num_clients
-    return server_state
-
-
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 
     init: Callable[[PyTree], tuple[PyTree, PyTree]]
     """`(params) -> (client_state of one client, server_state)` before the first round."""
     train: TrainClient
-    update_server_state: UpdateServerState = keep_server_state
+    update_server_state: UpdateServerState = lambda server_state, messages, valid, num_clients: server_state
+    """By default the state stays as it is."""
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None
     """`(messages, weights of the rule) -> factor` of the aggregated parameters; None means 1."""
     needs_sgd: bool = False

@@ -13,17 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Int
 
-from fedsim.core.draws import bits_at, draws_by_threefry
 from fedsim.core.types import Array, ClientData, ClientSlice, PyTree
 
-BLOCK = 256
-"""Clients of a block, of which only the largest draw is kept at first."""
-PART = 1 << 20
-"""Clients whose draws are computed at a time: few enough for a processor's cache, enough for an accelerator."""
-MIN_CLIENTS_BY_BLOCKS = 1 << 18
-"""The draws of fewer clients fit into a processor's cache, and are not drawn by blocks."""
-MIN_BLOCKS_SKIPPED = 16
-"""A cohort is drawn by blocks only if there are this many blocks for each of its clients."""
+DRAWS_MULTIPLE = 1024
+"""On a CPU, XLA takes several times as long to draw a number of random numbers that is no multiple of some 64."""
 
 
 def sample_cohort(key: Array, num_examples: Int[Array, " N"], cohort_size: int) -> Int[Array, " K"]:
@@ -32,37 +25,9 @@ def sample_cohort(key: Array, num_examples: Int[Array, " N"], cohort_size: int) 
     If fewer have examples, clients without any fill the cohort. These are the `top_k` of uniforms: a permutation of a
     million clients costs a hundred times more.
     """
-    min_clients = max(MIN_CLIENTS_BY_BLOCKS, MIN_BLOCKS_SKIPPED * cohort_size * BLOCK)
-    if num_examples.size >= min_clients and draws_by_threefry(key):
-        return _top_draws(key, num_examples, cohort_size)
-    draws = jax.random.uniform(key, num_examples.shape)
-    return jax.lax.top_k(jnp.where(num_examples > 0, draws, -1.0), cohort_size)[1]
-
-
-def _top_draws(key: Array, num_examples: Array, cohort_size: int) -> Array:
-    """The same clients [K] in the same order, without an array of all draws.
-
-    All are in the K blocks with the largest maxima, the first ones of equal maxima: each of these blocks has a client
-    that precedes those of other blocks. So the draws are computed twice: for the maxima, and again in these blocks.
-    """
-
-    def draw(client_ids: Array, num_examples: Array) -> Array:
-        uniform_bits = bits_at(key, client_ids) >> 9  # those that `jax.random.uniform` uses
-        return jnp.where(num_examples > 0, uniform_bits.astype(jnp.int32), -1)
-
-    def block_maxima(part: Array) -> Array:
-        start = part * part_size
-        draws = draw(start + jnp.arange(part_size), jax.lax.dynamic_slice(num_examples, (start,), (part_size,)))
-        return jnp.max(draws.reshape(-1, BLOCK), axis=1)
-
     num_clients = num_examples.size
-    num_parts = max(1, num_clients // PART)
-    part_size = num_clients // num_parts // BLOCK * BLOCK
-    maxima = jax.lax.map(block_maxima, jnp.arange(num_parts)).reshape(-1)
-    blocks = jnp.sort(jax.lax.top_k(maxima, cohort_size)[1])
-    in_blocks = (blocks[:, None] * BLOCK + jnp.arange(BLOCK)[None]).reshape(-1)
-    candidates = jnp.concatenate([in_blocks, jnp.arange(num_parts * part_size, num_clients)])
-    return candidates[jax.lax.top_k(draw(candidates, num_examples[candidates]), cohort_size)[1]]
+    draws = jax.random.uniform(key, (-(-num_clients // DRAWS_MULTIPLE) * DRAWS_MULTIPLE,))[:num_clients]
+    return jax.lax.top_k(jnp.where(num_examples > 0, draws, -1.0), cohort_size)[1]
 
 
 def by_size(data: ClientData, client_ids: Array) -> ClientSlice:
