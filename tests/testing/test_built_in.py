@@ -174,7 +174,7 @@ def test_an_unknown_clause_is_refused():
 
 
 def test_a_single_clause_may_be_skipped_by_a_string():
-    rule = fedsim.aggregators.from_weights(lambda state, report, key: (0.5 * report.valid, state))
+    rule = fedsim.aggregators.from_weights(lambda report: 0.5 * report.valid)
     with pytest.raises(AssertionError, match=r"^weights: with typical clients the weights must sum to 1 or 0, got 3"):
         testing.check_aggregator(rule)
     with pytest.raises(AssertionError, match=r"^identical: the update must be that of the clients"):
