@@ -95,7 +95,7 @@ def _max_pool_backward(window: Sizes, strides: Sizes, residuals: tuple[Array, Ar
         sizes = [side for pair in zip(positions.shape, window, strict=True) for side in pair]
         covered = x[tuple(slice(n * size) for n, size in zip(positions.shape, window, strict=True))]
         chosen = jnp.where(positions.reshape(apart) == of_window, covered.reshape(sizes), 0)
-        return lax.reduce(chosen, jnp.zeros((), x.dtype), lax.add, range(1, chosen.ndim, 2))
+        return jnp.sum(chosen, axis=tuple(range(1, chosen.ndim, 2)))
 
     gradients: tuple[Array] = jax.linear_transpose(choose, jax.ShapeDtypeStruct(like.shape[:-1], like.dtype))(gradient)
     return gradients
