@@ -101,7 +101,7 @@ def multi_krum_weights(f, num_selected, report):
 
 @given(
     st.integers(0, 2**32 - 1),
-    st.sampled_from([1, 2, 3, 4, 10]),
+    st.sampled_from([1, 3, 10]),
     st.sampled_from([None, 0, 1, 5, 50]),
     st.sampled_from([None, 1, 5]),
 )
