@@ -190,9 +190,9 @@ def test_notebooks_show_the_plan_table_and_curves(config, result):
 def test_a_notebook_has_a_progress_bar(monkeypatch, tmp_path):
     monkeypatch.setattr(terminal, "make_console", lambda stderr: Console(force_jupyter=True))
     monkeypatch.setattr(terminal, "find_spec", lambda name: None)
-    assert isinstance(terminal.show_progress(tmp_path), terminal.ProgressLines)  # without ipywidgets
+    assert isinstance(terminal.show_progress(tmp_path, []), terminal.ProgressLines)  # without ipywidgets
     monkeypatch.setattr(terminal, "find_spec", lambda name: "a module")
-    assert isinstance(terminal.show_progress(tmp_path), terminal.ProgressBar)
+    assert isinstance(terminal.show_progress(tmp_path, []), terminal.ProgressBar)
 
 
 def test_tables(result):

@@ -208,7 +208,7 @@ def test_programs_inside_other_transformations_and_of_plugins(compiled):
     assert len(compiled) == num_compiled
 
     for weight in (0.5, 1.0):  # a plug-in is another one in each iteration, although its code is the same
-        rule = aggregators.from_weights(lambda state, report, key, w=weight: (w * report.valid / K, state))
+        rule = aggregators.from_weights(lambda report, w=weight: w * report.valid / K)
         np.testing.assert_allclose(aggregators.apply(rule, UPDATES).weights, weight / K)
         num_compiled = len(compiled)
         aggregators.apply(rule, UPDATES)

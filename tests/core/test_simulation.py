@@ -209,10 +209,7 @@ def test_rules_see_the_same_cohorts_and_initial_model(dataset, data, reference):
 def only(client) -> Aggregator:
     """The server takes over one client's model."""
 
-    def compute_weights(state, report, key):
-        return jnp.where(report.client_ids == client, 1.0, 0.0), state
-
-    return from_weights(compute_weights)
+    return from_weights(lambda report: jnp.where(report.client_ids == client, 1.0, 0.0))
 
 
 def test_local_training_does_not_depend_on_the_rest_of_the_cohort(dataset, data):
@@ -319,7 +316,7 @@ def test_weights_are_those_of_clients_after_mixing(depth, dataset, data):
     groups = np.asarray(COUNTS)[np.asarray(record.client_ids)].reshape(-1, 2**depth)
     expected = np.repeat(groups.sum(axis=1), 2**depth) / 2**depth / sum(COUNTS)
     np.testing.assert_allclose(record.weights, expected, rtol=1e-5)
-    given = from_weights(lambda state, report, key: (jnp.asarray(expected, jnp.float32), state))
+    given = from_weights(lambda report: jnp.asarray(expected, jnp.float32))
     same = make_simulation(dataset, lambda hparams: given, cohort_size=len(COUNTS))
     expected, _ = jax.jit(same.round)(before, data, H)
     chex.assert_trees_all_close(after.variables, expected.variables, rtol=1e-4, atol=1e-6)
@@ -349,7 +346,7 @@ def wrong_rule(**change) -> Aggregator:
         fields = {name: f(getattr(result, name)) for name, f in change.items() if name != "state"}
         return result._replace(**fields), next_state
 
-    return Aggregator(lambda variables, num_examples, losses: jnp.zeros(3), aggregate, lambda state: None)
+    return Aggregator(lambda variables, num_examples, losses: jnp.zeros(3), aggregate)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ import pytest
 
 import fedsim
 from fedsim.cli.main import main
+from fedsim.datasets import canonical
 from fedsim.engine import make_plan
+from fedsim.engine.data import load_dataset
 from fedsim.errors import ConfigError, DataError, RunFolderError
 
 RNG = np.random.default_rng(0)
@@ -132,3 +134,15 @@ def test_files_without_a_test_set_are_split_by_the_configuration(tmp_path):
     assert "so 20 % of the examples become test examples" in plan.notes[0]
     with pytest.raises(DataError, match=r"data\.test_fraction: must be left out for digits"):
         make_plan(fedsim.load(TABLES, data__test_fraction=0.5))
+
+
+def test_data_in_memory_are_checked_once(monkeypatch):
+    """Each array is read once for values that are not finite, until the data set is partitioned."""
+    checked, right = [], canonical.all_finite
+    monkeypatch.setattr(canonical, "all_finite", lambda array: checked.append(array.shape) or right(array))
+    rng = np.random.default_rng(0)
+    dataset = fedsim.from_arrays(rng.random((30, 4)), rng.integers(0, 3, 30), np.repeat(np.arange(6), 5))
+    keys = {"data__num_clients": 3, "data__partition": "iid", "data__num_train": 12}
+    experiment = fedsim.load({"server": {"cohort_size": 2}}, data=dataset, **keys)
+    assert len(load_dataset(experiment.runs()[0], dataset).train.y) == 12
+    assert checked == [(30, 4), (30,)]

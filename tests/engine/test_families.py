@@ -39,7 +39,7 @@ def slow_mean(*, decay: Annotated[Scalar, Traced(ge=0, lt=1), "share of the prev
         update = jax.tree.map(lambda old, new: decay * old + (1 - decay) * new, state, mean)
         return fedsim.Aggregate(update, weights, {"num_valid": report.valid.sum()}), update
 
-    return fedsim.Aggregator(init, aggregate, lambda state: None)
+    return fedsim.Aggregator(init, aggregate)
 
 
 def growing_flip():

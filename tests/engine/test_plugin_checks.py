@@ -22,19 +22,19 @@ def mean(report):
 
 
 def scaled(*, total: Annotated[float, Traced(gt=0), "sum of the weights"] = 1.0):
-    return from_weights(lambda state, report, key: (total * mean(report), state))
+    return from_weights(lambda report: total * mean(report))
 
 
 def negative():
-    return from_weights(lambda state, report, key: (mean(report).at[0].set(-0.5).at[1].add(0.5 + 1 / 4), state))
+    return from_weights(lambda report: mean(report).at[0].set(-0.5).at[1].add(0.5 + 1 / 4))
 
 
 def equal_weights():
-    return from_weights(lambda state, report, key: (jnp.full(4, 0.25), state))
+    return from_weights(lambda report: jnp.full(4, 0.25))
 
 
 def undefined():
-    return from_weights(lambda state, report, key: (mean(report) * jnp.nan, state))
+    return from_weights(lambda report: mean(report) * jnp.nan)
 
 
 def fading():
@@ -43,7 +43,7 @@ def fading():
 
 
 def skipping():
-    return from_weights(lambda state, report, key: (jnp.zeros(4), state))
+    return from_weights(lambda report: jnp.zeros(4))
 
 
 def halving():

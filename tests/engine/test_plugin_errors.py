@@ -106,7 +106,7 @@ def raises_inside():
 
 
 def misspelled():
-    return from_weights(lambda state, report, key: (report.sizes / 3, state))
+    return from_weights(lambda report: report.sizes / 3)
 
 
 def too_many_parameters():
@@ -114,7 +114,7 @@ def too_many_parameters():
 
 
 def wrong_shape():
-    return from_weights(lambda state, report, key: (jnp.ones(2), state))
+    return from_weights(lambda report: jnp.ones(2))
 
 
 def other_state():

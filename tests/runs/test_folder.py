@@ -285,8 +285,8 @@ def start_of(runs, data=(), **record):
     return Start("fedavg-1", runs, [config] * 10, -1, 0, 2, dict(data))
 
 
-def evaluation(round_, run, is_last=False, models=dict, num_new=2):
-    return Evaluation("fedavg-1", round_, rounds(run, round_), num_new, round_, 0.1, is_last, models, tuple)
+def evaluation(round_, run, is_last=False, num_new=2):
+    return Evaluation("fedavg-1", round_, rounds(run, round_), num_new, round_, 0.1, is_last, dict, tuple)
 
 
 def test_the_writer_saves_rows_models_and_data(group):
@@ -297,7 +297,8 @@ def test_the_writer_saves_rows_models_and_data(group):
     write(group, 9, 9, rounds(0, 9))  # from an earlier start
     writer.on_start(start_of((7, 3, 5), {5: data}, models=True))
     writer.after_evaluation(evaluation(0, 3, num_new=0))
-    writer.after_evaluation(evaluation(2, 7, is_last=True, models=lambda: {5: Variables(params)}))
+    writer.after_evaluation(evaluation(2, 7, is_last=True))
+    writer.finish(2, lambda: {5: Variables(params)}, list)
     writer.on_end()
     assert group.spans() == [(0, 2)]
     assert group.read("rounds").select("run", "round").rows() == [(1, 0), (0, 2)]

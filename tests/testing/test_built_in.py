@@ -59,7 +59,7 @@ PACKAGES = {
 @pytest.mark.parametrize("key", PACKAGES)
 def test_packages_offer_their_components(key):
     """Also after all modules are imported, some of which have the same names."""
-    factories = {factory.name: factory.make for factory in built_in_factories() if factory.key == key}
+    factories = {factory.name: inspect.unwrap(factory.make) for factory in built_in_factories() if factory.key == key}
     package = importlib.import_module(f"fedsim.{PACKAGES[key]}")
     assert {name: inspect.unwrap(getattr(package, name)) for name in factories} == factories
 
@@ -174,7 +174,7 @@ def test_an_unknown_clause_is_refused():
 
 
 def test_a_single_clause_may_be_skipped_by_a_string():
-    rule = fedsim.aggregators.from_weights(lambda state, report, key: (0.5 * report.valid, state))
+    rule = fedsim.aggregators.from_weights(lambda report: 0.5 * report.valid)
     with pytest.raises(AssertionError, match=r"^weights: with typical clients the weights must sum to 1 or 0, got 3"):
         testing.check_aggregator(rule)
     with pytest.raises(AssertionError, match=r"^identical: the update must be that of the clients"):

@@ -65,6 +65,7 @@ def apply(
     [1.0, 0.0, 0.0]
     """
     _check_parts(rule, pre_aggregators, weighting)
+    stages = [*([] if weighting is None else [weighting]), *pre_aggregators, rule]
     if losses is None and any(part is not None and part.observe_losses is not None for part in (rule, weighting)):
         raise ValueError("losses: must be an array [K] because the rule uses losses, got None")
     tree = to_variables("updates", stack_clients(updates))
@@ -77,7 +78,7 @@ def apply(
     vectors = {name: to_vector(name, value, shapes[0][0]) for name, value in vectors.items() if value is not None}
     root: dict[str, Any] = {} if root_losses is None else {"root_losses": to_array("root_losses", root_losses)}
     root |= {} if root_update is None else {"root_update": to_variables("root_update", root_update)}
-    parts, traced = zip(*map(_describe, (weighting, rule, *pre_aggregators)), strict=True)
+    parts, traced = zip(*map(_describe, stages), strict=True)
     arguments = traced, tree, vectors, root, jax.random.key(0) if key is None else check_key(key)
     leaves, structure = jax.tree.flatten(arguments)
     kinds = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -98,8 +99,6 @@ _Part: TypeAlias = tuple[Any, tuple[tuple[str, Any], ...] | None]
 
 def _describe(part: Any) -> tuple[_Part, dict[str, Any]]:
     """A rule or pre-aggregator as a part of a program, and those of its settings that are arguments of the program."""
-    if part is None:
-        return (type(None), ()), {}
     built = Built.of(part)
     return ((part, None), {}) if built is None else ((built.make, tuple(built.fixed.items())), built.traced)
 
@@ -119,10 +118,10 @@ def _aggregate(
     root: dict[str, Any],
     key: Array,
 ) -> Aggregate:
-    weighting, rule, *pre_aggregators = (
+    stages = [
         make if fixed is None else make(**dict(fixed), **settings)
         for (make, fixed), settings in zip(parts, traced, strict=True)
-    )
+    ]
     tree = jax.tree.map(jnp.asarray, updates)
     num_clients = len(jax.tree.leaves(tree)[0])
 
@@ -149,7 +148,7 @@ def _aggregate(
     masked = mask_nonfinite(report, require_finite_losses=False)
     if "losses" not in vectors:
         masked = masked._replace(losses=report.losses)
-    server = chain(*([] if weighting is None else [weighting]), *pre_aggregators, rule)
+    server = chain(*stages)
     state = server.init(jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), tree), masked.num_examples, masked.losses)
     return run_rule(server, state, masked, ChainKeys(key, key), RootEvaluator(get_root_losses, get_root_update))[0]
 

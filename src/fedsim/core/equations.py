@@ -14,7 +14,7 @@ from fedsim.core.products import convolve, max_pool
 from fedsim.core.types import Array
 
 REWRITTEN = frozenset({"conv_general_dilated", "reduce_window_max"})
-MAX_ELEMENTS = 64  # of a kernel or window, each an array of its own
+MAX_ELEMENTS = 127  # of a kernel or window, each an array of its own; positions in a window are int8
 Equation: TypeAlias = Any  # jax.extend.core.JaxprEqn, whose variables have no shapes for a type checker
 
 

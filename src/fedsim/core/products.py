@@ -82,26 +82,23 @@ def _max_pool_forward(x: Array, window: Sizes, strides: Sizes) -> tuple[Array, t
 
 
 def _max_pool_backward(window: Sizes, strides: Sizes, residuals: tuple[Array, Array], gradient: Array) -> tuple[Array]:
-    positions, (*sides, _) = residuals[0], residuals[1].shape
-    at = lambda position: jnp.where(positions == position, gradient, 0)
-    if tuple(window) == tuple(strides):  # side by side: the windows become axes of their own
-        around = [axis for n in positions.shape for axis in (n, 1)]
-        of_window = jnp.arange(math.prod(window), dtype=jnp.int8).reshape([axis for n in window for axis in (1, n)])
-        spread = jnp.where(positions.reshape(around) == of_window, gradient.reshape(around), 0)
-        covered = [n * size for n, size in zip(positions.shape, window, strict=True)]
-        missing = [(0, n - side, 0) for n, side in zip(sides, covered, strict=True)]
-        return (lax.pad(spread.reshape(covered), jnp.zeros((), gradient.dtype), missing),)
-    zero = jnp.zeros((), gradient.dtype)
+    positions, like = residuals
+    apart = [side for n in positions.shape for side in (n, 1)]
 
-    def place(position: int, start: Sizes) -> Array:
-        """The gradient of the windows whose maximum is at `position`, where it belongs."""
-        ends = [first + stride * (n - 1) + 1 for first, stride, n in zip(start, strides, positions.shape, strict=True)]
-        widths = [
-            (first, n - end, stride - 1) for first, end, stride, n in zip(start, ends, strides, sides, strict=True)
-        ]
-        return lax.pad(at(position), zero, widths)
+    def choose(x: Array) -> Array:
+        """The elements of x at the positions; its transpose puts the gradient there."""
+        if tuple(window) != tuple(strides):
+            elements = enumerate(_elements(x, window, strides))
+            return reduce(jnp.add, [jnp.where(positions == position, element, 0) for position, element in elements])
+        # Windows side by side are axes of their own, and the gradient is written at once.
+        of_window = jnp.arange(math.prod(window), dtype=jnp.int8).reshape([side for n in window for side in (1, n)])
+        sizes = [side for pair in zip(positions.shape, window, strict=True) for side in pair]
+        covered = x[tuple(slice(n * size) for n, size in zip(positions.shape, window, strict=True))]
+        chosen = jnp.where(positions.reshape(apart) == of_window, covered.reshape(sizes), 0)
+        return jnp.sum(chosen, axis=tuple(range(1, chosen.ndim, 2)))
 
-    return (reduce(jnp.add, [place(*pair) for pair in enumerate(product(*map(range, window)))]),)
+    gradients: tuple[Array] = jax.linear_transpose(choose, jax.ShapeDtypeStruct(like.shape[:-1], like.dtype))(gradient)
+    return gradients
 
 
 max_pool.defvjp(_max_pool_forward, _max_pool_backward)

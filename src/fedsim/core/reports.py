@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.trees import expand_like, select_clients, squared_norms
-from fedsim.core.types import Aggregate, Array, ClientData, CohortReport, PyTree, Variables
+from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
 
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
@@ -16,6 +16,26 @@ MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 def malicious_clients(data: ClientData) -> Array:
     """The clients that forge reports, [N] bool: those of a set of their own, or else all with corrupted data."""
     return data.corrupted if data.malicious is None else data.malicious
+
+
+def make_report(
+    data: ClientData,
+    clients: ClientSlice,
+    attack: Attack,
+    attack_state: PyTree,
+    key: Array,
+    require_finite_losses: bool,
+    valid: Array,
+    updates: PyTree,
+    losses: Array | None,
+) -> CohortReport:
+    """The clients' reports, forged where the attack does so, and masked; losses that are not measured (yet) are NaN."""
+    measured = jnp.full(clients.client_id.shape, jnp.nan) if losses is None else losses
+    report = CohortReport(clients.client_id, clients.num_examples, measured, updates, valid)
+    report = apply_report_attack(attack, attack_state, report, data, key)
+    if losses is None:
+        return mask_nonfinite_updates(report._replace(losses=jnp.full_like(report.losses, jnp.nan)))
+    return mask_nonfinite(report, require_finite_losses)
 
 
 def apply_report_attack(
@@ -69,11 +89,6 @@ def mask_nonfinite(report: CohortReport, require_finite_losses: bool) -> CohortR
     losses = jnp.where(report.valid, losses, jnp.nan)
     valid = report.valid & jnp.isfinite(report.losses) if require_finite_losses else report.valid
     return mask_nonfinite_updates(report._replace(losses=losses, valid=valid))
-
-
-def without_losses(report: CohortReport) -> CohortReport:
-    """`mask_nonfinite` for a report whose losses are measured later: all are NaN and make no client invalid."""
-    return mask_nonfinite_updates(report._replace(losses=jnp.full_like(report.losses, jnp.nan)))
 
 
 def mask_nonfinite_updates(report: CohortReport) -> CohortReport:

@@ -12,7 +12,7 @@ from fedsim.core import reports, server
 from fedsim.core.branches import Branch, MethodFamily, RoundMethod, SwitchedMethod
 from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss
-from fedsim.core.contracts import Attack, LocalTraining, RootEvaluator, Task
+from fedsim.core.contracts import LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
@@ -25,7 +25,6 @@ from fedsim.core.types import (
     Array,
     ClientData,
     ClientSlice,
-    CohortReport,
     Examples,
     HParams,
     PyTree,
@@ -110,17 +109,27 @@ class Simulation:
         clean = data if isinstance(data, ClientData) else data.clean
         check_data(clean, self.task, self.cohort, self.training)
         data = current_data(jax.tree.map(jnp.asarray, data), None)  # NumPy arrays cannot be indexed by a traced loop
-        keys = InitialKeys.of(key)
+        keys, method = InitialKeys.of(key), self.method(hparams, jnp.int32(0))
         variables = self.task.init(keys.params)
         clients = by_size(data, jnp.arange(data.num_examples.shape[0]))
-        attack = self.method(hparams, jnp.int32(0)).attack
-        attack_state = attack.init(variables, data.num_examples)
+        attack_state = method.attack.init(variables, data.num_examples)
         measured = self._losses(data, clients, variables) if losses is None else losses[clients.client_id]
-        valid = clients.num_examples > 0
-        report = self._report(data, clients, valid, (), measured, attack, attack_state, keys.report_attack)
+        make_report = partial(reports.make_report, data, clients, method.attack, attack_state, keys.report_attack)
+        report = make_report(self.losses.recorded, clients.num_examples > 0, (), measured)
         in_order = lambda values: jnp.zeros_like(values).at[clients.client_id].set(values)
         num_examples, losses = in_order(report.num_examples), in_order(report.losses)
-        return self.init_from_reports(keys.rounds, variables, attack_state, num_examples, losses, hparams)
+        client_state, server_state = method.algorithm.init(variables.params)
+        num_states = self.cohort.num_states or num_examples.size
+        return SimulationState(
+            variables=variables,
+            optimizer=method.server_optimizer.init(variables.params),
+            aggregator=method.server.init(variables, num_examples, losses),
+            attack=attack_state,
+            client_states=jax.tree.map(lambda a: jnp.broadcast_to(a, (num_states, *jnp.shape(a))), client_state),
+            server_state=server_state,
+            key=keys.rounds,
+            round=jnp.int32(0),
+        )
 
     def initial_losses(
         self, key: Array, data: ClientData | DelayedCorruption, client_ids: Array
@@ -140,32 +149,6 @@ class Simulation:
         sample = lambda round: sample_cohort(RoundKeys.of(key, round).cohort, num_examples(round), self.cohort.size)
         return jax.lax.map(sample, rounds)
 
-    def init_from_reports(
-        self,
-        key: Array,
-        variables: Variables,
-        attack_state: PyTree,
-        num_examples: Array,
-        losses: Array,
-        hparams: HParams,
-    ) -> SimulationState:
-        """The state before the first round if all N clients report these `num_examples` [N] and `losses` [N]."""
-        method = self.method(hparams, jnp.int32(0))
-        client_state, server_state = method.algorithm.init(variables.params)
-        return SimulationState(
-            variables=variables,
-            optimizer=method.server_optimizer.init(variables.params),
-            aggregator=method.server.init(variables, num_examples, losses),
-            attack=attack_state,
-            client_states=jax.tree.map(
-                lambda a: jnp.broadcast_to(a, (self.cohort.num_states or num_examples.size, *jnp.shape(a))),
-                client_state,
-            ),
-            server_state=server_state,
-            key=key,
-            round=jnp.int32(0),
-        )
-
     def round(
         self, state: SimulationState, data: ClientData | DelayedCorruption, hparams: HParams
     ) -> tuple[SimulationState, RoundRecord]:
@@ -181,10 +164,11 @@ class Simulation:
         clients = by_size(data, sample_cohort(keys.cohort, data.num_examples, self.cohort.size))
         updates, client_states, messages = self._train(method, state, data, clients, keys.training)
         answered = drop_out(clients, self.cohort.dropout_rate, keys.dropout)
-        report_at = partial(
-            self._report, data, clients, attack=method.attack, attack_state=state.attack, key=keys.report_attack
+        make_report = partial(
+            reports.make_report, data, clients, method.attack, state.attack, keys.report_attack, self.losses.recorded
         )
-        report = report_at(answered, updates, self._losses(data, clients, state.variables) if report_now else None)
+        losses = self._losses(data, clients, state.variables) if report_now else None
+        report = make_report(answered, updates, losses)
         server_keys = ChainKeys(keys.pre_aggregators, keys.aggregator)
         root = self._evaluate_root(method, state.variables, data, keys.root)
         aggregate_report = lambda report: run_rule(method.server, state.aggregator, report, server_keys, root)
@@ -195,7 +179,7 @@ class Simulation:
         aggregate = server.rescale(method.algorithm, aggregate, messages, report.valid)
         variables, optimizer = server.server_step(method.server_optimizer, aggregate, state.variables, state.optimizer)
         if not report_now:
-            observed = report_at(answered, (), self._losses(data, clients, variables))
+            observed = make_report(answered, (), self._losses(data, clients, variables))
             report = report._replace(losses=observed.losses)
             observed = observed._replace(valid=observed.valid & report.valid)
             aggregator_state = observe_losses(method.server, aggregator_state, observed)
@@ -283,27 +267,6 @@ class Simulation:
         batch_size = self._loss_batch(self.training.max_num_examples)
         loss = lambda client: client_loss(self.task, variables, data, client, batch_size)
         return map_clients(loss, (clients,), self._width, self.cohort.axis)
-
-    def _report(
-        self,
-        data: ClientData,
-        clients: ClientSlice,
-        valid: Array,
-        updates: PyTree,
-        losses: Array | None,
-        attack: Attack,
-        attack_state: PyTree,
-        key: Array,
-    ) -> CohortReport:
-        """The clients' reports with their `losses` [K], if measured; forged where the attack does so, and masked."""
-        not_reported = jnp.full(clients.client_id.shape, jnp.nan)
-        report = CohortReport(
-            clients.client_id, clients.num_examples, not_reported if losses is None else losses, updates, valid
-        )
-        report = reports.apply_report_attack(attack, attack_state, report, data, key)
-        if losses is None:
-            return reports.without_losses(report)
-        return reports.mask_nonfinite(report, self.losses.recorded)
 
     def _rows(self, client_ids: Array) -> Array:
         """The rows [K] of clients in the states that the algorithm keeps for each."""

@@ -2,34 +2,52 @@
 
 `jnp.sort` over the short first axis of [K, d] is slow on a CPU: it sorts each of the d columns separately. A sorting
 network compares whole rows instead. Which rows it compares does not depend on the values, so there is no branch, and
-the rows of all runs in lockstep are sorted together.
+the rows of all runs in lockstep are sorted together. It is Batcher's ("Sorting networks and their applications", AFIPS
+1968, https://doi.org/10.1145/1468075.1468121), in the form for any number of rows of Knuth, The Art of Computer
+Programming 3, Algorithm 5.2.2M (merge exchange).
 
 It compares integers in the order of the values: the minimum of two integers is one instruction, but that of two floats,
 either of which may be NaN, takes several.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fedsim.core.sorting_networks import sort_by_comparators, sort_by_layers
 from fedsim.core.types import Array
 
-MAX_FUSED_ROWS = {"cpu": 64}
-"""Rows that are sorted in one fused loop; for more, XLA needs seconds to compile it."""
+MAX_FUSED_ROWS = {"cpu": 128}
+"""Rows that a network sorts; for more, XLA needs many seconds to compile it, and `jnp.sort` sorts them."""
 MAX_FUSED_ROWS_DEFAULT = 32
 """The same on other backends."""
-LAYERED_CHUNK = {"cpu": 1024}
-"""Columns that are sorted at a time by layers: as many as fit into a core's cache."""
-FUSED_CHUNK = {"cpu": 1 << 14}
-"""Columns that are sorted at a time in one fused loop."""
+CHUNK = {"cpu": 1 << 14}
+"""Columns that are sorted at a time."""
 CHUNK_DEFAULT = 1 << 20
 """The same on other backends: enough for a whole device."""
-MIN_ROWS_SLICED_BY_XLA = 16
-"""From this number of rows, XLA copies a chunk before it is sorted; with fewer, it slices each row inside the loop."""
+
+
+def comparators(num_rows: int) -> Iterator[tuple[int, int]]:
+    """The pairs (i, j), i < j, of rows whose comparison, one pair after another, sorts `num_rows` rows."""
+    top = 1 << max(num_rows - 1, 0).bit_length() >> 1
+    p = top
+    while p:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(num_rows - d) if i & p == r)
+            if q == p:
+                break
+            q, r, d = q >> 1, p, q - p
+        p >>= 1
+
+
+def sort_by_comparators(rows: list[Array]) -> list[Array]:
+    """Sorts K `rows` [c] by all comparators one by one; XLA fuses them into one loop over the columns."""
+    for i, j in comparators(len(rows)):
+        rows[i], rows[j] = jnp.minimum(rows[i], rows[j]), jnp.maximum(rows[i], rows[j])
+    return rows
 
 
 class Order(NamedTuple):
@@ -95,19 +113,8 @@ def rank_mean(columns: Columns, weights: Array, order: Order = ASCENDING) -> Arr
 
     Values of ranks without weight are ignored, even if they are infinite.
     """
-
-    def fused(part: Columns) -> Array:
-        rows = zip(weights, part.sorted_rows(order), strict=True)
-        terms = (jnp.where(weight > 0, weight * order.to_values(keys), 0.0) for weight, keys in rows)
-        # A Python sum is fused into the loop: the sorted rows are never stored.
-        return sum(terms, jnp.zeros((), jnp.float32))
-
-    def layered(part: Columns) -> Array:
-        rows = order.to_values(sort_by_layers(part.keys(order)))
-        return jnp.matmul(weights, jnp.where((weights > 0)[:, None], rows, 0.0), precision="highest")
-
-    is_fused = len(weights) <= MAX_FUSED_ROWS.get(jax.default_backend(), MAX_FUSED_ROWS_DEFAULT)
-    return _map_chunks(fused, columns, FUSED_CHUNK) if is_fused else _map_chunks(layered, columns, LAYERED_CHUNK)
+    term = lambda weight, keys: jnp.where(weight > 0, weight * order.to_values(keys), 0.0)
+    return _sum_over_ranks(term, columns, weights, order)
 
 
 @rank_mean.defjvp
@@ -122,45 +129,45 @@ def _rank_mean_jvp(order: Order, primals: tuple[Any, ...], tangents: tuple[Any, 
 def keys_at_ranks(columns: Columns, ranks: tuple[Array, Array], order: Order = ASCENDING) -> tuple[Array, Array]:
     """The keys [d] in `order` of the two values that have these `ranks` in each column."""
 
+    def keys_at(rank: Array) -> Array:
+        is_rank = jnp.arange(columns.mask.size) == rank
+        return _sum_over_ranks(lambda is_rank, keys: jnp.where(is_rank, keys, 0), columns, is_rank, order)
+
+    first, last = jax.lax.map(keys_at, jnp.stack(ranks))  # a loop is compiled once
+    return first, last
+
+
+def _sum_over_ranks(term: Callable[[Array, Array], Array], columns: Columns, of_rank: Array, order: Order) -> Array:
+    """The sum [d] over ranks of `term(value, keys)`: `of_rank` [K] has the value of a rank, whose keys are [d]."""
+
     def fused(part: Columns) -> Array:
-        # Each column is repeated for each rank, so that a single loop sorts.
-        rank_of_column = jnp.repeat(jnp.stack(ranks), part.center.size)
-        repeated = Columns(jnp.tile(part.values, (1, 2)), part.mask, jnp.tile(part.center, 2))
-        rows = repeated.sorted_rows(order)
-        result = rows[0]
-        for rank, keys in enumerate(rows):
-            result = jnp.where(rank_of_column == rank, keys, result)
-        return result.reshape(2, -1)
+        terms = [term(value, keys) for value, keys in zip(of_rank, part.sorted_rows(order), strict=True)]
+        # A Python sum is fused into the loop: the sorted rows are never stored.
+        return sum(terms, jnp.zeros((), terms[0].dtype))
 
-    def layered(part: Columns) -> Array:
-        return sort_by_layers(part.keys(order))[jnp.stack(ranks)]
+    def separate(part: Columns) -> Array:
+        sorted_keys = jnp.sort(part.keys(order).T, axis=1)
+        return jnp.sum(jax.vmap(term, (0, 1))(of_rank, sorted_keys), axis=0)
 
-    # This sorts a sample of the columns: it costs more to compile than to run.
-    is_fused = columns.mask.size <= MAX_FUSED_ROWS_DEFAULT
-    keys = _map_chunks(fused, columns, FUSED_CHUNK) if is_fused else _map_chunks(layered, columns, LAYERED_CHUNK)
-    return keys[0], keys[1]
+    backend = jax.default_backend()
+    is_fused = columns.mask.size <= MAX_FUSED_ROWS.get(backend, MAX_FUSED_ROWS_DEFAULT)
+    return _map_chunks(fused if is_fused else separate, columns, CHUNK.get(backend, CHUNK_DEFAULT))
 
 
-def _map_chunks(compute: Callable[[Columns], Array], columns: Columns, chunks: dict[str, int]) -> Array:
-    """Computes `compute(columns)`, which treats all columns alike, in chunks of c columns: [..., c] each.
+def _map_chunks(compute: Callable[[Columns], Array], columns: Columns, max_size: int) -> Array:
+    """Computes `compute(columns)` [d], which treats all columns alike, in chunks.
 
-    There are at least two chunks: XLA recomputes cheap results wherever they are used, but not what a loop has stored,
-    and it considers sorting cheap. With few rows, a chunk is sliced one iteration ahead: XLA does not vectorize a loop
-    that computes where its columns begin, which takes eight times as long.
+    There are at least two: XLA recomputes cheap results wherever they are used, but not what a loop has stored, and it
+    considers sorting cheap.
     """
     size = columns.center.size
-    chunk = max(1, min(chunks.get(jax.default_backend(), CHUNK_DEFAULT), -(-size // 2)))
-    start = lambda i: jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the previous one
-    cut = lambda a, i: jax.lax.dynamic_slice_in_dim(a, start(i), chunk, axis=-1)
-    part = lambda i: Columns(cut(columns.values, i), columns.mask, cut(columns.center, i))
-    is_ahead = columns.mask.size < MIN_ROWS_SLICED_BY_XLA
+    chunk = max(1, min(max_size, -(-size // 2)))
 
-    def step(i: Array, carry: tuple[Columns | None, Array]) -> tuple[Columns | None, Array]:
-        next_part, results = carry
-        result = compute(part(i) if next_part is None else next_part)
-        results = jax.lax.dynamic_update_slice_in_dim(results, result, start(i), axis=-1)
-        return part(i + 1) if is_ahead else None, results
+    def step(i: Array, results: Array) -> Array:
+        start = jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the previous one
+        cut = lambda a: jax.lax.dynamic_slice_in_dim(a, start, chunk, axis=-1)
+        part = Columns(cut(columns.values), columns.mask, cut(columns.center))
+        return jax.lax.dynamic_update_slice_in_dim(results, compute(part), start, axis=-1)
 
-    like = jax.eval_shape(lambda: compute(part(0)))
-    empty = jnp.zeros((*like.shape[:-1], size), like.dtype)
-    return jax.lax.fori_loop(0, -(-size // chunk), step, (part(0) if is_ahead else None, empty))[1]
+    like = jax.eval_shape(compute, columns)
+    return jax.lax.fori_loop(0, -(-size // chunk), step, jnp.zeros(size, like.dtype))

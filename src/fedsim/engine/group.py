@@ -83,24 +83,26 @@ class GroupRun:
         try:
             for callback in callbacks:
                 callback.on_start(message)
-            is_complete = self._run_rounds(executables, inputs, start or 0, restored)
+            states = restored or inputs.initial_states(executables)
+            completed = self._run_rounds(executables, inputs, -1 if restored is None else start or 0, states)
+            if completed < self._config.server.num_rounds:
+                return None
+            self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
         finally:
             for callback in callbacks:
                 callback.on_end()
-        if not is_complete:
-            return None
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(
-        self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState] | None
-    ) -> bool:
-        """Runs all rounds after `completed` from the batches' `states` (None: initial ones) in chunks.
+        self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState]
+    ) -> int:
+        """Runs all rounds after `completed` in chunks, and replaces the batches' `states`; -1 evaluates them first.
 
-        Returns whether all were run: a callback may stop them.
+        Returns the number of completed rounds; fewer than all if a callback has stopped them.
         """
         total = self._config.server.num_rounds
-        if states is None:
-            states = inputs.initial_states(executables)
+        if completed < 0:
+            completed = 0
             self._evaluate(executables, inputs, completed, states, None)
         with closing(inputs.chunks(executables, states, completed, total)) as chunks:
             while completed < total and not self.is_stopped:
@@ -108,7 +110,7 @@ class GroupRun:
                 own_records = self._own_records(records)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(executables, inputs, completed, states, own_records)
-        return completed == total
+        return completed
 
     def _count_completed(self, completed: int) -> int:
         """The rounds of the plan that are complete when the runs of this group have completed so many."""
@@ -180,7 +182,7 @@ class GroupRun:
         self.is_stopped = processes.decide(lambda: bool(stops()))
         self._writer.after_evaluation(evaluation)
         if self.is_stopped and not evaluation.is_last:
-            self._writer.save(evaluation)
+            self._writer.save(completed, evaluation.states)
 
     def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
         models = self._join([batch.variables for batch in states])

@@ -1,5 +1,6 @@
 """The callback that writes a run folder: rows, checkpoints, models and data."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedsim.runs.groups import GroupFolder
 from fedsim.runs.schemas import as_table
 
 if TYPE_CHECKING:
-    from fedsim.core.types import Variables
+    from fedsim.core.types import SimulationState, Variables
 
 MAX_BYTES = 2**27  # of rows in memory
 
@@ -45,21 +46,26 @@ class GroupWriter(Callback):
             self._num_bytes += sum(table.estimated_size() for table in new.values())
             if evaluation.is_last or self._num_bytes > MAX_BYTES:
                 self._flush()
-        if not evaluation.is_last:
-            if evaluation.round > 0 and self._checkpoints.is_due():
-                self.save(evaluation)
-            return
-        if self._record.final_states:
-            self.save(evaluation)
-        if self._record.models:
-            for run, variables in evaluation.models().items():
-                if self._is_primary:
-                    self._folder.write_arrays("models", self._ids[run], _by_path(variables))
+        if not evaluation.is_last and evaluation.round > 0 and self._checkpoints.is_due():
+            self.save(evaluation.round, evaluation.states)
 
-    def save(self, evaluation: Evaluation) -> None:
-        """Saves the states of an evaluation, and the rows that wait."""
+    def save(self, round_: int, states: Callable[[], Sequence["SimulationState"]]) -> None:
+        """Saves the rows that wait, and the states after a round."""
         self._flush()
-        self._checkpoints.save(evaluation.round, evaluation.states())
+        self._checkpoints.save(round_, states())
+
+    def finish(
+        self,
+        round_: int,
+        models: Callable[[], Mapping[int, "Variables"]],
+        states: Callable[[], Sequence["SimulationState"]],
+    ) -> None:
+        """Saves what is kept of a complete group: its models, and states to add more rounds."""
+        if self._record.final_states:
+            self.save(round_, states)
+        for run, variables in models().items() if self._record.models else ():
+            if self._is_primary:
+                self._folder.write_arrays("models", self._ids[run], _by_path(variables))
 
     def on_end(self) -> None:
         self._flush()
