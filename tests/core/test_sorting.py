@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.core import sorting
-from fedsim.core.sorting import ASCENDING, NEAREST, Columns, comparators, keys_at_ranks, rank_mean
+from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, comparators, keys_at_ranks, rank_mean
 
 
 def rows_of(k, size=5, seed=0):
@@ -30,7 +30,7 @@ def test_comparators_sort(k):
 
 def all_columns(values):
     """`values` [K, d] of all clients, relative to zero."""
-    return Columns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
+    return CenteredColumns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
 
 
 def sort_rows(values):

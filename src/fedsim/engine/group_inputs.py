@@ -116,7 +116,7 @@ class Inputs:
             programs["success"] = functions.success, (states, shared.frozen, backdoors)
         return programs
 
-    def waiting_bytes(self, states: SimulationState) -> int:
+    def other_batch_bytes(self, states: SimulationState) -> int:
         """Bytes on a device, while a batch is computed, of all that the program does not get: the other batches."""
         num_others = -(-len(self.group.configs) // self.runs_per_batch) - 1
         return num_others * memory.tree_bytes((states, self.shapes.runs)) // self.group.layout.run_devices

@@ -68,9 +68,9 @@ class StreamedInputs(Inputs):
             programs["initial_losses"] = initial_losses, (self.shapes.shared, self.shapes.runs, ids)
         return programs
 
-    def waiting_bytes(self, states: SimulationState) -> int:
+    def other_batch_bytes(self, states: SimulationState) -> int:
         next_buffer = memory.tree_bytes((self.shapes.shared.train, self.shapes.runs.changes))
-        return super().waiting_bytes(states) + next_buffer // self.group.layout.run_devices
+        return super().other_batch_bytes(states) + next_buffer // self.group.layout.run_devices
 
     def place(self) -> "StreamedPlacedInputs":
         host, evaluation = self.host_data
