@@ -146,7 +146,7 @@ def test_buckets_have_the_sum_of_the_weights():
 def test_a_chain_applies_its_stages_in_order():
     """Doubling and then adding 1 is not the same as the other way round; a mean of two rows has half of each."""
     change = lambda f: lambda report, key: report._replace(updates=jax.tree.map(f, report.updates))
-    doubled, raised = change(lambda u: 2 * u), change(lambda u: u + 1)
+    doubled, raised = jax.jit(change(lambda u: 2 * u)), change(lambda u: u + 1)
     halves = jnp.asarray([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
 
     def mixed(report, key):

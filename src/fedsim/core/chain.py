@@ -1,5 +1,6 @@
 """The server as a chain of stages, which is a rule itself."""
 
+import inspect
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -88,8 +89,14 @@ def chain(*stages: Stage) -> Aggregator:
     )
 
 
-def _is_stage(stage: object) -> bool:
-    return isinstance(stage, Aggregator) or (callable(stage) and not hasattr(stage, "__wrapped__"))
+def _is_stage(stage: Stage) -> bool:
+    """Whether it is a rule, or takes a report and a key; a factory such as `nnm` takes neither."""
+    if not isinstance(stage, Aggregator):
+        try:
+            inspect.signature(stage).bind(None, None)
+        except TypeError:
+            return False
+    return True
 
 
 def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:
