@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from fedsim.config.byzantine_count import configured_f
-from fedsim.config.clients import check_clients
+from fedsim.config.clients import check_clients, configured_f
 from fedsim.config.components import factories, unflatten, without_effect
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
-from fedsim.config.schema import Config, Settings
+from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.config.synonyms import KEYS, RENAMED
 from fedsim.config.values import format_toml, list_element
 from fedsim.core.setting_types import describe_type
@@ -64,36 +63,33 @@ class Schema:
 
     def resolve_converted(self, values: dict[str, Any]) -> Config:
         """As `resolve`, for values that have been converted."""
-        values = {name: value for name, value in values.items() if name != "name"}  # that of the experiment
-        config = unflatten(values)  # below also components that have no effect: an unknown name is an error
-        defaults = _defaults(self, factories(config))
-        config = replace(config, settings=tuple((name, values.get(name, defaults[name])) for name in defaults))
+        values = {key: value for key, value in values.items() if key != "name"}  # that of the experiment
+        config = self._config(values)  # also with components without effect: an unknown name is an error
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
-        values = self._canonical(config, values)
-        config = unflatten(values)
-        return replace(config, settings=self._settings(config, values))
-
-    def _canonical(self, config: Config, values: dict[str, Any]) -> dict[str, Any]:
-        """The `values` of the run `config` without those that have no effect; the split is a number."""
         is_error = lambda key: any(condition.is_error for condition in self.fields[key].only_if)
         unused = {key for key in without_effect(config) if not is_error(key)}
         kept = {key: value for key, value in values.items() if key not in unused}
-        lists = ("corruption.clients", "attack.clients")
-        kept |= {key: tuple(sorted(set(ids))) for key in lists if (ids := kept.get(key))}
-        return kept | ({"data.seed": config.seed} if config.data.seed == "seed" else {})
-
-    def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
-        """The settings of the run's components."""
-        defaults = _defaults(self, factories(config))
-        f = {name: number for name in defaults if (number := configured_f(config, self.fields[name])) is not None}
-        for name, number in f.items():
-            if values.get(name, number) != number:
+        for key in ("corruption.clients", "attack.clients"):
+            kept |= {key: tuple(sorted(set(ids)))} if (ids := kept.get(key)) else {}
+        kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+        config = config if kept == values else self._config(kept)
+        if config.server.num_byzantine is None:
+            return config
+        f = {key: configured_f(config, self.fields[key]) for key, _ in config.settings if is_byzantine_count(key)}
+        for key, number in f.items():
+            if kept.get(key, number) != number:
                 raise ConfigError(
-                    f"{name}: must equal server.num_byzantine ({number}), got {values[name]}; remove one of them"
+                    f"{key}: must equal server.num_byzantine ({number}), got {kept[key]}; remove one of them"
                 )
-        given = values | {name: self.convert(name, number) for name, number in f.items()}
-        return tuple((name, given.get(name, default)) for name, default in defaults.items())
+        settings = ((key, self.convert(key, f[key]) if key in f else value) for key, value in config.settings)
+        return replace(config, settings=tuple(settings))
+
+    def _config(self, values: Mapping[str, Any]) -> Config:
+        """The configuration with these values, and the settings of its components."""
+        config = unflatten(values)
+        defaults = _defaults(self, factories(config))
+        return replace(config, settings=tuple((key, values.get(key, default)) for key, default in defaults.items()))
 
     def convert(self, name: str, value: Any) -> Any:
         """The value of a key, checked. Raises `ConfigError` for an unknown key or a wrong value."""

@@ -56,7 +56,7 @@ class Group:
     """The name of its folder in the run folder."""
 
     @property
-    def num_rounds(self) -> int:
+    def total_rounds(self) -> int:
         """Rounds over all runs."""
         return sum(config.server.num_rounds for config in self.configs)
 

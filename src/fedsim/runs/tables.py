@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedsim.config.byzantine_count import assumed_f
-from fedsim.config.clients import corrupted_share
+from fedsim.config.clients import assumed_f, corrupted_share
 from fedsim.config.components import positions_by
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles
@@ -50,7 +49,7 @@ def round_rows(
         corrupted_weight = _share_of_weight(records, clients.corrupted)
         has_attack = [config.attack.kind != "none" for config in configs]
         malicious_weight = np.where(has_attack, _share_of_weight(records, clients.malicious), np.nan)
-        excess = _byzantine_excess(configs, records, byzantine(configs, clients))
+        excess = _byzantine_excess(configs, records, counted_by_f(configs, clients))
     percentiles = np.full((num_runs, 3), np.nan)
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
@@ -89,7 +88,7 @@ def _rate(metrics: Metrics | None, num_runs: int) -> np.ndarray:
     return rate
 
 
-def byzantine(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
+def counted_by_f(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
     """The clients [S, N] that a rule's f counts: corrupted and malicious ones.
 
     With `server.weighting`, which is to deal with corrupted data, or `server.num_byzantine = "malicious"`, only the
