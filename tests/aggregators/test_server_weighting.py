@@ -172,15 +172,7 @@ def test_a_chain_is_a_rule():
     np.testing.assert_array_equal(chain.client_weights(state), state[0].alpha)
 
 
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [
-        ((), "the last one must be a rule"),
-        ((aggregators.nnm(),), "the last one must be a rule"),
-        ((aggregators.nnm, aggregators.median()), "must be rules or pre-aggregators"),
-        ((None, aggregators.median()), "got None"),
-    ],
-)
-def test_a_chain_of_other_objects_is_refused(stages, message):
-    with pytest.raises(ValueError, match=f"^stages: .*{message}"):
+@pytest.mark.parametrize("stages", [(), (aggregators.nnm(),), (aggregators.median(), aggregators.median)])
+def test_a_chain_without_a_last_rule_is_refused(stages):
+    with pytest.raises(ValueError, match=r"^stages: the last one must be a rule"):
         fedsim.chain(*stages)
