@@ -140,12 +140,18 @@ class UpdateServerState(Protocol):
     ) -> PyTree: ...
 
 
+def train_plainly(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
+    """The `train` of FedAvg: the client optimizer from the broadcast model."""
+    del server_state
+    return LocalResult(local.sgd(), client_state)
+
+
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 
-    init: Callable[[PyTree], tuple[PyTree, PyTree]]
-    """`(params) -> (client_state of one client, server_state)` before the first round."""
-    train: TrainClient
+    init: Callable[[PyTree], tuple[PyTree, PyTree]] = lambda params: ((), ())
+    """`(params) -> (client_state of one client, server_state)` before the first round; by default there are none."""
+    train: TrainClient = train_plainly
     update_server_state: UpdateServerState = lambda server_state, messages, valid, num_clients: server_state
     """By default the state stays as it is."""
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None

@@ -62,8 +62,8 @@ class Group:
 
     @property
     def max_rounds(self) -> int:
-        """The most rounds of a chunk: between two evaluations."""
-        return max(1, min(self.configs[0].server.eval_every, self.configs[0].server.num_rounds))
+        """The most rounds of a chunk."""
+        return self.configs[0].server.max_rounds
 
     def __str__(self) -> str:
         """For example "arfl, 15 runs"."""

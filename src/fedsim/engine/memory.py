@@ -117,8 +117,7 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     Without changed examples and states of clients, if these stay on the host.
     """
     config = configs[0]
-    max_rounds = min(config.server.eval_every, config.server.num_rounds)
-    record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
+    record_bytes = RECORD_BYTES * config.server.max_rounds * config.server.cohort_size
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]

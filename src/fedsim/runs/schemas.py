@@ -35,7 +35,7 @@ CLIENTS = pl.Schema(
         ("round", pl.Int32),  # 1 is the first; 0: the weights alpha before it
         ("client_id", pl.Int32),
         ("num_examples", pl.Int32),  # training examples
-        ("loss", pl.Float32),  # as reported, at the parameters before the round; null: no report, or not recorded
+        ("loss", pl.Float32),  # as reported, at the model of `client.loss_at`; null: no report, or not recorded
         ("alpha", pl.Float32),  # weight among all clients after the round; null: not kept, or round not evaluated
         ("weight", pl.Float32),  # share in the round; null: not in the cohort, or no valid report
         ("corrupted", pl.Boolean),
