@@ -10,13 +10,14 @@ from fedsim.config.clients import has_clients
 from fedsim.config.components import component_names
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
-from fedsim.config.reader import Block
 from fedsim.config.registry import find
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import run_id
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
 from fedsim.errors import ConfigError
+
+Block = dict[str, list[Any]]  # dotted key -> values
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,7 +1,7 @@
 """From values by key to the configuration of a run, with the settings of its components."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, is_byzantine_count
 from fedsim.config.synonyms import KEYS, RENAMED
-from fedsim.config.values import format_toml, list_element
+from fedsim.config.values import DEFAULT, Sweep, format_toml, list_element, parse_words
 from fedsim.core.setting_types import describe_type
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
@@ -45,6 +45,29 @@ class Schema:
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
         if name not in self.fields:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
+
+    def read(self, tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """(dotted key, value) of nested tables. Raises `ConfigError` at the first unknown key."""
+        for name, value in tables.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{prefix or 'tables'}: keys must be text, got {name!r}")
+            key = prefix + name
+            if key not in self.headings:
+                self.check_key(key, self.headings if isinstance(value, dict) else ())
+                yield key, self.read_value(key, value)
+            elif isinstance(value, dict):
+                yield from self.read(value, key + ".")
+            else:
+                raise ConfigError(f"{key}: must be a section, [{key}] with its keys below, got {value!r}")
+
+    def read_value(self, key: str, value: Any) -> Any:
+        """`value` with words of the command line parsed, and with one name in place of several as a list of one."""
+        kind = self.fields[key].type
+        value = parse_words(value, kind)
+        if key not in KINDS or list_element(kind) is None:
+            return value
+        to_list = lambda names: [names] if isinstance(names, str) and names != DEFAULT else names
+        return Sweep(tuple(map(to_list, value.values))) if isinstance(value, Sweep) else to_list(value)
 
     def nearest(self, name: str) -> str | None:
         """The key of which this is a synonym, or the most similar one whose last part is similar."""

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -42,17 +42,20 @@ class Word(str):
     __slots__ = ()
 
 
-def to_plain(value: Any) -> Any:
-    """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths."""
+def to_plain(value: Any, of_key: Callable[[str, Any], Any] = lambda key, value: value, key: str = "") -> Any:
+    """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths.
+
+    `of_key(key, value)` replaces each value of nested tables; `key` is dotted.
+    """
     if isinstance(value, Sweep):
-        return Sweep(tuple(map(to_plain, value.values)))
+        return Sweep(tuple(to_plain(inner, of_key, key) for inner in value.values))
     if isinstance(value, Mapping):
-        return {name: to_plain(inner) for name, inner in value.items()}
+        return {name: to_plain(inner, of_key, f"{key}.{name}") for name, inner in value.items()}
     if isinstance(value, list | tuple | range):
-        return [to_plain(inner) for inner in value]
+        return [to_plain(inner, of_key, key) for inner in value]
     if isinstance(value, Path):
-        return str(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+        return of_key(key, str(value))
+    return of_key(key, value.tolist() if hasattr(value, "tolist") else value)
 
 
 def parse_words(value: Any, kind: Any) -> Any:
