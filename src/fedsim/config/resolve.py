@@ -14,12 +14,12 @@ from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, is_byzantine_count
-from fedsim.config.synonyms import KEYS, RENAMED
-from fedsim.config.values import DEFAULT, Sweep, format_toml, list_element, parse_words
+from fedsim.config.values import DEFAULT, KEYS, Sweep, format_toml, list_element, parse_words
 from fedsim.core.setting_types import describe_type
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
+RENAMED = {"budget": "preset"}  # tables under their earlier names
 RESERVED = ("name", "seed", "sweep", "preset", "slurm")  # not allowed as names of sections
 SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
 SWEEP_HELP = (
@@ -62,12 +62,12 @@ class Schema:
 
     def read_value(self, key: str, value: Any) -> Any:
         """`value` with words of the command line parsed, and with one name in place of several as a list of one."""
+        if isinstance(value, Sweep):
+            return Sweep(tuple(self.read_value(key, inner) for inner in value.values))
         kind = self.fields[key].type
         value = parse_words(value, kind)
-        if key not in KINDS or list_element(kind) is None:
-            return value
-        to_list = lambda names: [names] if isinstance(names, str) and names != DEFAULT else names
-        return Sweep(tuple(map(to_list, value.values))) if isinstance(value, Sweep) else to_list(value)
+        is_one_of_several = key in KINDS and list_element(kind) is not None and isinstance(value, str)
+        return [value] if is_one_of_several and value != DEFAULT else value
 
     def nearest(self, name: str) -> str | None:
         """The key of which this is a synonym, or the most similar one whose last part is similar."""
@@ -124,10 +124,9 @@ class Schema:
             if any(map(callable, value if isinstance(value, list) else [value])):
                 remedy = '; give its name, or that of a plug-in as "file.py:function"' if name in KINDS else ""
                 raise ConfigError(f"{name}: must be {describe_type(kind)}, got an object of Python{remedy}") from None
-            several = (
-                value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
-            )
-            remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
+            is_nested = isinstance(value, list) and isinstance(next(iter(value), None), list)
+            has_several = is_nested or (isinstance(value, list) and list_element(kind) is None)
+            remedy = SWEEP_REMEDY.format(name) if has_several else ""
             width = " of 32 bits" if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT else ""
             raise ConfigError(f"{name}: must be {describe_type(kind)}{width}, got {value!r}{remedy}") from None
 

@@ -171,8 +171,8 @@ def from_tables(
         raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
     if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
-    experiment = Experiment(values, tuple(map(_by_section, blocks)), keys, frozenset(changes), sections)
-    experiment = replace(experiment, claims=claims and bundled.portable(resolve_path(claims, folder)))
+    claims = claims and bundled.portable(resolve_path(claims, folder))
+    experiment = Experiment(values, tuple(map(_by_section, blocks)), keys, frozenset(changes), sections, claims)
     experiment = experiment.with_natural_clients()
     keys.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment

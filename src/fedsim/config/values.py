@@ -1,4 +1,4 @@
-"""Values of keys: plain Python values, sweeps over several, and words of a command line."""
+"""Values of keys: plain Python values, sweeps over several, and words of a command line; short forms of keys."""
 
 import contextlib
 import json
@@ -12,6 +12,23 @@ from typing import Any, get_args, get_origin
 from fedsim.errors import ConfigError
 
 DEFAULT = "default"  # as an override, or in a sweep: the default of the key
+KEYS = {
+    "aggregator": "server.aggregator",
+    "attack": "attack.kind",
+    "batch_size": "client.batch_size",
+    "cohort_size": "server.cohort_size",
+    "corruption": "corruption.kind",
+    "data": "data.name",
+    "epochs": "client.epochs",
+    "fraction": "corruption.fraction",
+    "learning_rate": "client.learning_rate",
+    "lr": "client.learning_rate",
+    "model": "model.name",
+    "num_clients": "data.num_clients",
+    "num_rounds": "server.num_rounds",
+    "rounds": "server.num_rounds",
+}
+"""Keys that have a short form, as an option of the command line and in suggestions."""
 
 
 @dataclass(frozen=True)
