@@ -14,7 +14,7 @@ from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of
 from fedsim.config.resolve import Schema, schema
-from fedsim.config.values import DEFAULT, Sweep, list_element, parse_words, to_plain
+from fedsim.config.values import DEFAULT, Sweep, list_element, to_plain
 from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
@@ -143,7 +143,7 @@ def from_tables(
     document, changes = to_plain(tables, name_component), to_plain(overrides or {})
     sections = frozenset(section_of(key, word) for key, word in named)
     restored = {key for key, value in changes.items() if value == DEFAULT}
-    changes = {key: parse_words(value, FIXED[key].type) if key in FIXED else value for key, value in changes.items()}
+    changes = {key: schema().read_value(key, value) if key in FIXED else value for key, value in changes.items()}
     changes = to_plain(changes, name_component)
     keys = schema(tuple(find(key, word) for key, word in named if ":" in word))
 

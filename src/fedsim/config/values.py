@@ -80,12 +80,8 @@ def parse_words(value: Any, kind: Any) -> Any:
 
     "default" stays as it is.
     """
-    if isinstance(value, Sweep):
-        return Sweep(tuple(parse_words(inner, kind) for inner in value.values))
-    if isinstance(value, str) and value == DEFAULT:
-        return DEFAULT
     element = list_element(kind)
-    if isinstance(value, Word) and element is not None:
+    if isinstance(value, Word) and element is not None and value != DEFAULT:
         parsed = _parse_word(value, Any)
         return parsed if isinstance(parsed, list) else [_parse_word(value, element)]
     if isinstance(value, list):
