@@ -22,7 +22,7 @@ def has_clients(values: Mapping[str, Any]) -> bool:
     """Whether the examples of the run with `values` by dotted key belong to clients, as far as is known."""
     name = str(values.get("data.name", ""))
     if name == "arrays" and values.get("arrays.path"):
-        path = Path(values["arrays.path"]).expanduser()
+        path = Path(str(values["arrays.path"])).expanduser()
         if path.is_dir():
             return (path / CLIENT_IDS).exists()
         try:

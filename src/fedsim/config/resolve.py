@@ -1,7 +1,7 @@
 """From values by key to the configuration of a run, with the settings of its components."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -14,12 +14,12 @@ from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
 from fedsim.config.schema import Config, is_byzantine_count
-from fedsim.config.synonyms import KEYS, RENAMED
-from fedsim.config.values import format_toml, list_element
+from fedsim.config.values import DEFAULT, KEYS, Sweep, format_toml, list_element, parse_words
 from fedsim.core.setting_types import describe_type
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
+RENAMED = {"budget": "preset"}  # tables under their earlier names
 RESERVED = ("name", "seed", "sweep", "preset", "slurm")  # not allowed as names of sections
 SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
 SWEEP_HELP = (
@@ -45,6 +45,29 @@ class Schema:
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
         if name not in self.fields:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
+
+    def read(self, tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """(dotted key, value) of nested tables. Raises `ConfigError` at the first unknown key."""
+        for name, value in tables.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{prefix or 'tables'}: keys must be text, got {name!r}")
+            key = prefix + name
+            if key not in self.headings:
+                self.check_key(key, self.headings if isinstance(value, dict) else ())
+                yield key, self.read_value(key, value)
+            elif isinstance(value, dict):
+                yield from self.read(value, key + ".")
+            else:
+                raise ConfigError(f"{key}: must be a section, [{key}] with its keys below, got {value!r}")
+
+    def read_value(self, key: str, value: Any) -> Any:
+        """`value` with words of the command line parsed, and with one name in place of several as a list of one."""
+        if isinstance(value, Sweep):
+            return Sweep(tuple(self.read_value(key, inner) for inner in value.values))
+        kind = self.fields[key].type
+        value = parse_words(value, kind)
+        is_one_of_several = key in KINDS and list_element(kind) is not None and isinstance(value, str)
+        return [value] if is_one_of_several and value != DEFAULT else value
 
     def nearest(self, name: str) -> str | None:
         """The key of which this is a synonym, or the most similar one whose last part is similar."""
@@ -101,10 +124,9 @@ class Schema:
             if any(map(callable, value if isinstance(value, list) else [value])):
                 remedy = '; give its name, or that of a plug-in as "file.py:function"' if name in KINDS else ""
                 raise ConfigError(f"{name}: must be {describe_type(kind)}, got an object of Python{remedy}") from None
-            several = (
-                value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
-            )
-            remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
+            is_nested = isinstance(value, list) and isinstance(next(iter(value), None), list)
+            has_several = is_nested or (isinstance(value, list) and list_element(kind) is None)
+            remedy = SWEEP_REMEDY.format(name) if has_several else ""
             width = " of 32 bits" if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT else ""
             raise ConfigError(f"{name}: must be {describe_type(kind)}{width}, got {value!r}{remedy}") from None
 
