@@ -254,6 +254,25 @@ class Early(Seen):
         return evaluation.round == 2
 
 
+@pytest.mark.parametrize("callbacks", [fedsim.Callback(), [fedsim.Callback], [print]])
+def test_other_callbacks_are_refused_before_anything_runs(callbacks, tmp_path):
+    with pytest.raises(ConfigError, match=r"^callbacks: must be a list of fedsim\.Callback objects, got"):
+        fedsim.run(TABLES, out=tmp_path / "out", callbacks=callbacks)
+    assert not (tmp_path / "out").exists()
+
+
+class Broken(Seen):
+    def on_start(self, start):
+        raise RuntimeError("mine")
+
+
+def test_callbacks_that_have_started_end(tmp_path):
+    first, broken = Seen(), Broken()
+    with pytest.raises(RuntimeError, match="mine"):
+        fedsim.run(TABLES, out=tmp_path / "out", progress=False, callbacks=[first, broken])
+    assert (first.calls, broken.calls) == (["start", "end"], [])
+
+
 def test_callbacks_may_stop_the_experiment_which_can_be_resumed(result, tmp_path, capsys):
     stops, seen = Early(), Seen()
     stopped = fedsim.run(TABLES, out=tmp_path / "stopped", progress=False, callbacks=[stops])

@@ -105,7 +105,8 @@ def run(
     from fedsim import report
     from fedsim.config.experiment import Experiment
     from fedsim.engine import prepare, processes, run_plan
-    from fedsim.errors import FedsimError, python_options
+    from fedsim.errors import ConfigError, FedsimError, python_options
+    from fedsim.runs.callbacks import Callback
     from fedsim.terminal import show_progress
     from fedsim_launcher import find_conflict
 
@@ -114,6 +115,9 @@ def run(
             raise FedsimError(conflict)
         if not isinstance(experiment, Experiment):
             experiment = load(experiment)
+        for callback in (callbacks,) if isinstance(callbacks, Callback) else callbacks:
+            if callback is callbacks or not isinstance(callback, Callback):
+                raise ConfigError(f"callbacks: must be a list of fedsim.Callback objects, got {callback!r}")
         plan = prepare(experiment)
         for message in (*plan.warnings, *plan.notes):
             warnings.warn(message, stacklevel=2)

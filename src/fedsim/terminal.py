@@ -58,6 +58,7 @@ class Progress(Callback, logging.Handler):
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        log.setLevel(logging.NOTSET)
         log.removeHandler(self)
 
 
@@ -122,7 +123,10 @@ class ProgressLines(Progress):
         super().__exit__()
         self._closed.set()
         if error[0] is None:
-            self._print(f"all rounds completed: {self._describe()}")
+            is_partial = 0 < self._completed < self._num_rounds  # stopped, or completed by another process
+            is_new = self._computed > 0
+            text = "end" if is_partial else "all rounds completed"
+            self._print(f"{text}: {self._describe()}" if is_new else text)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._activity = record.getMessage()

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 
 import jax
@@ -80,17 +80,15 @@ class GroupRun:
             num_rounds=sum(config.server.num_rounds for config in self._plan.runs),
             data=data,
         )
-        try:
+        with ExitStack() as stack:
             for callback in callbacks:
                 callback.on_start(message)
+                stack.callback(callback.on_end)
             states = restored or inputs.initial_states(executables)
             completed = self._run_rounds(executables, inputs, -1 if restored is None else start or 0, states)
             if completed < self._config.server.num_rounds:
                 return None
             self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
-        finally:
-            for callback in callbacks:
-                callback.on_end()
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
     def _run_rounds(

@@ -34,8 +34,11 @@ class Checkpoints:
 
     @cached_property
     def _manager(self) -> Any:
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
         import orbax.checkpoint as ocp
 
+        root.handlers[:], root.level = handlers, level  # absl, which Orbax imports, adds a handler that prints all
         logging.getLogger("absl").addFilter(_is_not_of_orbax)
         if getattr(sys.unraisablehook, "func", None) is not _silence_closed_loops:
             sys.unraisablehook = partial(_silence_closed_loops, sys.unraisablehook)
