@@ -160,6 +160,8 @@ def test_folders_of_fedsim_0_3_are_read_and_not_resumed(kept, tmp_path):
         run_plan(plan_of(), old.path)
     assert sorted(old.path.iterdir()) == files
     (old.path / "rounds.parquet").unlink()
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet: missing; restore it, or run its config\.toml again"):
+        old.read("rounds")
     pl.DataFrame({"run": ["a"]}).write_parquet(old.path / "rounds.parquet")
     with pytest.raises(RunFolderError, match=r"rounds\.parquet: broken"):
         old.read("rounds")
