@@ -166,7 +166,10 @@ class Result:
 
     @cached_property
     def clients(self) -> "pl.DataFrame":
-        """One row per run, round and client of the cohort: its loss, weight and alpha."""
+        """One row per run, round and client of the cohort: its loss, weight and alpha.
+
+        If the rule keeps an alpha, evaluated rounds and a round 0 have all clients.
+        """
         return self._read("clients")
 
     @cached_property

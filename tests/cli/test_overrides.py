@@ -1,13 +1,12 @@
 """Keys of a configuration among options."""
 
-import argparse
 import re
 
 import pytest
 
 import fedsim
 from fedsim.cli import run
-from fedsim.cli.overrides import FLAGS, no_option, option_of, split_overrides
+from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.config.kinds import KINDS, NAMES
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
@@ -53,7 +52,7 @@ from fedsim.errors import ConfigError
     ],
 )
 def test_keys_are_split_from_options(arguments, rest, overrides):
-    assert split_overrides(arguments.split()) == (rest.split(), overrides)
+    assert split_overrides(arguments.split(), run.flags()) == (rest.split(), overrides)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +177,3 @@ def test_errors_name_the_source_of_the_value(file, changes, preset, message, tmp
     with pytest.raises(ConfigError) as error:
         read(path, changes, preset, option_of, "on the command line: ").runs()
     assert re.fullmatch(message.format(re.escape(str(path))), str(error.value))
-
-
-def test_flags_are_the_options_without_a_value():
-    parser = run.add_parser(argparse.ArgumentParser().add_subparsers())
-    options = [action for action in parser._actions if action.nargs == 0 and action.dest != "help"]
-    assert {option for action in options for option in action.option_strings} == FLAGS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.core import sorting
-from fedsim.core.sorting import ASCENDING, NEAREST, Columns, comparators, keys_at_ranks, rank_mean
+from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, comparators, keys_at_ranks, rank_mean
 
 
 def rows_of(k, size=5, seed=0):
@@ -30,7 +30,7 @@ def test_comparators_sort(k):
 
 def all_columns(values):
     """`values` [K, d] of all clients, relative to zero."""
-    return Columns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
+    return CenteredColumns(values, jnp.ones(values.shape[0], bool), jnp.zeros(values.shape[1]))
 
 
 def sort_rows(values):
@@ -65,6 +65,7 @@ def test_means_over_ranks_ignore_infinite_rows(k):
 @pytest.mark.parametrize("most_fused", [0, 32])
 def test_nearest_order_sorts_by_magnitude_then_value(most_fused, monkeypatch):
     monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", most_fused)
+    monkeypatch.setattr(sorting, "MAX_FUSED_ROWS_DEFAULT", most_fused)
     values = rows_of(9)
     expected = np.stack([sorted(column, key=lambda v: (abs(v), v)) for column in values.T], axis=1)[[3, 5]]
     values_at_ranks = jax.jit(lambda v: keys_at_ranks(all_columns(v), (jnp.int32(3), jnp.int32(5)), NEAREST))(values)

@@ -145,12 +145,11 @@ def test_evaluation_counts_every_example_once(batch_size, dataset):
     assert int(metrics.num_correct) == (predicted(variables, dataset.x_test) == dataset.y_test).sum()
 
 
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_metrics_by_client_sum_to_those_of_all(dataset, batch_size):
+def test_metrics_by_client_sum_to_those_of_all(dataset):
     task = fedsim.classification(Linear(), dataset.train.x[0])
     variables = task.init(jax.random.key(0))
     clients = np.random.default_rng(0).integers(0, 5, len(dataset.y_test))
-    by_client = evaluate_clients(task, variables, dataset.x_test, dataset.y_test, clients, 6, batch_size)
+    by_client = evaluate_clients(task, variables, dataset.x_test, dataset.y_test, clients, 6)
     all_clients = evaluate(task, variables, dataset.x_test, dataset.y_test)
     assert int(by_client.num_correct.sum()) == int(all_clients.num_correct)
     np.testing.assert_allclose(by_client.loss_sum.sum(), all_clients.loss_sum, rtol=1e-5)

@@ -16,6 +16,7 @@ import pytest
 from fedsim.cli.main import main
 from fedsim.datasets import cache, catalog, cifar10, prepared, shakespeare
 from fedsim.datasets.download import Download, fetch
+from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset, write_leaf
 
@@ -65,6 +66,19 @@ def test_prepared_arrays_are_memory_mapped(femnist_files, monkeypatch):
     assert isinstance(raw.x, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         raw.x[0] = 0
+
+
+def test_a_cached_set_is_the_decoded_one(tmp_path, data_dirs):
+    names, ids = np.asarray(["no", "yes"]), np.arange(3)
+    arrays = {"client_ids": ids, "client_names": names[[0, 1, 1]], "label_names": names}
+    raw = RawDataset("cells", ids[:, None], ids % 2, ids[:1, None], ids[:1], 2, "vector", **arrays, notes=("odd",))
+    source = tmp_path / "source"
+    source.mkdir()
+    cache.cached(source, lambda: raw)
+    read = cache.cached(source, lambda: pytest.fail("decoded again"))
+    np.testing.assert_equal(vars(read), vars(raw))
+    assert (read.notes, read.is_checked, read.test_client_ids) == (("odd",), False, None)
+    assert {path.stem for path in data_dirs[1].glob("*/*.npy")} == {"x", "y", "x_test", "y_test", *arrays}
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "empty", "missing", "index"])

@@ -13,7 +13,7 @@ from fedsim.engine import make_plan, run_plan
 from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.errors import DataError
-from fedsim.forecast.estimate import FORWARD_SHARE, count_examples, group_bytes
+from fedsim.forecast.estimate import FORWARD_SHARE, example_work, group_bytes
 
 TEXT = """
 [data]
@@ -97,7 +97,7 @@ def test_estimates_count_them(plan):
     more = group_bytes(configs, dataset, group.layout) - group_bytes(configs, without, group.layout)
     assert more == dataset.validation.x.nbytes + dataset.validation.y.nbytes
     evaluations = 3
-    (_, validated), (_, others) = (count_examples(configs[0], data, group.layout) for data in (dataset, without))
+    (_, validated), (_, others) = (example_work(configs[0], data, group.layout) for data in (dataset, without))
     assert validated - others == pytest.approx(FORWARD_SHARE * 60 * evaluations)
 
 

@@ -128,6 +128,8 @@ seed = 1
     ):
         (path,), overrides = split_overrides(shlex.split(line)[2:])
         assert [(config.data.seed, config.seed) for config in read(Path(path), overrides).runs()] == list(setting.draws)
+    Path(path).unlink()  # as in a folder of copied groups
+    assert not any(commands.commands(results))
 
 
 def test_clients_weights_are_those_of_the_first_seed(pairs):

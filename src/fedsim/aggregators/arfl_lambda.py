@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.arfl_weights import MAX_LAM, MAX_SORTED, MIN_LAM, make_clients, sort_clients
 from fedsim.core.sorting import ASCENDING
+from fedsim.core.trees import nonzero
 from fedsim.core.types import Array, Scalar
 
 
@@ -40,7 +41,6 @@ def lam_for_effective(losses: Array, num_examples: Array, target: Scalar) -> Arr
     cumulative, gaps = clients.cumulative_shares, clients.gaps
     previous = jnp.roll(cumulative, 1).at[0].set(0.0)
     shares = cumulative - previous
-    nonzero = lambda a: jnp.where(a > 0, a, 1.0)
     increments = jnp.where((positions > 0) & (positions < clients.num_participating), shares * jnp.square(gaps), 0.0)
     variance = jnp.cumsum(increments / (nonzero(cumulative) * nonzero(previous)))  # V_k, by Welford's algorithm
     target_value = clients.num_participating / (jnp.maximum(target, MIN_LAM) * nonzero(cumulative[last]))

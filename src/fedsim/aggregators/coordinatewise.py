@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import example_weights, normalize, stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.sorting import ASCENDING, NEAREST, Columns, Order, keys_at_ranks, rank_mean
+from fedsim.core.sorting import ASCENDING, NEAREST, CenteredColumns, Order, keys_at_ranks, rank_mean
 from fedsim.core.trees import nonzero, ravel_updates, unravel_update
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
@@ -85,9 +85,9 @@ def mean_around_median(report: CohortReport, mask: Array, num_kept: Array) -> tu
     return _mean_and_weights(report, columns._replace(center=median), kept, NEAREST)
 
 
-def _columns(report: CohortReport, mask: Array) -> Columns:
+def _columns(report: CohortReport, mask: Array) -> CenteredColumns:
     rows = ravel_updates(report.updates)
-    return Columns(rows, mask, jnp.zeros(rows.shape[1], jnp.float32))
+    return CenteredColumns(rows, mask, jnp.zeros(rows.shape[1], jnp.float32))
 
 
 def _rank_weights(kept: Ranks, mask: Array) -> Array:
@@ -95,7 +95,9 @@ def _rank_weights(kept: Ranks, mask: Array) -> Array:
     return normalize(((ranks >= kept[0]) & (ranks <= kept[1]) & (ranks < jnp.sum(mask))).astype(jnp.float32))
 
 
-def _mean_and_weights(report: CohortReport, columns: Columns, kept: Ranks, order: Order) -> tuple[PyTree, Array]:
+def _mean_and_weights(
+    report: CohortReport, columns: CenteredColumns, kept: Ranks, order: Order
+) -> tuple[PyTree, Array]:
     mask = columns.mask
     mean = columns.center + rank_mean(columns, _rank_weights(kept, mask), order)
     update = unravel_update(jnp.where(jnp.any(mask), mean, 0.0), report.updates)

@@ -34,7 +34,7 @@ def fednova() -> Algorithm:
     def scale(messages: PyTree, weights: Array) -> Array:
         return jnp.sum(weights * messages)
 
-    return Algorithm(lambda params: ((), ()), train, scale=scale, needs_sgd=True)
+    return Algorithm(train=train, scale=scale, needs_sgd=True)
 
 
 def effective_steps(num_steps: Array, momentum: Scalar | None) -> Array:

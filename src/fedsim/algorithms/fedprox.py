@@ -32,4 +32,4 @@ def fedprox(
         correct = lambda gradient, params: jax.tree.map(add_proximal, gradient, params, local.start.params)
         return LocalResult(local.sgd(correct), client_state)
 
-    return Algorithm(lambda params: ((), ()), train)
+    return Algorithm(train=train)

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from fedsim.attacks.honest import broadcast_update, deviations_from, honest_mask, honest_mean, to_float32
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import OnlyIf, Traced
-from fedsim.core.trees import inner_products, squared_norm, weighted_sum
+from fedsim.core.trees import inner_products, nonzero, squared_norm, weighted_sum
 from fedsim.core.types import Array, PyTree, Updates
 
 
@@ -97,7 +97,7 @@ def _learn(state: MimicState, context: AttackContext) -> MimicState:
 def _normalize(vector: PyTree, default: PyTree) -> PyTree:
     """`vector` scaled to length 1; `default` if it is zero."""
     length = jnp.sqrt(squared_norm(vector))
-    scale = 1 / jnp.where(length > 0, length, 1.0)
+    scale = 1 / nonzero(length)
     return jax.tree.map(lambda a, b: jnp.where(length > 0, scale * a, b), vector, default)
 
 

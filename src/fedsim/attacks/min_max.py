@@ -12,7 +12,7 @@ from jaxtyping import Float
 from fedsim.attacks.honest import identical_updates
 from fedsim.attacks.perturbation import MEANING, Geometry, Perturbation, honest_geometry, perturb_mean
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.trees import gram_matrix, inner_products, squared_distances
+from fedsim.core.trees import gram_matrix, inner_products, nonzero, squared_distances
 from fedsim.core.types import Array, PyTree
 
 
@@ -41,8 +41,7 @@ def max_gamma(geometry: Geometry, bound: Float[Array, ""]) -> Float[Array, ""]:
     slack = jnp.maximum(bound - geometry.squared_radii, 0.0)
     inner = inner_products(geometry.deviations, geometry.direction)
     root = jnp.sqrt(jnp.square(inner) + geometry.squared_length * slack)
-    length = jnp.where(geometry.squared_length > 0, geometry.squared_length, 1.0)
-    if_positive = (inner + root) / length
+    if_positive = (inner + root) / nonzero(geometry.squared_length)
     if_negative = slack / jnp.where(root > inner, root - inner, 1.0)  # the same, without cancellation
     gamma = jnp.min(jnp.where(inner > 0, if_positive, if_negative))
     return jnp.where(geometry.squared_length > 0, gamma, 0.0)

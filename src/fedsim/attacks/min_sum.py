@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fedsim.attacks.honest import honest_mask, identical_updates
 from fedsim.attacks.perturbation import MEANING, Perturbation, honest_geometry, perturb_mean
 from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.trees import nonzero
 from fedsim.core.types import PyTree
 
 
@@ -36,7 +37,7 @@ def min_sum(
         largest = jnp.max(geometry.squared_radii)
         squared_radius = largest if bound == "largest" else jnp.where(jnp.any(honest), smallest, 0.0)
         is_nonzero = geometry.squared_length > 0
-        gamma = jnp.sqrt(squared_radius / jnp.where(is_nonzero, geometry.squared_length, 1.0))
+        gamma = jnp.sqrt(squared_radius / nonzero(geometry.squared_length))
         return perturb_mean(geometry, jnp.where(is_nonzero, gamma, 0.0))
 
     return identical_updates(forge)

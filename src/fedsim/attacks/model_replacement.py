@@ -13,6 +13,7 @@ from jaxtyping import Float
 from fedsim.attacks.honest import cast_like_report, to_float32
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.trees import nonzero
 from fedsim.core.types import Array, PyTree, Scalar
 
 
@@ -45,4 +46,4 @@ def replacement_scale(context: AttackContext) -> Float[Array, ""]:
     """Examples of the valid clients over those of the valid malicious ones; 1 without malicious clients."""
     num_examples = jnp.where(context.report.valid, context.report.num_examples, 0).astype(jnp.float32)
     num_malicious = jnp.sum(jnp.where(context.malicious, num_examples, 0.0))
-    return jnp.where(num_malicious > 0, jnp.sum(num_examples) / jnp.where(num_malicious > 0, num_malicious, 1.0), 1.0)
+    return jnp.where(num_malicious > 0, jnp.sum(num_examples) / nonzero(num_malicious), 1.0)

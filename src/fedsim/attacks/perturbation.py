@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from fedsim.attacks.honest import honest_deviations, honest_mean, honest_std
 from fedsim.core.contracts import AttackContext
-from fedsim.core.trees import squared_norm, squared_norms
+from fedsim.core.trees import nonzero, squared_norm, squared_norms
 from fedsim.core.types import Array, PyTree, Updates
 
 Perturbation = Literal["unit", "sign", "std"]
@@ -43,7 +43,7 @@ def _direction(mean: PyTree, std: PyTree, perturbation: Perturbation) -> PyTree:
     if perturbation == "sign":
         return jax.tree.map(lambda m: -jnp.sign(m), mean)
     length = jnp.sqrt(squared_norm(mean))
-    return jax.tree.map(lambda m: -m / jnp.where(length > 0, length, 1.0), mean)
+    return jax.tree.map(lambda m: -m / nonzero(length), mean)
 
 
 def perturb_mean(geometry: Geometry, gamma: Float[Array, ""]) -> PyTree:

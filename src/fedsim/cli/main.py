@@ -74,7 +74,7 @@ def _dispatch(arguments: list[str]) -> int:
         match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
         raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
     has_keys = arguments[0] in ("run", "report")
-    rest, overrides = split_overrides(arguments) if has_keys else (arguments, {})
+    rest, overrides = split_overrides(arguments, run.flags()) if has_keys else (arguments, {})
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
         raise no_option(unknown[0], map(option_of, vars(options)))

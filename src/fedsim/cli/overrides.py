@@ -1,6 +1,6 @@
 """Keys of a configuration on the command line: `--key value ...` and `--sweep.key value ...`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -9,8 +9,6 @@ from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed")  # keys without a section
-FLAGS = {f"--{name}" for name in ("allow-mismatch", "distributed", "dry-run", "force", "no-compile-cache")}
-FLAGS |= {"--strict"}  # options of `fedsim run` without a value
 WHERE = "on the command line: "  # the start of messages about values of overrides
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist
@@ -22,12 +20,12 @@ HINTS = {  # of options that do not exist
 }
 
 
-def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tuple[list[str], dict[str, Any]]:
     """Splits arguments into options and overrides {key: value}: a word, a list of words, or a `Sweep` of words.
 
     An option is a key if it has a dot, is `name` or `seed`, or is in `KEYS`; `-` stands for `_`. Unknown
-    keys are found later, since plug-ins define keys, too. If no configuration is given otherwise, the last of
-    several values at the end is the configuration.
+    keys are found later, since plug-ins define keys, too. `flags` are the options of `fedsim run` without a value. If
+    no configuration is given otherwise, the last of several values at the end is the configuration.
     """
     rest: list[str] = []
     overrides: dict[str, Any] = {}
@@ -45,7 +43,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
         values = [value] if has_value else []
         while pending and not values_end(pending[0]) and (is_swept or not has_value):
             values.append(pending.pop(0))
-        if not pending and len(values) > 1 and rest[:1] == ["run"] and not _has_configuration(rest):
+        if not pending and len(values) > 1 and rest[:1] == ["run"] and not _has_configuration(rest, flags):
             rest.append(values.pop())
         if not values:
             raise ConfigError(f"{option}: must be followed by a value")
@@ -60,9 +58,9 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]
     return rest, overrides
 
 
-def _has_configuration(arguments: Sequence[str]) -> bool:
+def _has_configuration(arguments: Sequence[str], flags: Collection[str]) -> bool:
     """Whether one of the `arguments` of `run` is neither an option nor its value."""
-    takes_value = lambda argument: argument.startswith("--") and "=" not in argument and argument not in FLAGS
+    takes_value = lambda argument: argument.startswith("--") and "=" not in argument and argument not in flags
     return any(not after.startswith("--") and not takes_value(before) for before, after in pairwise(arguments))
 
 

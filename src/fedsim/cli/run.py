@@ -104,6 +104,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
+def flags() -> set[str]:
+    """The options without a value."""
+    options = add_parser(argparse.ArgumentParser().add_subparsers())._option_string_actions
+    return {option for option, action in options.items() if action.nargs == 0}
+
+
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     """Runs the configuration with `overrides` (see `cli.overrides`), or shows the plan."""
     if not options.checkpoint_seconds >= 0:  # nan

@@ -19,7 +19,6 @@ COLUMNS = ("folder", "status", "age", "runs", "best in the hardest scenario")
 SETTING_COLUMNS = ("rule", "scenario", "rounds", "complete", "missing")
 MAX_SETTINGS, MAX_DRAWS = 50, 6  # that are listed, except incomplete settings
 DAY = 24 * 3600
-ROUNDS = "server.num_rounds"
 
 
 def add_parser(commands: Any) -> None:
@@ -66,7 +65,9 @@ def _run_folders(folder: "RunFolder") -> list["RunFolder"]:
 
 def _modified(folder: "RunFolder") -> float:
     """When rows were added."""
-    paths = [*folder.path.glob("groups/*"), folder.path / "manifest.json"]
+    from fedsim.runs.legacy import MANIFEST
+
+    paths = [*folder.path.glob("groups/*"), folder.path / MANIFEST]
     return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
 
 
@@ -94,26 +95,19 @@ def _describe(folder: "RunFolder", has_table: bool) -> tuple[list[str], list[tup
         settings = settings_of(with_labels([run.keys for run in runs]), [run.num_clients for run in runs])
     age = time.time() - _modified(folder)
     days = f"{age / DAY:.0f} days" if age > 2 * DAY else duration(age)
-    runs = [_as_planned(run) for run in runs]
+    runs = [run.as_planned() for run in runs]
     last = {group: group.last_round() for group in {run.group for run in runs if not run.is_complete}}
     status = _status(runs, last)
     rows = _setting_rows(runs, settings, last) if has_table else []
     return [status, days, str(len(runs)), best], rows, is_whole or status != "complete"
 
 
-def _as_planned(run: "StoredRun") -> "StoredRun":
-    """The run in the group that is to have it, if that is not complete."""
-    if run.latest is run.group:
-        return run
-    return run._replace(group=run.latest, is_complete=False, keys=run.keys | {ROUNDS: run.latest.num_rounds})
-
-
 def _status(runs: Sequence["StoredRun"], last: dict["GroupFolder", int]) -> str:
     """For example "complete", "40 %, stopped" or "40 %, running"; `last` as for `_missing`."""
     if runs and not last:
         return "complete"
-    total = sum(run.keys[ROUNDS] for run in runs)
-    completed = sum(max(last.get(run.group, run.keys[ROUNDS]), 0) for run in runs)
+    total = sum(run.num_rounds for run in runs)
+    completed = sum(max(last.get(run.group, run.num_rounds), 0) for run in runs)
     try:
         state = "running" if any(group.is_locked() for group in last) else "stopped"
     except FedsimError:  # another user's folder
@@ -136,7 +130,7 @@ def _setting_rows(
         if is_complete(setting) and len(settings) > MAX_SETTINGS:
             num_others, num_runs = num_others + 1, num_runs + len(setting.runs)
             continue
-        rounds = str(runs[setting.runs[0]].keys[ROUNDS])
+        rounds = str(runs[setting.runs[0]].num_rounds)
         of = f"{num_complete[setting]} of {count(len(setting.runs), 'run')}"
         rows.append((names[setting], scenario_name(setting.scenario), rounds, of, _missing(runs, setting, last)))
     rest = (count(num_others, "complete setting"), "", "", f"{num_runs} of {count(num_runs, 'run')}", "")

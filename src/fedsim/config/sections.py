@@ -185,6 +185,11 @@ class ServerConfig:
     num_rounds: Annotated[NonNegativeInt, "R, rounds of a run"] = 100
     eval_every: Annotated[PositiveInt, "rounds between evaluations, which run in one compiled call"] = 5
 
+    @property
+    def max_rounds(self) -> int:
+        """The most rounds of a chunk: between two evaluations."""
+        return max(1, min(self.eval_every, self.num_rounds))
+
 
 @dataclass(frozen=True)
 class EngineConfig:

@@ -140,12 +140,18 @@ class UpdateServerState(Protocol):
     ) -> PyTree: ...
 
 
+def train_plainly(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
+    """The `train` of FedAvg: the client optimizer from the broadcast model."""
+    del server_state
+    return LocalResult(local.sgd(), client_state)
+
+
 class Algorithm(NamedTuple):
     """A local training algorithm. Each client has a `client_state`; all share the broadcast `server_state`."""
 
-    init: Callable[[PyTree], tuple[PyTree, PyTree]]
-    """`(params) -> (client_state of one client, server_state)` before the first round."""
-    train: TrainClient
+    init: Callable[[PyTree], tuple[PyTree, PyTree]] = lambda params: ((), ())
+    """`(params) -> (client_state of one client, server_state)` before the first round; by default there are none."""
+    train: TrainClient = train_plainly
     update_server_state: UpdateServerState = lambda server_state, messages, valid, num_clients: server_state
     """By default the state stays as it is."""
     scale: Callable[[Updates, Float[Array, " K"]], Float[Array, ""]] | None = None
@@ -172,11 +178,6 @@ def init_stateless(*args: object) -> PyTree:
     return ()
 
 
-def keep_no_weights(state: PyTree) -> None:
-    """The `client_weights` of a rule that keeps no weights of all clients."""
-    del state
-
-
 class InitRule(Protocol):
     """The rule's state before the first round, from what all clients report."""
 
@@ -196,7 +197,7 @@ class Aggregator(NamedTuple):
 
     init: InitRule
     aggregate: AggregateReport
-    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = keep_no_weights
+    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = lambda state: None
     """`(state) -> alpha`, or None if the rule keeps no weights of all clients."""
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None
     """`(state, report without updates) -> state`: takes losses that are measured after the server step.

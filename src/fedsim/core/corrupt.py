@@ -155,7 +155,6 @@ def corrupt(
     2
     """
     check_key(key)
-    check_key_order(corruption)
     num_clients = data.num_examples.shape[0]
     numbers = [("num_corrupted", num_corrupted)]
     numbers += [] if num_malicious is None else [("num_malicious", num_malicious)]

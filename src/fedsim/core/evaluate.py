@@ -13,10 +13,11 @@ from fedsim.core.types import Array, ClientData, ClientSlice, Metrics, Variables
 
 TestArray: TypeAlias = Shaped[Array | np.ndarray, "T ..."]
 
+BATCH_SIZE = 1000  # examples that are evaluated at a time
 PERCENTILES = (10, 50, 90)  # over clients
 
 
-def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch_size: int = 1000) -> Metrics:
+def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch_size: int = BATCH_SIZE) -> Metrics:
     """Metrics of the model summed over the examples `x`, `y`, `batch_size` at a time.
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
@@ -39,13 +40,7 @@ def evaluate(task: Task, variables: Variables, x: TestArray, y: TestArray, batch
 
 
 def evaluate_clients(
-    task: Task,
-    variables: Variables,
-    x: TestArray,
-    y: TestArray,
-    clients: TestArray,
-    num_clients: int,
-    batch_size: int = 1000,
+    task: Task, variables: Variables, x: TestArray, y: TestArray, clients: TestArray, num_clients: int
 ) -> Metrics:
     """Metrics [num_clients] of the model, summed over each client's examples; `clients` are the owners."""
     x, y, clients = jnp.asarray(x), jnp.asarray(y), jnp.asarray(clients)
@@ -53,16 +48,14 @@ def evaluate_clients(
     def example_metrics(example: tuple[Array, Array]) -> Metrics:
         return task.metrics(variables, example[0][None], example[1][None], jnp.ones(1, bool))
 
-    metrics = jax.lax.map(example_metrics, (x, y), batch_size=min(batch_size, x.shape[0]))
+    metrics = jax.lax.map(example_metrics, (x, y), batch_size=min(BATCH_SIZE, x.shape[0]))
     return jax.tree.map(lambda values: jax.ops.segment_sum(values, clients, num_clients), metrics)
 
 
-def evaluate_client(
-    task: Task, variables: Variables, data: ClientData, client_id: Int[Array, ""], batch_size: int = 1000
-) -> Metrics:
-    """Metrics of the model summed over the examples of client `client_id` in `data`, `batch_size` at a time."""
+def evaluate_client(task: Task, variables: Variables, data: ClientData, client_id: Int[Array, ""]) -> Metrics:
+    """Metrics of the model summed over the examples of client `client_id` in `data`."""
     client = ClientSlice(client_id, data.offsets[client_id], data.num_examples[client_id])
-    batch_size = min(batch_size, data.y.shape[0])
+    batch_size = min(BATCH_SIZE, data.y.shape[0])
 
     def batch_metrics(i: Array) -> Metrics:
         return task.metrics(variables, *take_batch(data, client, i * batch_size + jnp.arange(batch_size)))

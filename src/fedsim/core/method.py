@@ -11,11 +11,9 @@ from fedsim.core.contracts import (
     Algorithm,
     Attack,
     ClientOptimizer,
-    LocalResult,
-    LocalTraining,
     PreAggregator,
 )
-from fedsim.core.types import Array, HParams, PyTree
+from fedsim.core.types import Array, HParams
 
 
 def plain_sgd() -> Algorithm:
@@ -24,12 +22,7 @@ def plain_sgd() -> Algorithm:
     McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from
     Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629
     """
-
-    def train(local: LocalTraining, client_state: PyTree, server_state: PyTree) -> LocalResult:
-        del server_state
-        return LocalResult(local.sgd(None), client_state)
-
-    return Algorithm(lambda params: ((), ()), train)
+    return Algorithm()
 
 
 def client_sgd(hparams: HParams, clip: float | None = None) -> ClientOptimizer:

@@ -5,16 +5,18 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool
 
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.trees import expand_like, select_clients, squared_norms
+from fedsim.core.server import mask_invalid
+from fedsim.core.trees import select_clients, squared_norms
 from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
 
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
-def malicious_clients(data: ClientData) -> Array:
-    """The clients that forge reports, [N] bool: those of a set of their own, or else all with corrupted data."""
+def malicious_clients(data: ClientData) -> Bool[Array, " N"]:
+    """The clients that forge reports: those of a set of their own, or else all with corrupted data."""
     return data.corrupted if data.malicious is None else data.malicious
 
 
@@ -96,5 +98,4 @@ def mask_nonfinite_updates(report: CohortReport) -> CohortReport:
     finite = report.valid
     if jax.tree.leaves(report.updates):
         finite &= squared_norms(report.updates) < MAX_SQUARED_NORM
-    zero = lambda u: jnp.where(expand_like(finite, u), u, 0)
-    return report._replace(updates=jax.tree.map(zero, report.updates), valid=finite)
+    return report._replace(updates=mask_invalid(report.updates, finite), valid=finite)

@@ -24,7 +24,7 @@ MAX_FUSED_ROWS = {"cpu": 128}
 MAX_FUSED_ROWS_DEFAULT = 32
 """The same on other backends."""
 CHUNK = {"cpu": 1 << 14}
-"""Columns that are sorted at a time."""
+"""CenteredColumns that are sorted at a time."""
 CHUNK_DEFAULT = 1 << 20
 """The same on other backends: enough for a whole device."""
 
@@ -86,7 +86,7 @@ NEAREST = Order(_nearest_keys, _nearest_values)
 """By distance to zero; of two numbers with the same distance, the lower one comes first."""
 
 
-class Columns(NamedTuple):
+class CenteredColumns(NamedTuple):
     """Values that are compared relative to a center, only for some clients."""
 
     values: Array
@@ -108,7 +108,7 @@ class Columns(NamedTuple):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
-def rank_mean(columns: Columns, weights: Array, order: Order = ASCENDING) -> Array:
+def rank_mean(columns: CenteredColumns, weights: Array, order: Order = ASCENDING) -> Array:
     """The sum [d] over ranks of `weights` [K] times the values of these ranks; rank 0 is the first in `order`.
 
     Values of ranks without weight are ignored, even if they are infinite.
@@ -126,8 +126,14 @@ def _rank_mean_jvp(order: Order, primals: tuple[Any, ...], tangents: tuple[Any, 
     return rank_mean(columns, weights, order), jnp.sum(changes, axis=0)
 
 
-def keys_at_ranks(columns: Columns, ranks: tuple[Array, Array], order: Order = ASCENDING) -> tuple[Array, Array]:
+def keys_at_ranks(
+    columns: CenteredColumns, ranks: tuple[Array, Array], order: Order = ASCENDING
+) -> tuple[Array, Array]:
     """The keys [d] in `order` of the two values that have these `ranks` in each column."""
+
+    if columns.mask.size > MAX_FUSED_ROWS_DEFAULT:  # this sorts a sample: a network costs more to compile than to run
+        sorted_keys = jnp.sort(columns.keys(order).T, axis=1)
+        return sorted_keys[:, ranks[0]], sorted_keys[:, ranks[1]]
 
     def keys_at(rank: Array) -> Array:
         is_rank = jnp.arange(columns.mask.size) == rank
@@ -137,15 +143,17 @@ def keys_at_ranks(columns: Columns, ranks: tuple[Array, Array], order: Order = A
     return first, last
 
 
-def _sum_over_ranks(term: Callable[[Array, Array], Array], columns: Columns, of_rank: Array, order: Order) -> Array:
+def _sum_over_ranks(
+    term: Callable[[Array, Array], Array], columns: CenteredColumns, of_rank: Array, order: Order
+) -> Array:
     """The sum [d] over ranks of `term(value, keys)`: `of_rank` [K] has the value of a rank, whose keys are [d]."""
 
-    def fused(part: Columns) -> Array:
+    def fused(part: CenteredColumns) -> Array:
         terms = [term(value, keys) for value, keys in zip(of_rank, part.sorted_rows(order), strict=True)]
         # A Python sum is fused into the loop: the sorted rows are never stored.
         return sum(terms, jnp.zeros((), terms[0].dtype))
 
-    def separate(part: Columns) -> Array:
+    def separate(part: CenteredColumns) -> Array:
         sorted_keys = jnp.sort(part.keys(order).T, axis=1)
         return jnp.sum(jax.vmap(term, (0, 1))(of_rank, sorted_keys), axis=0)
 
@@ -154,7 +162,7 @@ def _sum_over_ranks(term: Callable[[Array, Array], Array], columns: Columns, of_
     return _map_chunks(fused if is_fused else separate, columns, CHUNK.get(backend, CHUNK_DEFAULT))
 
 
-def _map_chunks(compute: Callable[[Columns], Array], columns: Columns, max_size: int) -> Array:
+def _map_chunks(compute: Callable[[CenteredColumns], Array], columns: CenteredColumns, max_size: int) -> Array:
     """Computes `compute(columns)` [d], which treats all columns alike, in chunks.
 
     There are at least two: XLA recomputes cheap results wherever they are used, but not what a loop has stored, and it
@@ -166,7 +174,7 @@ def _map_chunks(compute: Callable[[Columns], Array], columns: Columns, max_size:
     def step(i: Array, results: Array) -> Array:
         start = jnp.minimum(i * chunk, size - chunk)  # the last chunk overlaps the previous one
         cut = lambda a: jax.lax.dynamic_slice_in_dim(a, start, chunk, axis=-1)
-        part = Columns(cut(columns.values), columns.mask, cut(columns.center))
+        part = CenteredColumns(cut(columns.values), columns.mask, cut(columns.center))
         return jax.lax.dynamic_update_slice_in_dim(results, compute(part), start, axis=-1)
 
     like = jax.eval_shape(compute, columns)

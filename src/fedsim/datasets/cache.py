@@ -1,7 +1,8 @@
 """Cache of decoded data sets on disk, as memory-mapped arrays.
 
-An entry is a folder with an .npy file per array and index.json with their CRC-32s; its name is a digest of the source
-files. It is written under a temporary name and then moved. An entry that does not match its index is written again.
+An entry is a folder with an .npy file per array and index.json with their CRC-32s and all else; its name is a digest of
+the source files. It is written under a temporary name and then moved. An entry that does not match its index is written
+again.
 """
 
 import contextlib
@@ -21,9 +22,9 @@ import numpy as np
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import LOAD_ERRORS
 
-VERSION = 2  # of the format
-SCALARS = ("name", "num_classes", "inputs")
-ARRAYS = tuple(f.name for f in fields(RawDataset) if f.name not in (*SCALARS, "notes"))
+VERSION = 3  # of the format
+ARRAYS = tuple(f.name for f in fields(RawDataset) if f.type in (np.ndarray, np.ndarray | None))
+OTHERS = tuple(f.name for f in fields(RawDataset) if f.name not in ARRAYS)
 
 
 def directory() -> Path:
@@ -53,13 +54,13 @@ def _read(folder: Path) -> RawDataset | None:
     """The data set in `folder`, or None if it is missing or damaged."""
     try:
         index = json.loads((folder / "index.json").read_text())
-        values: dict[str, Any] = {name: index[name] for name in SCALARS}
+        values: dict[str, Any] = {name: index[name] for name in OTHERS}
         for name, crc in index["arrays"].items():
             array = np.load(folder / f"{name}.npy", mmap_mode="r")
             if _crc(array) != crc:
                 return None
             values[name] = array
-        return RawDataset(**values)
+        return RawDataset(**values | {"notes": tuple(values["notes"])})
     except (*LOAD_ERRORS, LookupError):
         return None
 
@@ -73,7 +74,7 @@ def _write(folder: Path, raw: RawDataset) -> None:
         arrays = {name: np.ascontiguousarray(a) for name in ARRAYS if (a := getattr(raw, name)) is not None}
         for name, array in arrays.items():
             np.save(part / f"{name}.npy", array)
-        index = {name: getattr(raw, name) for name in SCALARS}
+        index = {name: getattr(raw, name) for name in OTHERS}
         (part / "index.json").write_text(json.dumps(index | {"arrays": {k: _crc(a) for k, a in arrays.items()}}))
         if _read(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -153,7 +153,7 @@ def peak_memory(inputs: Inputs) -> memory.ProgramMemory | None:
     programs = trace(inputs)
     if (peak := programs.memory) is None:
         return None
-    return peak._replace(argument_bytes=peak.argument_bytes + inputs.waiting_bytes(programs.states))
+    return peak._replace(argument_bytes=peak.argument_bytes + inputs.other_batch_bytes(programs.states))
 
 
 def clear_programs() -> None:

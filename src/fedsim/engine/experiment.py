@@ -64,7 +64,7 @@ def run_plan(
     plan = _open(folder, plan, force, allow_mismatch)
     is_primary = processes.is_primary()
     callbacks = callbacks if is_primary else []
-    pending = sum(group.num_rounds for group in plan.groups)
+    pending = sum(group.total_rounds for group in plan.groups)
     num_completed = sum(config.server.num_rounds for config in plan.runs) - pending
     groups = _lock_groups(plan, folder, wait)
     with closing(groups), BackgroundCompiler(plan) as background:
@@ -76,7 +76,7 @@ def run_plan(
                 plan, number, folder, callbacks, checkpoint_seconds, background, num_completed
             ):
                 break
-            num_completed += plan.groups[number].num_rounds
+            num_completed += plan.groups[number].total_rounds
     if is_primary and plan.groups:
         with folder.lock():
             folder.remove_superseded()

@@ -1,4 +1,4 @@
-"""The factories that configurations name: the only place where names become what they name."""
+"""Builds what configurations name for a run, on the host or inside a trace; errors of plug-ins get their names."""
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator

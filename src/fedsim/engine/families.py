@@ -56,14 +56,14 @@ class Group:
     """The name of its folder in the run folder."""
 
     @property
-    def num_rounds(self) -> int:
+    def total_rounds(self) -> int:
         """Rounds over all runs."""
         return sum(config.server.num_rounds for config in self.configs)
 
     @property
     def max_rounds(self) -> int:
-        """The most rounds of a chunk: between two evaluations."""
-        return max(1, min(self.configs[0].server.eval_every, self.configs[0].server.num_rounds))
+        """The most rounds of a chunk."""
+        return self.configs[0].server.max_rounds
 
     def __str__(self) -> str:
         """For example "arfl, 15 runs"."""

@@ -29,17 +29,17 @@ def fit_layouts(plan: Plan) -> Plan:
     return replace(plan, groups=groups)
 
 
-def fit_layout(plan: Plan, family: Family, devices: Sequence[jax.Device] | None = None) -> tuple[Layout, int | None]:
+def fit_layout(plan: Plan, family: Family, targets: Sequence[jax.Device] | None = None) -> tuple[Layout, int | None]:
     """The widest layout of `family` that fits into memory, and the bytes that it needs there, data included.
 
-    The compiler reports these bytes, for the first of `devices` (default: JAX's); None if it runs out of memory itself.
+    The compiler reports these bytes, for the first of `targets` (default: JAX's); None if it runs out of memory itself.
     If no layout fits, it is the narrowest.
     """
     groups = [group for group, other in zip(plan.groups, plan.families, strict=True) if other is family]
     group = max(groups, key=lambda group: len(group.runs))
 
     def peak_bytes(layout: Layout) -> int | None:
-        peak = peak_memory(make_inputs(replace(group, layout=layout), family, devices))
+        peak = peak_memory(make_inputs(replace(group, layout=layout), family, targets))
         return None if peak is None else sum(peak)
 
     with factories.plugin_errors(plan.runs):

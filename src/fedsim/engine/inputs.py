@@ -94,7 +94,7 @@ def make_run_inputs(
 
     Of the fields that corruption changes, only `fields` are computed.
     """
-    _, keys = make_keys(np.asarray([config.seed for config in configs], np.int32))
+    _, keys = run_keys(np.asarray([config.seed for config in configs], np.int32))
     positions_of = by_corruption(configs)
     changed, num_clients = frozenset().union(*map(_fields_of, positions_of)) & fields, data.num_examples.shape[0]
     parts = []
@@ -141,7 +141,7 @@ def in_order(parts: Sequence[PyTree], positions_of: Mapping[Config, Sequence[int
 
 @jax.jit
 @jax.vmap
-def make_keys(seed: Array) -> tuple[Array, Array]:
+def run_keys(seed: Array) -> tuple[Array, Array]:
     """The keys of a run, for corruption and for simulation."""
     corruption, simulation = jax.random.split(jax.random.key(seed))
     return corruption, simulation
@@ -173,7 +173,7 @@ def _corrupt_runs(
         given = {name: getattr(result if name in declared else data, name) for name in changed}
         return given | ({"malicious": malicious_clients(result)} if "malicious" in changed else {})
 
-    keys, _ = make_keys(draws[:, 0])
+    keys, _ = run_keys(draws[:, 0])
     changes = jax.lax.map(corrupt_run, (keys, draws[:, 1:]))
     return changes if order is None else jax.tree.map(lambda a: a[order], changes)
 

@@ -117,8 +117,7 @@ def run_bytes(configs: Sequence[Config], dataset: FederatedDataset, is_on_host: 
     Without changed examples and states of clients, if these stay on the host.
     """
     config = configs[0]
-    max_rounds = min(config.server.eval_every, config.server.num_rounds)
-    record_bytes = RECORD_BYTES * max_rounds * config.server.cohort_size
+    record_bytes = RECORD_BYTES * config.server.max_rounds * config.server.cohort_size
     field_bytes = lambda name: np.asarray(getattr(dataset.train, name)).nbytes
     examples = {"x", "y"} if is_on_host else set()
     changed_bytes = [sum(map(field_bytes, build.corruption(config).changed_fields - examples)) for config in configs]
@@ -148,9 +147,13 @@ def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
 @cached_by_program()
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
+    return tree_bytes(client_state_shapes(config, dataset))
+
+
+def client_state_shapes(config: Config, dataset: FederatedDataset) -> PyTree:
+    """The shapes of the state that the algorithm keeps for each client."""
     algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
-    client_state, _ = jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)
-    return tree_bytes(client_state)
+    return jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)[0]
 
 
 @cached_by_program()

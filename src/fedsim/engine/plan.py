@@ -75,39 +75,36 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
+    plan = Plan(experiment, runs, [], datasets, machine)
     notes = [note for dataset in datasets.values() for note in dataset.notes]
     with factories.plugin_errors(runs):
         for members in grouped:
             configs = [runs[position] for position in members]
             notes += check_group(configs, datasets[data_choice(configs[0])], machine.memory)
-        groups = _make_groups(runs, grouped, datasets, machine)
+        groups = _make_groups(plan, grouped)
     for group in groups:
         if group.layout.buffer_examples and group.configs[0].data.placement == "auto":
             notes.append(placement_note(group.configs[0], group.dataset, machine))
     warnings = tuple(experiment.unused_keys(runs))
-    return Plan(experiment, runs, groups, datasets, machine, warnings, tuple(dict.fromkeys(notes)))
+    return replace(plan, groups=groups, warnings=warnings, notes=tuple(dict.fromkeys(notes)))
 
 
 def with_groups_of(plan: Plan, positions: Sequence[int]) -> Plan:
     """The plan with groups of the runs at these positions only."""
     with factories.plugin_errors(plan.runs):
         grouped = [[positions[m] for m in members] for members in group_runs([plan.runs[p] for p in positions])]
-        return replace(plan, groups=_make_groups(plan.runs, grouped, plan.datasets, plan.machine))
+        return replace(plan, groups=_make_groups(plan, grouped))
 
 
-def _make_groups(
-    runs: Sequence[Config],
-    grouped: Sequence[Sequence[int]],
-    datasets: dict[Settings, FederatedDataset],
-    machine: Machine,
-) -> list[Group]:
-    """The groups with these positions in `runs`, in parts whose runs fit into half of the memory."""
+def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
+    """The groups of the runs at these positions, in parts whose runs fit into half of the memory."""
+    machine = plan.machine
     available = SHARE_OF_MEMORY * machine.memory * (machine.num_devices if machine.backend == "cpu" else 1)
     groups: list[Group] = []
     layouts: dict[Hashable, Layout] = {}  # chosen once, so that groups on different splits can share a program
     for positions in grouped:
-        configs = [runs[position] for position in positions]
-        dataset = datasets[data_choice(configs[0])]
+        configs = [plan.runs[position] for position in positions]
+        dataset = plan.datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
         max_runs = max(1, int(available) // max(run_bytes(distinct_runs(configs), dataset, is_on_host)))
         family = family_key(configs, dataset)
@@ -116,8 +113,7 @@ def _make_groups(
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
             layout = with_buffers(layouts[key], configs, dataset, machine) if is_on_host else layouts[key]
-            members = tuple(part.tolist())
-            groups.append(Group(members, [runs[position] for position in members], dataset, layout))
+            groups.append(plan.group(part.tolist(), layout))
     return groups
 
 

@@ -44,12 +44,12 @@ def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: La
 def group_seconds(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds that a group runs, without compiling. Raises `ConfigError` if its steps do not fit into memory."""
     config = configs[0]
-    of_round, of_evaluations = count_examples(config, dataset, layout)
+    of_round, of_evaluations = example_work(config, dataset, layout)
     examples = config.server.num_rounds * of_round / layout.client_devices + of_evaluations
     return float(-(-len(configs) // layout.run_devices) * examples * _example_seconds(config, dataset, layout))
 
 
-def count_examples(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
+def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> tuple[float, float]:
     """Examples that a run computes in a round, over random cohorts with padding, and in all evaluations.
 
     Those of a forward pass only count by the time that it takes of a gradient step.

@@ -11,9 +11,9 @@ import jax
 
 from fedsim.engine.devices import TPU_SETTINGS, enable_program_cache
 from fedsim.engine.layout import Machine
+from fedsim.engine.memory import GIBIBYTE
 from fedsim.errors import ConfigError, pip_install
 
-GIBIBYTE = 2**30
 GPU_SHARE = 0.75  # of a GPU's memory, which JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
 MEMORY = {  # of a device in bytes: what a TPU's compiler hands out, and all of a GPU's SXM module
     "v5e": int(15.75 * GIBIBYTE),

@@ -51,14 +51,14 @@ def write_table(path: Path, table: pl.DataFrame) -> None:
 
 
 def read_bytes(path: Path, checksum: int | None, remedy: str) -> bytes:
-    """A file's contents; with a `checksum`, raises `RunFolderError`, with the `remedy`, if its CRC-32 is another one.
+    """A file's contents. Raises `RunFolderError`, with the `remedy`, if it is missing or has another CRC-32.
 
     polars does not verify the checksums of pages.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise RunFolderError(f"{path}: missing; the run is not complete: run its config.toml again") from None
+        raise RunFolderError(f"{path}: missing; {remedy}") from None
     except OSError as error:
         raise RunFolderError(f"{describe_os_error(error)}; use another path") from None
     if checksum is not None and zlib.crc32(data) != checksum:

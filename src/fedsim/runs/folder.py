@@ -50,6 +50,17 @@ class StoredRun(NamedTuple):
     latest: GroupFolder
     """The group that is to have it: `group`, or an incomplete one that was added later."""
 
+    @property
+    def num_rounds(self) -> int:
+        """The rounds that it is to have."""
+        return int(self.keys[ROUNDS])
+
+    def as_planned(self) -> "StoredRun":
+        """The run in the group that is to have it, if that is not complete."""
+        if self.latest is self.group:
+            return self
+        return self._replace(group=self.latest, is_complete=False, keys=self.keys | {ROUNDS: self.latest.num_rounds})
+
     def read_model(self) -> dict[str, np.ndarray]:
         """Its final model, arrays by path; needs `record.models`."""
         return self.group.read_arrays("models", self.id)

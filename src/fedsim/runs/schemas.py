@@ -21,7 +21,7 @@ ROUNDS = pl.Schema(
         ("corrupted_weight", pl.Float64),  # share of the weight, since the row before, of corrupted clients; or null
         ("malicious_weight", pl.Float64),  # the same of malicious clients; null: there is no attack
         ("byzantine_excess", pl.Float64),  # share of the rounds since the row before in which more of the cohort's
-        # valid clients were Byzantine (`fedsim.runs.tables.byzantine`) than the rule's f; null: it has no f
+        # valid clients were Byzantine (`fedsim.runs.tables.counted_by_f`) than the rule's f; null: it has no f
         ("backdoor_success", pl.Float64),  # share of triggered test examples with the target label; null: none
         ("accuracy_p10", pl.Float64),  # percentiles of the test accuracy over clients, each on its own test examples;
         ("accuracy_p50", pl.Float64),  # null: test examples do not belong to clients
@@ -35,7 +35,7 @@ CLIENTS = pl.Schema(
         ("round", pl.Int32),  # 1 is the first; 0: the weights alpha before it
         ("client_id", pl.Int32),
         ("num_examples", pl.Int32),  # training examples
-        ("loss", pl.Float32),  # as reported, at the parameters before the round; null: no report, or not recorded
+        ("loss", pl.Float32),  # as reported, at the model of `client.loss_at`; null: no report, or not recorded
         ("alpha", pl.Float32),  # weight among all clients after the round; null: not kept, or round not evaluated
         ("weight", pl.Float32),  # share in the round; null: not in the cohort, or no valid report
         ("corrupted", pl.Boolean),

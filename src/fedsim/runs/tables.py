@@ -49,7 +49,7 @@ def round_rows(
         corrupted_weight = _share_of_weight(records, clients.corrupted)
         has_attack = [config.attack.kind != "none" for config in configs]
         malicious_weight = np.where(has_attack, _share_of_weight(records, clients.malicious), np.nan)
-        excess = _byzantine_excess(configs, records, byzantine(configs, clients))
+        excess = _byzantine_excess(configs, records, counted_by_f(configs, clients))
     percentiles = np.full((num_runs, 3), np.nan)
     if np.ndim(metrics.num_correct) == 2:
         percentiles = accuracy_percentiles(np.asarray(metrics.num_correct), np.asarray(metrics.num_examples))
@@ -88,7 +88,7 @@ def _rate(metrics: Metrics | None, num_runs: int) -> np.ndarray:
     return rate
 
 
-def byzantine(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
+def counted_by_f(configs: Sequence[Config], clients: RunClients) -> np.ndarray:
     """The clients [S, N] that a rule's f counts: corrupted and malicious ones.
 
     With `server.weighting`, which is to deal with corrupted data, or `server.num_byzantine = "malicious"`, only the

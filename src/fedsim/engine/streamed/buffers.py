@@ -70,8 +70,7 @@ def buffer_examples(configs: Sequence[Config], dataset: FederatedDataset, run_wi
     """
     server, sizes = configs[0].server, -np.sort(-np.asarray(dataset.train.num_examples, np.int64))
     largest = int(sizes[: server.cohort_size * run_width].sum())
-    num_rounds = min(server.eval_every, server.num_rounds)
-    num_draws = num_rounds * min(run_width, len({config.seed for config in configs}))
+    num_draws = server.max_rounds * min(run_width, len({config.seed for config in configs}))
     share = 1 - (1 - server.cohort_size / len(sizes)) ** num_draws  # of the clients that are drawn
     num_copies = dict.fromkeys(changed_fields(configs), run_width)
     example_bytes = sum(getattr(dataset.train, name)[:1].nbytes * (1 + num_copies.get(name, 0)) for name in ("x", "y"))
@@ -98,7 +97,7 @@ def buffer_clients(configs: Sequence[Config], dataset: FederatedDataset, run_wid
     server = configs[0].server
     largest = server.cohort_size * run_width
     target = int(BUFFER_SHARE * available / (state_bytes * run_width))
-    return min(dataset.num_clients, max(largest, min(target, largest * min(server.eval_every, server.num_rounds))))
+    return min(dataset.num_clients, max(largest, min(target, largest * server.max_rounds)))
 
 
 def placement_note(config: Config, dataset: FederatedDataset, machine: Machine) -> str:

@@ -13,7 +13,7 @@ from fedsim.config.schema import Config
 from fedsim.core.corrupt import corrupt_inputs
 from fedsim.core.types import Array, ClientData, DataSpec, HParams
 from fedsim.engine import build, factories
-from fedsim.engine.inputs import by_corruption, in_order, make_keys, make_run_inputs
+from fedsim.engine.inputs import by_corruption, in_order, make_run_inputs, run_keys
 
 
 def corrupt_labels(configs: Sequence[Config], data: ClientData, spec: DataSpec) -> list[np.ndarray]:
@@ -42,7 +42,7 @@ def corrupt_buffers(
     The runs are spread evenly over D buffers `x` [D, C, *feature], which hold the examples at `positions` [D, C] of the
     training data, of the clients `owners` [D, C]; owner N marks padding. `corrupted` is [B, N].
     """
-    keys, _ = make_keys(np.asarray([config.seed for config in configs], np.int32))
+    keys, _ = run_keys(np.asarray([config.seed for config in configs], np.int32))
     buffers = np.arange(len(configs)) * len(x) // len(configs)
     runs_of = by_corruption(configs)
     parts = []

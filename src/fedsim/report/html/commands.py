@@ -23,7 +23,10 @@ def commands(results: Results) -> list[str]:
     lines = []
     for setting in results.settings:
         folder, run = results.sources[setting.runs[0]]
-        config, (path, values, swept) = run.keys, configs[folder]
+        if (latest := configs[folder]) is None:
+            lines.append("")
+            continue
+        config, (path, values, swept) = run.keys, latest
         first, *others = draw_blocks(setting)
         unchanged = {key for key in config if hashable(values.get(key, DEFAULTS.get(key))) == config[key]}
         given = (unchanged - swept) | NOT_IN_IDS | first.keys()
@@ -38,10 +41,11 @@ def commands(results: Results) -> list[str]:
     return lines
 
 
-def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]]:
+def _latest(folder: RunFolder) -> tuple[Path, Table, set[str]] | None:
     """The folder's latest configuration: its file, its values by dotted key, and the keys that it sweeps."""
-    path, tables = next(iter(folder.read_configs().items()), (folder.path / "config.toml", {}))
-    return path, flatten(tables), {key for block in tables.get("sweep", []) for key in flatten(block)}
+    for path, tables in folder.read_configs().items():
+        return path, flatten(tables), {key for block in tables.get("sweep", []) for key in flatten(block)}
+    return None
 
 
 def draw_blocks(setting: Setting) -> list[dict[str, list[int]]]:
