@@ -109,6 +109,7 @@ def check(text):
         ("[corruption]\nkind = 'shufling'", 'got "shufling"; did you mean shuffling?'),
         ("[corruption]\nclients = [20]", "corruption.clients: must be ids from 0 to 19, got 20"),
         ("[data]\nname = 'digit'", 'data.name: must be a known name, got "digit"; did you mean digits?'),
+        ("data.name = 'arrays'\narrays.path = 5", "arrays.path: must be text, got 5"),
         ("[engine]\nclient_width = 11", "engine.client_width: must be at most server.cohort_size (10), got 11"),
         ("[engine]\nclient_width = 'wide'", "engine.client_width: must be an integer >= 1 or \"auto\", got 'wide'"),
         ("[record]\nclients = 'some'", 'record.clients: must be "all" or "evaluated" or "none", got \'some\''),

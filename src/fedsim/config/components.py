@@ -78,12 +78,6 @@ def settings_for(config: Config, factory: Factory) -> dict[str, Any]:
     return {name.rpartition(".")[2]: value for name, value in config.settings if name in names}
 
 
-def limited_settings(config: Config, key: str, name: str) -> list[tuple[Field, float]]:
-    """The settings with limits, and their values, of the component `name` under `key`."""
-    limits = {field.name: field for field in settings_of(find(key, name)) if field.limits}
-    return [(limits[name], value) for name, value in config.settings if name in limits and value is not None]
-
-
 def positions_by(items: Iterable[Any], *parts: str) -> dict[Any, list[int]]:
     """The positions of equal `items`, or of those with equal `parts`, such as "server" and "settings" of runs."""
     positions: dict[Any, list[int]] = {}

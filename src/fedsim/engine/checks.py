@@ -10,7 +10,8 @@ import numpy as np
 
 from fedsim.config import components
 from fedsim.config.clients import check_clients, num_corrupted, num_malicious
-from fedsim.config.fields import FIXED
+from fedsim.config.fields import FIXED, settings_of
+from fedsim.config.registry import find
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
@@ -150,9 +151,8 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
     for key, name in [*weighting, *stages, ("server.aggregator", config.server.aggregator)]:
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
-        values = dict.fromkeys(
-            setting for config in configs for setting in components.limited_settings(config, key, name)
-        )
+        counts = [field for field in settings_of(find(key, name)) if field.limits]
+        values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)
         for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
             limited = (num_rows, "" if num_rows == cohort_size else rows)
             if limit.of == "clients":
