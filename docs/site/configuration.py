@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedsim.config.fields import Field
 from fedsim.config.kinds import KINDS
+from fedsim.config.registry import section_of
 from fedsim.config.resolve import schema
 from fedsim.config.sections import Role
 from fedsim.config.values import format_toml
@@ -32,7 +33,8 @@ Keys whose values name components, which have [other names in other programs](na
 def page() -> str:
     """The page as Markdown."""
     keys = schema()
-    kinds = {name: f"Settings of {kind.noun}s" for kind in reversed(KINDS.values()) for name in kind.built_in}
+    settings = [(section_of(key, name), kind.noun) for key, kind in KINDS.items() for name in kind.built_in]
+    kinds = {section: f"Settings of {noun}s" for section, noun in settings}
     tables: dict[str, list[str]] = {}
     for field in keys.fields.values():
         heading = kinds.get(field.section) or (f"`{field.section}`" if field.section else "Keys without a section")
