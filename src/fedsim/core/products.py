@@ -1,7 +1,7 @@
 """Convolution and max pooling in the form that was fastest on CPUs (benchmarks/round.py).
 
 `vmap` of `lax.conv` over kernels is a grouped convolution, XLA's CPU convolution is slow inside a loop, and the
-gradient of its max pool is a scatter. Patches times a matrix (im2col) is a batched product under `vmap` over kernels.
+gradient of its pool is a scatter. Patches times a matrix (im2col) is a batched product under `vmap` over kernels.
 Gradients are written out, so there are no forward-mode derivatives.
 """
 
