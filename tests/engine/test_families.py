@@ -172,6 +172,7 @@ def test_four_devices(folder, directory):
     check_equal(RunFolder(directory / "four"), folder)
 
 
+@pytest.mark.slow
 def test_rules_that_measure_losses_after_the_server_step_share_a_program(directory):
     settings = {"client.loss_at": "aggregated", "server.pre_aggregators": fedsim.sweep([[], ["bucketing"]])}
     together = make_plan(parse(FAMILY, settings | {"server.aggregator": fedsim.sweep(["arfl", "median"])}))
@@ -248,6 +249,7 @@ def test_rules_without_losses_do_not_wait_for_losses():
     assert "losses" in arfl.reason
 
 
+@pytest.mark.slow
 def test_a_longer_plan_with_another_rule_continues_the_states_of_the_first(directory):
     rules = lambda *names: {"server.aggregator": fedsim.sweep(names), "record.final_states": True}
     path = directory / "longer"

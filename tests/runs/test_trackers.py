@@ -43,6 +43,7 @@ def history(file):
             yield values["_step"], values["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_wandb(run, tmp_path, monkeypatch):
     """Every evaluation of every run."""
     monkeypatch.setenv("WANDB_MODE", "offline")
