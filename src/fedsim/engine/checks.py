@@ -153,7 +153,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
         counts = [field for field in settings_of(find(key, name)) if field.limits]
         values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)
-        for field, value, limit in [(*setting, limit) for setting in values for limit in setting[0].limits]:
+        for field, value, limit in [(f, v, limit) for f, v in values if v is not None for limit in f.limits]:
             limited = (num_rows, "" if num_rows == cohort_size else rows)
             if limit.of == "clients":
                 limited = (dataset.num_clients, f"{dataset.num_clients} clients")
