@@ -73,6 +73,9 @@ def check(text):
         ("[clinet]\nepochs = 1", "unknown key clinet; did you mean client?"),
         ("lam = 2", "unknown key lam; did you mean arfl.lam?"),
         ("[arfl]\nlamda = 2", "unknown key arfl.lamda; did you mean arfl.lam?"),
+        ("[krum]\nf = 2", "unknown key krum.f; the settings of krum are: num_byzantine, neighbors"),
+        ("[alie]\nclient_ids = 2", "unknown key alie.client_ids; the settings of alie are: z, "),  # not mimic.client_id
+        ("[median]\nf = 2", "unknown key median; median has no settings"),
         ("xyzzy = 2", "unknown key xyzzy"),
         ("server = 2", "server: must be a section, [server] with its keys below, got 2"),
         ("arfl = 2", "arfl: must be a section, [arfl] with its keys below, got 2"),

@@ -116,7 +116,7 @@ def test_settings_are_annotated_parameters_with_a_default(folder):
         ("my_rule.mode = 'mode'", 'my_rule.mode: must be "mean" or "median", got \'mode\''),
         ("my_rule.names = [1]", "my_rule.names: must be a list, each element text, got [1]"),
         ("my_rule.quiet = 1", "my_rule.quiet: must be true or false, got 1"),
-        ("my_rule.unmarked = 1", "unknown key my_rule.unmarked"),
+        ("my_rule.unmarked = 1", "unknown key my_rule.unmarked; the settings of my_rule are: tau, rounds, "),
         ("my_rule.tua = 1", "unknown key my_rule.tua; did you mean my_rule.tau?"),
         ("[[sweep]]\nmy_rule.tau = [1.0, -1.0]", "my_rule.tau: must be a number > 0, got -1.0"),
     ],
@@ -126,6 +126,11 @@ def test_errors_name_the_setting_and_its_bounds(line, message, folder):
         parse(rule("rules.py:my_rule", line)).runs()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_plugin_without_annotated_parameters_says_that_it_has_no_settings(folder):
+    with pytest.raises(ConfigError, match=r"key without_settings\.t; without_settings has no settings: annotate the"):
+        fedsim.load({"server": {"aggregator": "rules.py:without_settings"}}, without_settings__t=1)
 
 
 def test_numbers_marked_as_traced_are_program_inputs(folder):

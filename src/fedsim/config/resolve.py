@@ -1,7 +1,7 @@
 """From values by key to the configuration of a run, with the settings of its components."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -38,13 +38,24 @@ class Schema:
     """The keys by dotted name, in order."""
     headings: Mapping[str, str]
     """A sentence about each section."""
+    without_settings: Mapping[str, str]
+    """By name, a remark on each component that has no settings, and so no section."""
 
     def check_key(self, name: str, sections: Iterable[str] = ()) -> None:
-        """Raises `ConfigError` for an unknown key, with the nearest name (of `sections` first)."""
+        """Raises `ConfigError` for an unknown key, with settings or the nearest name (of `sections` first)."""
         if new_name := RENAMED.get(name.partition(".")[0]):
             raise ConfigError(f"unknown key {name}; it is called {new_name} now")
         if name not in self.fields:
-            raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
+            remedy = self._settings_remedy(name) or did_you_mean(nearest(name, sections) or self.nearest(name))
+            raise ConfigError(f"unknown key {name}{remedy}")
+
+    def _settings_remedy(self, name: str) -> str:
+        """Which settings the component of this section has; "" if the section is none of a component."""
+        section = name.partition(".")[0]
+        if not (settings := [key for key in self.fields if key.startswith(f"{section}.") and key not in FIXED]):
+            return self.without_settings.get(section, "")
+        names = ", ".join(key.rpartition(".")[2] for key in settings)
+        return did_you_mean(self.nearest(name, settings)) or f"; the settings of {section} are: {names}"
 
     def read(self, tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         """(dotted key, value) of nested tables. Raises `ConfigError` at the first unknown key."""
@@ -69,12 +80,13 @@ class Schema:
         is_one_of_several = key in KINDS and list_element(kind) is not None and isinstance(value, str)
         return [value] if is_one_of_several and value != DEFAULT else value
 
-    def nearest(self, name: str) -> str | None:
-        """The key of which this is a synonym, or the most similar one whose last part is similar."""
+    def nearest(self, name: str, keys: Collection[str] | None = None) -> str | None:
+        """The key (of `keys`) of which this is a synonym, or the most similar one whose last part is similar."""
+        keys = self.fields if keys is None else keys
         last = lambda key: key.rpartition(".")[2]
-        if (synonym := KEYS.get(last(name))) is not None:
+        if (synonym := KEYS.get(last(name))) in keys:
             return synonym
-        return nearest(name, [key for key in self.fields if nearest(last(name), [last(key)])], 0.0)
+        return nearest(name, [key for key in keys if nearest(last(name), [last(key)])], 0.0)
 
     def resolve(self, values: Mapping[str, Any]) -> Config:
         """The run with `values` by dotted key and defaults for all other keys.
@@ -160,9 +172,13 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
     headings = {section: inspect.getdoc(getattr(Config(), section)) or "" for section in fixed_sections if section}
     keys = dict(FIXED)
     owners: dict[str, Factory] = {}
+    without_settings: dict[str, str] = {}
     for factory in [*built_in_factories(), *plugins]:
         settings = settings_of(factory)
         if not settings:
+            if factory.section not in fixed_sections:
+                remedy = "" if factory.file is None else ": annotate the parameters that are to be settings"
+                without_settings[factory.section] = f"; {factory.section} has no settings{remedy}"
             continue
         owner = owners.setdefault(factory.section, factory)
         if factory.section in (*fixed_sections, *RESERVED) or owner.make is not factory.make:
@@ -172,7 +188,7 @@ def schema(plugins: tuple[Factory, ...] = ()) -> Schema:
             )
         headings[factory.section] = f"Settings of the {KINDS[factory.key].noun} {factory.name}."
         keys |= {field.name: field for field in settings}
-    return Schema(keys, headings)
+    return Schema(keys, headings, without_settings)
 
 
 @cache
