@@ -65,6 +65,7 @@ def start_two(*arguments) -> list[subprocess.Popen]:
     return [start(*arguments, *several, process, num_devices=2) for process in range(2)]
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_rows_of_one_also_after_one_was_killed(tmp_path):
     config, out = tmp_path / "tiny.toml", tmp_path / "two"
     config.write_text(TINY)

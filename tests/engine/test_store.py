@@ -87,6 +87,7 @@ def folder(whole, tmp_path):
 some = lambda values: st.sets(st.sampled_from(values), min_size=1).map(sorted)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, derandomize=True, database=None)
 @given(commands=st.lists(st.tuples(some(SEEDS), some(RULES), st.integers(0, 8)), min_size=1, max_size=3))
 def test_after_any_commands_that_are_stopped_anywhere_everything_is_computed_once(whole, tmp_path_factory, commands):

@@ -197,7 +197,7 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (28, 28, 1), np.uint8)
     ("module", "example"),
     [
         (FemnistCNN(4), IMAGE),
-        (ResNet18(4, 4), IMAGE[:9, :10]),
+        pytest.param(ResNet18(4, 4), IMAGE[:9, :10], marks=pytest.mark.slow),
         (CharLSTM(5, 3, 4, dropout_rate=0.0), np.arange(5, dtype=np.int32)),
     ],
 )

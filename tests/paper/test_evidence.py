@@ -31,6 +31,7 @@ def test_groups_are_the_runs_of_the_presets(script):
         assert len(expected) == 90
 
 
+@pytest.mark.slow
 def test_complete_groups_are_kept_and_skipped(script, tmp_path, monkeypatch, capsys):
     tiny = [f"--{key}={value}" for key, value in {"server.num_rounds": 1, "server.eval_every": 1}.items()]
     group = ("digits/fedavg", ["run", "quickstart", "--sweep.seed", "0", "--sweep.server.aggregator", "fedavg", *tiny])
