@@ -109,13 +109,11 @@ class ProgressLines(Progress):
         self._started = self._last = time.perf_counter()
         self._completed = self._computed = 0
         self._running = 0.0  # seconds, without compiling
-        self._activity = ""
+        self._activity, self._has_heading = "", False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
     def __enter__(self) -> Self:
-        size = f"{count(self._num_runs, 'run')}, {count(self._num_rounds, 'round')}"
-        self._print(f"{self._path}: {size} in total")
         self._thread.start()
         return super().__enter__()
 
@@ -123,10 +121,9 @@ class ProgressLines(Progress):
         super().__exit__()
         self._closed.set()
         if error[0] is None:
-            is_partial = 0 < self._completed < self._num_rounds  # stopped, or completed by another process
-            is_new = self._computed > 0
-            text = "end" if is_partial else "all rounds completed"
-            self._print(f"{text}: {self._describe()}" if is_new else text)
+            self._completed = self._completed or self._num_rounds  # nothing was left
+            text = "all rounds completed" if self._completed == self._num_rounds else "end"
+            self._print(f"{text}: {self._describe()}")
 
     def emit(self, record: logging.LogRecord) -> None:
         self._activity = record.getMessage()
@@ -142,7 +139,7 @@ class ProgressLines(Progress):
 
     def _report(self) -> None:
         while not self._closed.wait(self._seconds / 10):
-            if time.perf_counter() - self._last >= self._seconds:
+            if self._has_heading and time.perf_counter() - self._last >= self._seconds:
                 self._print(f"{self._activity}, {self._describe()}")
 
     def _describe(self) -> str:
@@ -156,5 +153,9 @@ class ProgressLines(Progress):
         return text
 
     def _print(self, text: str) -> None:
+        if not self._has_heading:  # not before an error that shows that nothing can run
+            self._has_heading = True
+            size = f"{count(self._num_runs, 'run')}, {count(self._num_rounds, 'round')}"
+            self._print(f"{self._path}: {size} in total")
         self._last = time.perf_counter()
         self._console.print(f"[{self._last - self._started:6.1f} s] {text}", markup=False)

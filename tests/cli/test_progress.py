@@ -60,8 +60,9 @@ def test_lines_are_written_between_evaluations():
 
 def test_what_is_incomplete_is_not_called_completed():
     assert lines_of([start(0), evaluation(5, 5, 1.0)])[-1] == "end: 5 of 30 rounds, 5 rounds/s, 5 s left"
-    assert lines_of([])[-1] == "all rounds completed"  # nothing was left
+    assert lines_of([])[-1] == "all rounds completed: 30 of 30 rounds"  # nothing was left
 
 
 def test_no_completion_is_reported_after_an_error():
-    assert lines_of([], error=KeyboardInterrupt) == ["runs/x: 3 runs, 30 rounds in total"]
+    assert lines_of([], error=KeyboardInterrupt) == []  # such as of a folder that cannot be used
+    assert lines_of(["running"], error=KeyboardInterrupt) == ["runs/x: 3 runs, 30 rounds in total", "running"]

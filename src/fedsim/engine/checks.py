@@ -11,7 +11,6 @@ import numpy as np
 from fedsim.config import components
 from fedsim.config.clients import check_clients, num_corrupted, num_malicious
 from fedsim.config.fields import FIXED, settings_of
-from fedsim.config.registry import find
 from fedsim.config.roles import server_component
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
@@ -151,7 +150,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     weighting = [] if config.server.weighting is None else [("server.weighting", config.server.weighting)]
     for key, name in [*weighting, *stages, ("server.aggregator", config.server.aggregator)]:
         rows = f"the {num_rows} rows that pre-aggregators make of a cohort of {cohort_size}"
-        counts = [field for field in settings_of(find(key, name)) if field.limits]
+        counts = [field for field in settings_of(factories.find(key, name)) if field.limits]
         values = dict.fromkeys((field, dict(config.settings)[field.name]) for config in configs for field in counts)
         for field, value, limit in [(f, v, limit) for f, v in values if v is not None for limit in f.limits]:
             limited = (num_rows, "" if num_rows == cohort_size else rows)
