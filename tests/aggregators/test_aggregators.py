@@ -1,5 +1,7 @@
 """Each robust rule against an independent computation in float64; the contract of all is in tests/testing."""
 
+from functools import cache, partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -29,8 +31,12 @@ def report_of(updates, num_examples=None, valid=None) -> CohortReport:
     return CohortReport(jnp.arange(k), num_examples, jnp.ones(k), tree, valid)
 
 
-def weights_of(rule, report) -> np.ndarray:
-    return np.asarray(rule.aggregate((), report, KEY)[0].weights)
+@partial(jax.jit, static_argnums=0)
+def weights_of(rule, report):
+    return rule.aggregate((), report, KEY)[0].weights
+
+
+rfa_of = cache(rfa)  # compiled once for each number of iterations
 
 
 @pytest.mark.parametrize("name", KINDS["server.aggregator"].built_in)
@@ -57,7 +63,7 @@ def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters):
     updates, num_examples = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
     updates[0] *= 30
     np.testing.assert_allclose(
-        weights_of(rfa(num_iters=num_iters), report_of(updates, num_examples)),
+        weights_of(rfa_of(num_iters=num_iters), report_of(updates, num_examples)),
         weiszfeld(updates, num_examples, num_iters, 1e-5),
         atol=2e-4,
     )
@@ -95,7 +101,7 @@ def multi_krum_weights(f, num_selected, report):
 
 @given(
     st.integers(0, 2**32 - 1),
-    st.sampled_from([1, 2, 3, 4, 10]),
+    st.sampled_from([1, 3, 10]),
     st.sampled_from([None, 0, 1, 5, 50]),
     st.sampled_from([None, 1, 5]),
 )
@@ -137,12 +143,16 @@ def test_multi_krum_excludes_the_outlier():
     assert weights_of(multi_krum(), report_of(updates))[4] == 0
 
 
+cosines_of = jax.jit(lambda updates: cosine_similarities(gram_matrix({"u": updates})))
+bipartition_of = jax.jit(bipartition)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 5, 12]))
 @settings(max_examples=60)
 def test_bipartition_matches_scipy_single_linkage(seed, k):
     rng = np.random.default_rng(seed)
-    similarity = np.asarray(cosine_similarities(gram_matrix({"u": jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)})))
-    first, across = bipartition(jnp.asarray(similarity), jnp.ones(k, bool))
+    similarity = np.asarray(cosines_of(jnp.asarray(rng.normal(size=(k, 3)), jnp.float32)))
+    first, across = bipartition_of(jnp.asarray(similarity), jnp.ones(k, bool))
     tree = linkage(1 - similarity[np.triu_indices(k, 1)], "single")
     groups = fcluster(tree, 2, "maxclust")
     same = np.asarray(first)[:, None] == np.asarray(first)[None]
@@ -155,8 +165,8 @@ def test_bipartition_ignores_invalid_clients():
     similarity = (similarity + similarity.T) / 2
     valid = jnp.asarray([True, False, True, True, False, True])
     chosen = np.flatnonzero(valid)
-    first, across = bipartition(similarity, valid)
-    expected, expected_across = bipartition(similarity[np.ix_(chosen, chosen)], jnp.ones(4, bool))
+    first, across = bipartition_of(similarity, valid)
+    expected, expected_across = bipartition_of(similarity[np.ix_(chosen, chosen)], jnp.ones(4, bool))
     chex.assert_trees_all_equal((first[chosen], across), (expected, expected_across))
     assert not first[1]
     assert not first[4]

@@ -146,7 +146,7 @@ def test_buckets_have_the_sum_of_the_weights():
 def test_a_chain_applies_its_stages_in_order():
     """Doubling and then adding 1 is not the same as the other way round; a mean of two rows has half of each."""
     change = lambda f: lambda report, key: report._replace(updates=jax.tree.map(f, report.updates))
-    doubled, raised = change(lambda u: 2 * u), change(lambda u: u + 1)
+    doubled, raised = jax.jit(change(lambda u: 2 * u)), change(lambda u: u + 1)
     halves = jnp.asarray([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
 
     def mixed(report, key):
@@ -172,15 +172,7 @@ def test_a_chain_is_a_rule():
     np.testing.assert_array_equal(chain.client_weights(state), state[0].alpha)
 
 
-@pytest.mark.parametrize(
-    ("stages", "message"),
-    [
-        ((), "the last one must be a rule"),
-        ((aggregators.nnm(),), "the last one must be a rule"),
-        ((aggregators.nnm, aggregators.median()), "must be rules or pre-aggregators"),
-        ((None, aggregators.median()), "got None"),
-    ],
-)
-def test_a_chain_of_other_objects_is_refused(stages, message):
-    with pytest.raises(ValueError, match=f"^stages: .*{message}"):
+@pytest.mark.parametrize("stages", [(), (aggregators.nnm(),), (aggregators.median(), aggregators.median)])
+def test_a_chain_without_a_last_rule_is_refused(stages):
+    with pytest.raises(ValueError, match=r"^stages: the last one must be a rule"):
         fedsim.chain(*stages)

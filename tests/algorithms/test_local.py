@@ -19,7 +19,6 @@ from tests.algorithms.reference import (
     NUM_EXAMPLES,
     RAGGED,
     RATE,
-    WHOLE,
     Reference,
     cohort_weights,
     make_clients,
@@ -30,22 +29,17 @@ from tests.algorithms.reference import (
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
 
 
-@pytest.fixture(scope="module", params=[WHOLE, RAGGED])
-def kind(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def dataset(kind):
-    return make_clients(kind)
+def ragged():
+    return make_clients(RAGGED)
 
 
 @pytest.mark.parametrize("options", [{}, {"cohort_size": 3, "dropout_rate": 0.2}], ids=["full", "partial"])
-def test_scaffold_follows_algorithm_1(options, dataset, kind):
+def test_scaffold_follows_algorithm_1(options, ragged):
     """Option II: the model, the clients' control variates and the server's."""
     algorithm = {"algorithm": lambda hparams: scaffold()}
-    p, state, records = simulate(dataset, kind, HParams(RATE), **algorithm, **options)
-    reference, n = Reference(dataset, kind), len(NUM_EXAMPLES)
+    p, state, records = simulate(ragged, RAGGED, HParams(RATE), **algorithm, **options)
+    reference, n = Reference(ragged, RAGGED), len(NUM_EXAMPLES)
     controls, control = np.zeros((n, len(p))), np.zeros(len(p))
     for clients, weights in cohort_weights(records):
         new_p, changes = p, []
@@ -63,9 +57,9 @@ def test_scaffold_follows_algorithm_1(options, dataset, kind):
     np.testing.assert_allclose(to_vector(state.server_state), control, rtol=1e-3, atol=1e-4)
 
 
-def test_scaffolds_server_control_is_the_mean_of_the_clients(dataset, kind):
+def test_scaffolds_server_control_is_the_mean_of_the_clients(ragged):
     """Karimireddy et al., Sec. 4: with all clients in each round, c stays the mean of the c_k."""
-    _, state, _ = simulate(dataset, kind, HParams(RATE), algorithm=lambda hparams: scaffold())
+    _, state, _ = simulate(ragged, RAGGED, HParams(RATE), algorithm=lambda hparams: scaffold())
     controls = to_vector(state.client_states, batched=True)
     np.testing.assert_allclose(to_vector(state.server_state), controls.mean(axis=0), rtol=1e-3, atol=1e-5)
     assert np.abs(controls).max() > 0.01
@@ -80,10 +74,10 @@ def test_scaffold_with_a_learning_rate_of_0(ragged):
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.7])
-def test_fedprox_follows_algorithm_2(mu, dataset, kind):
+def test_fedprox_follows_algorithm_2(mu, ragged):
     make = lambda hparams: fedprox(mu=hparams.settings["mu"])
-    p, state, records = simulate(dataset, kind, HParams(RATE, settings={"mu": mu}), algorithm=make, cohort_size=4)
-    reference = Reference(dataset, kind)
+    p, state, records = simulate(ragged, RAGGED, HParams(RATE, settings={"mu": mu}), algorithm=make, cohort_size=4)
+    reference = Reference(ragged, RAGGED)
     for clients, weights in cohort_weights(records):
         start = p
         for i, weight in zip(clients, weights, strict=True):
@@ -91,7 +85,7 @@ def test_fedprox_follows_algorithm_2(mu, dataset, kind):
             p = p + weight * (trained - start)
     np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
     if mu == 0:
-        _, plain, _ = simulate(dataset, kind, HParams(RATE), algorithm=lambda hparams: plain_sgd(), cohort_size=4)
+        _, plain, _ = simulate(ragged, RAGGED, HParams(RATE), algorithm=lambda hparams: plain_sgd(), cohort_size=4)
         np.testing.assert_allclose(to_vector(state.variables.params), to_vector(plain.variables.params), rtol=1e-5)
 
 
@@ -136,11 +130,6 @@ def test_what_a_client_cannot_change_is_refused():
             local._replace(**{field: 5})
     with pytest.raises(TypeError, match=r"^start: must be Variables, got dict; use local\.start\._replace"):
         local.sgd(start={"w": 2.0})
-
-
-@pytest.fixture(scope="module")
-def ragged():
-    return make_clients(RAGGED)
 
 
 @pytest.mark.parametrize("momentum", [None, 0.6])

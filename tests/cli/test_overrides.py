@@ -7,11 +7,11 @@ import pytest
 import fedsim
 from fedsim.cli import run
 from fedsim.cli.overrides import no_option, option_of, split_overrides
-from fedsim.config.kinds import KINDS
+from fedsim.config.kinds import KINDS, NAMES
 from fedsim.config.registry import find
 from fedsim.config.resolve import schema
-from fedsim.config.synonyms import KEYS, NAMES
 from fedsim.config.toml import read
+from fedsim.config.values import KEYS
 from fedsim.errors import ConfigError
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from fedsim.config.toml import parse
-from fedsim.config.unused import unused_keys
 
 CORRUPTED = "corruption.kind='flipping'\ncorruption.fraction=0.5\n"
 SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
@@ -60,7 +59,7 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
 )
 def test_unused_keys(text, lines):
     experiment = parse(text)
-    warnings = unused_keys(experiment, experiment.runs())
+    warnings = experiment.unused_keys(experiment.runs())
     assert len(warnings) == len(lines)
     assert all(warning.startswith(line) for warning, line in zip(warnings, lines, strict=True))
 
@@ -68,8 +67,8 @@ def test_unused_keys(text, lines):
 def test_keys_of_rules_removed_by_an_override_or_preset_are_allowed():
     text = "arfl.lam=3.0\n" + SWEEP + "[preset.small]\nserver.aggregator='fedavg'\n"
     for experiment in (parse(text, {"server.aggregator": "fedavg"}), parse(text, preset="small")):
-        assert unused_keys(experiment, experiment.runs()) == []
+        assert experiment.unused_keys(experiment.runs()) == []
     prefixed = parse("client.optimizer='adam'\nclient_adam.b1=0.5", {"client.optimizer": "sgd"})
-    assert unused_keys(prefixed, prefixed.runs()) == []
+    assert prefixed.unused_keys(prefixed.runs()) == []
     overridden = parse(text, {"server.aggregator": "fedavg", "arfl.lam": 2})
-    assert unused_keys(overridden, overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]
+    assert overridden.unused_keys(overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]

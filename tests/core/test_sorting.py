@@ -65,6 +65,7 @@ def test_means_over_ranks_ignore_infinite_rows(k):
 @pytest.mark.parametrize("most_fused", [0, 32])
 def test_nearest_order_sorts_by_magnitude_then_value(most_fused, monkeypatch):
     monkeypatch.setitem(sorting.MAX_FUSED_ROWS, "cpu", most_fused)
+    monkeypatch.setattr(sorting, "MAX_FUSED_ROWS_DEFAULT", most_fused)
     values = rows_of(9)
     expected = np.stack([sorted(column, key=lambda v: (abs(v), v)) for column in values.T], axis=1)[[3, 5]]
     values_at_ranks = jax.jit(lambda v: keys_at_ranks(all_columns(v), (jnp.int32(3), jnp.int32(5)), NEAREST))(values)

@@ -154,7 +154,7 @@ def test_llvm_level_unless_xla_flags_set_one(plan, monkeypatch):
     clear_programs()
     host_inputs = make_inputs(plan.groups[0], plan.families[0])
     programs = trace(host_inputs)
-    inputs = host_inputs.place(programs.states)
+    inputs = host_inputs.place()
     executables, _ = programs.compile()
     assert given == [{"xla_backend_optimization_level": "1"}] * 3
     states = executables.init(inputs.shared, inputs.batches[0])

@@ -151,6 +151,7 @@ def test_a_pair_gives_the_rows_of_its_own_program(folder, directory, rule, attac
     assert (expected.read("info").height > 0) == (rule == 4)
 
 
+@pytest.mark.slow
 def test_killed_in_a_group_and_resumed(plan, folder, directory):
     path = directory / "killed"
     compute(plan, path, calls=9)

@@ -7,7 +7,6 @@ import pytest
 
 import fedsim
 from fedsim.engine import make_plan, run_plan
-from fedsim.engine.compiling import trace
 from fedsim.engine.layout import Layout, Machine
 from fedsim.engine.placement import make_inputs
 from fedsim.engine.streamed import buffers
@@ -99,7 +98,7 @@ def test_portions_fit_into_a_buffer_that_is_smaller_than_a_wave():
 def test_buffers_hold_the_examples_of_all_cohorts():
     plan = plan_of("host")
     inputs, train = make_inputs(plan.groups[0], plan.families[0]), plan.groups[0].dataset.train
-    placed, clients, num_rounds = inputs.place(trace(inputs).states), set(), 0
+    placed, clients, num_rounds = inputs.place(), set(), 0
     for segment in placed.stream.segments(0, 5):
         data, num_rounds = segment.shared.train, num_rounds + segment.num_rounds
         for ids in segment.client_ids:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsim.config.byzantine_count import assumed_f
+from fedsim.config.clients import assumed_f
 from fedsim.config.toml import parse
 from fedsim.datasets.holdout import hold_out_validation
 from fedsim.datasets.raw import RawDataset

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
-from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless, keep_no_weights
+from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import nonzero, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
@@ -26,7 +26,7 @@ Weighting = Annotated[
 def from_weights(
     compute_weights: Callable[..., Any],
     init: Callable[..., PyTree] = init_stateless,
-    client_weights: Callable[[PyTree], Array | None] = keep_no_weights,
+    client_weights: Callable[[PyTree], Array | None] = lambda state: None,
     info: Callable[[PyTree], dict[str, Array]] = lambda state: {},
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None,
     measure: Callable[[RootEvaluator, CohortReport], PyTree] | None = None,

@@ -60,16 +60,14 @@ def _conditional(named: tuple[Factory, ...]) -> tuple[Field, ...]:
 def factories(config: Config) -> tuple[Factory, ...]:
     """The factories of all components of a run."""
     values = _COMPONENTS(config)
-    names = [name for value in values for name in ([value] if isinstance(value, str) else value or ())]
-    is_built_in = not any(":" in name for name in names)
-    return _find_built_in(values) if is_built_in else _find(values)  # a plug-in's file may change
+    return (_find.__wrapped__ if ":" in str(values) else _find)(values)  # a plug-in's file may change
 
 
+@cache
 def _find(values: tuple[Any, ...]) -> tuple[Factory, ...]:
     return tuple(find(key, name) for key, name in component_names(dict(zip(KINDS, values, strict=True))))
 
 
-_find_built_in = cache(_find)
 _COMPONENTS = attrgetter(*KINDS)
 _FIXED_VALUES = attrgetter(*FIXED)
 

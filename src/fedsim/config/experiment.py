@@ -2,21 +2,22 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.config.clients import has_clients
-from fedsim.config.components import component_names
+from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
 from fedsim.config.kinds import KINDS
-from fedsim.config.reader import Block
-from fedsim.config.registry import find
+from fedsim.config.registry import did_you_mean, find
 from fedsim.config.resolve import Schema
-from fedsim.config.roles import run_id
+from fedsim.config.roles import NOT_IN_IDS, run_id
 from fedsim.config.schema import Config
 from fedsim.config.values import DEFAULT, format_toml
 from fedsim.errors import ConfigError
+
+Block = dict[str, list[Any]]  # dotted key -> values
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,6 +94,46 @@ class Experiment:
         except ConfigError as error:
             raise self.explain(error) from None
         return list(runs.values())
+
+    def unused_keys(self, runs: Sequence[Config]) -> list[str]:
+        """A message for each key that the file, an override or the sweep sets without effect on any of the runs."""
+        given: Block = {}
+        for block in ({key: [value] for key, value in self.values.items()}, *self.sweep):
+            for key, values in block.items():
+                given[key] = given.get(key, []) + values
+        reasons = {key: self._unused(key, values, runs) for key, values in given.items()}
+        lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
+        for block in self.sweep:
+            repeated = [key for key, values in block.items() if len(set(map(repr, values))) < len(values)]
+            lines += [f"sweep: {key} has a value twice" for key in repeated]
+            ignored = [key for key, values in block.items() if key in NOT_IN_IDS and len(values) > 1]
+            lines += [f"sweep: {key} changes no results, so each run is computed once" for key in ignored]
+            rounds = {*block.get("server.num_rounds", ())} - {DEFAULT, *(run.server.num_rounds for run in runs)}
+            lines += [f"sweep: server.num_rounds: {r} rounds are part of the longer runs" for r in sorted(rounds)]
+        return lines
+
+    def _unused(self, key: str, values: Sequence[Any], runs: Sequence[Config]) -> str:
+        """Why the key has no effect; "" if it has one."""
+        uses = lambda key: [run for run in runs if key in FIXED or key in dict(run.settings)]
+        if not (users := uses(key)):
+            section = key.rpartition(".")[0]
+            is_named = section in self.named_sections and key not in self.overridden  # used by other presets
+            of_other_kind = next((name for kind in KINDS.values() if uses(name := f"{kind.prefix}{key}")), None)
+            return "" if is_named else f"no run uses {section}{did_you_mean(of_other_kind)}"
+        runs = users
+        if key == "engine.micro_batch":
+            sizes = [value for value in values if isinstance(value, int)]
+            largest = max(config.client.batch_size for config in runs)
+            return f"the largest batch has {largest} examples" if sizes and min(sizes) > largest else ""
+        field = self.schema.fields[key]
+        changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != field.default]
+        if not changed or not field.only_if:
+            return ""
+        if any(flatten(run)[key] != field.default and not unmet(field, run) for run in runs):
+            return ""
+        known = {unmet(field, run) for run in runs}
+        reasons = [condition.reason for condition in field.only_if]
+        return next((reason for reason in reasons if reason in known), reasons[-1])
 
     def __repr__(self) -> str:
         number = len(self.runs())

@@ -90,10 +90,8 @@ def _is_plain(annotation: Any) -> bool:
 def settings_of(factory: Factory) -> tuple[Field, ...]:
     """The settings of a factory: its annotated parameters that have a default."""
     result = []
-    parameters = inspect.signature(factory.make).parameters
-    defaults = {
-        name: parameter.default for name, parameter in parameters.items() if parameter.default is not parameter.empty
-    }
+    parameters = inspect.signature(factory.make).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     try:
         function = factory.make.__init__ if inspect.isclass(factory.make) else factory.make
         annotations = get_type_hints(inspect.unwrap(function), include_extras=True) if defaults else {}

@@ -69,3 +69,25 @@ KINDS = {
     "server.optimizer": Kind("server optimizer", _listed("algorithms/server_optimizers")),
     "server.schedule": Kind("schedule", SCHEDULES),
 }
+NAMES = {
+    "average": "fedavg",
+    "bitflip": "sign_flip",
+    "coordinate_wise_median": "median",
+    "cwmed": "median",
+    "cwtm": "trimmed_mean",
+    "empire": "ipm",
+    "foe": "ipm",
+    "fall_of_empires": "ipm",
+    "geomed": "rfa",
+    "geometric_median": "rfa",
+    "label_flipping": "flipping",
+    "lie": "alie",
+    "little_is_enough": "alie",
+    "mean": "fedavg",
+    "nearest_neighbor_mixing": "nnm",
+    "non_iid": "dirichlet",
+    "noniid": "dirichlet",
+    "random_labels": "shuffling",
+    "weiszfeld": "rfa",
+}
+"""Components under the names of papers and other libraries."""

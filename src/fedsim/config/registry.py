@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedsim.config.kinds import KINDS
-from fedsim.config.synonyms import NAMES
+from fedsim.config.kinds import KINDS, NAMES
 from fedsim.errors import ConfigError, FedsimError
 
 _imported: dict[Path, str] = {}  # digests of plug-in modules that were imported by their dotted names

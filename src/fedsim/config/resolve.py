@@ -1,26 +1,25 @@
 """From values by key to the configuration of a run, with the settings of its components."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from fedsim.config.byzantine_count import configured_f
-from fedsim.config.clients import check_clients
+from fedsim.config.clients import check_clients, configured_f
 from fedsim.config.components import factories, unflatten, without_effect
 from fedsim.config.fields import FIXED, Field, settings_of
 from fedsim.config.kinds import KINDS
 from fedsim.config.registry import Factory, built_in_factories, did_you_mean, nearest
-from fedsim.config.schema import Config, Settings
-from fedsim.config.synonyms import KEYS, RENAMED
-from fedsim.config.values import format_toml, list_element
+from fedsim.config.schema import Config, is_byzantine_count
+from fedsim.config.values import DEFAULT, KEYS, Sweep, format_toml, list_element, parse_words
 from fedsim.core.setting_types import describe_type
 from fedsim.core.settings import MAX_INT
 from fedsim.errors import ConfigError
 
+RENAMED = {"budget": "preset"}  # tables under their earlier names
 RESERVED = ("name", "seed", "sweep", "preset", "slurm")  # not allowed as names of sections
 SWEEP_REMEDY = "; to run several values, use fedsim.sweep([...]) in Python, --sweep.{} or [[sweep]] in a file"
 SWEEP_HELP = (
@@ -47,6 +46,29 @@ class Schema:
         if name not in self.fields:
             raise ConfigError(f"unknown key {name}{did_you_mean(nearest(name, sections) or self.nearest(name))}")
 
+    def read(self, tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        """(dotted key, value) of nested tables. Raises `ConfigError` at the first unknown key."""
+        for name, value in tables.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{prefix or 'tables'}: keys must be text, got {name!r}")
+            key = prefix + name
+            if key not in self.headings:
+                self.check_key(key, self.headings if isinstance(value, dict) else ())
+                yield key, self.read_value(key, value)
+            elif isinstance(value, dict):
+                yield from self.read(value, key + ".")
+            else:
+                raise ConfigError(f"{key}: must be a section, [{key}] with its keys below, got {value!r}")
+
+    def read_value(self, key: str, value: Any) -> Any:
+        """`value` with words of the command line parsed, and with one name in place of several as a list of one."""
+        if isinstance(value, Sweep):
+            return Sweep(tuple(self.read_value(key, inner) for inner in value.values))
+        kind = self.fields[key].type
+        value = parse_words(value, kind)
+        is_one_of_several = key in KINDS and list_element(kind) is not None and isinstance(value, str)
+        return [value] if is_one_of_several and value != DEFAULT else value
+
     def nearest(self, name: str) -> str | None:
         """The key of which this is a synonym, or the most similar one whose last part is similar."""
         last = lambda key: key.rpartition(".")[2]
@@ -64,36 +86,33 @@ class Schema:
 
     def resolve_converted(self, values: dict[str, Any]) -> Config:
         """As `resolve`, for values that have been converted."""
-        values = {name: value for name, value in values.items() if name != "name"}  # that of the experiment
-        config = unflatten(values)  # below also components that have no effect: an unknown name is an error
-        defaults = _defaults(self, factories(config))
-        config = replace(config, settings=tuple((name, values.get(name, defaults[name])) for name in defaults))
+        values = {key: value for key, value in values.items() if key != "name"}  # that of the experiment
+        config = self._config(values)  # also with components without effect: an unknown name is an error
         if config.data.partition != "natural":
             check_clients(config, config.data.num_clients)
-        values = self._canonical(config, values)
-        config = unflatten(values)
-        return replace(config, settings=self._settings(config, values))
-
-    def _canonical(self, config: Config, values: dict[str, Any]) -> dict[str, Any]:
-        """The `values` of the run `config` without those that have no effect; the split is a number."""
         is_error = lambda key: any(condition.is_error for condition in self.fields[key].only_if)
         unused = {key for key in without_effect(config) if not is_error(key)}
         kept = {key: value for key, value in values.items() if key not in unused}
-        lists = ("corruption.clients", "attack.clients")
-        kept |= {key: tuple(sorted(set(ids))) for key in lists if (ids := kept.get(key))}
-        return kept | ({"data.seed": config.seed} if config.data.seed == "seed" else {})
-
-    def _settings(self, config: Config, values: dict[str, Any]) -> Settings:
-        """The settings of the run's components."""
-        defaults = _defaults(self, factories(config))
-        f = {name: number for name in defaults if (number := configured_f(config, self.fields[name])) is not None}
-        for name, number in f.items():
-            if values.get(name, number) != number:
+        for key in ("corruption.clients", "attack.clients"):
+            kept |= {key: tuple(sorted(set(ids)))} if (ids := kept.get(key)) else {}
+        kept |= {"data.seed": config.seed} if config.data.seed == "seed" else {}
+        config = config if kept == values else self._config(kept)
+        if config.server.num_byzantine is None:
+            return config
+        f = {key: configured_f(config, self.fields[key]) for key, _ in config.settings if is_byzantine_count(key)}
+        for key, number in f.items():
+            if kept.get(key, number) != number:
                 raise ConfigError(
-                    f"{name}: must equal server.num_byzantine ({number}), got {values[name]}; remove one of them"
+                    f"{key}: must equal server.num_byzantine ({number}), got {kept[key]}; remove one of them"
                 )
-        given = values | {name: self.convert(name, number) for name, number in f.items()}
-        return tuple((name, given.get(name, default)) for name, default in defaults.items())
+        settings = ((key, self.convert(key, f[key]) if key in f else value) for key, value in config.settings)
+        return replace(config, settings=tuple(settings))
+
+    def _config(self, values: Mapping[str, Any]) -> Config:
+        """The configuration with these values, and the settings of its components."""
+        config = unflatten(values)
+        defaults = _defaults(self, factories(config))
+        return replace(config, settings=tuple((key, values.get(key, default)) for key, default in defaults.items()))
 
     def convert(self, name: str, value: Any) -> Any:
         """The value of a key, checked. Raises `ConfigError` for an unknown key or a wrong value."""
@@ -105,10 +124,9 @@ class Schema:
             if any(map(callable, value if isinstance(value, list) else [value])):
                 remedy = '; give its name, or that of a plug-in as "file.py:function"' if name in KINDS else ""
                 raise ConfigError(f"{name}: must be {describe_type(kind)}, got an object of Python{remedy}") from None
-            several = (
-                value if list_element(kind) is None else next(iter(value), None) if isinstance(value, list) else None
-            )
-            remedy = SWEEP_REMEDY.format(name) if isinstance(several, list) else ""
+            is_nested = isinstance(value, list) and isinstance(next(iter(value), None), list)
+            has_several = is_nested or (isinstance(value, list) and list_element(kind) is None)
+            remedy = SWEEP_REMEDY.format(name) if has_several else ""
             width = " of 32 bits" if isinstance(value, int) and not -MAX_INT <= value <= MAX_INT else ""
             raise ConfigError(f"{name}: must be {describe_type(kind)}{width}, got {value!r}{remedy}") from None
 

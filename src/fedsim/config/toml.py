@@ -3,23 +3,23 @@
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedsim.config import bundled
-from fedsim.config.experiment import Experiment
-from fedsim.config.fields import FIXED
+from fedsim.config.experiment import Block, Experiment
+from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
-from fedsim.config.reader import PAPER, Block, Reader
 from fedsim.config.registry import did_you_mean, find, lookup, nearest, resolve_path, section_of
-from fedsim.config.resolve import schema
-from fedsim.config.values import DEFAULT, Sweep, parse_words, to_plain
+from fedsim.config.resolve import Schema, schema
+from fedsim.config.values import DEFAULT, Sweep, list_element, to_plain
 from fedsim.errors import ConfigError
 
 MAX_RUNS = 100_000
 PRESET = "preset"
+PAPER = "paper"  # the preset that stands for the configuration without any preset
 CLAIMS = "report.claims"
 
 
@@ -129,30 +129,36 @@ def from_tables(
     tables without any preset. Files of plug-ins are searched for in the working directory, then in `folder`. Raises
     `ConfigError` for an unknown key or a wrong value.
     """
-    document, changes = to_plain(tables), to_plain(overrides or {})
-    restored = {key for key, value in changes.items() if value == DEFAULT}
-    changes = {key: parse_words(value, FIXED[key].type) if key in FIXED else value for key, value in changes.items()}
-    named = list(_component_names(document))
-    named_plugins = [
-        (key, resolve_path(word, folder)) for key, word in (*named, *_component_names(changes)) if ":" in word
-    ]
-    reader = Reader(schema(tuple(find(key, word) for key, word in dict.fromkeys(named_plugins))), folder)
+    named: dict[tuple[str, str], None] = {}
 
-    presets = reader.presets(document.pop(PRESET, {}))
-    blocks = reader.blocks(document.pop("sweep", []), "sweep") or []
-    values, axes = _split({"name": name} | dict(reader.walk(document)))
-    blocks = _with_axes(blocks, axes)
+    def name_component(key: str, value: Any) -> Any:
+        """Adds the component that a value names, in any sweep or preset, to `named`; the name with a path."""
+        kind = ".".join(key.split(".")[-2:])
+        if kind not in KINDS or not isinstance(value, str):
+            return value
+        name = resolve_path(value, folder)
+        named[kind, name] = None
+        return name
+
+    document, changes = to_plain(tables, name_component), to_plain(overrides or {})
+    sections = frozenset(section_of(key, word) for key, word in named)
+    restored = {key for key, value in changes.items() if value == DEFAULT}
+    changes = {key: schema().read_value(key, value) if key in FIXED else value for key, value in changes.items()}
+    changes = to_plain(changes, name_component)
+    keys = schema(tuple(find(key, word) for key, word in named if ":" in word))
+
+    tables = document.pop(PRESET, {})
+    if not isinstance(tables, dict) or not all(isinstance(tables[key], dict) and key != PAPER for key in tables):
+        raise ConfigError("preset: must be written [preset.NAME], such as [preset.small], with its keys below")
+    presets = {key: _read(keys, table, f"preset.{key}.sweep") for key, table in tables.items()}
+    values, blocks = _merge({"name": name}, [], *_read(keys, document, "sweep"))
     if preset not in (None, PAPER):
-        table, replacing_blocks = lookup(PRESET, str(preset), presets)
-        fixed, axes = _split(table)
-        values |= {"name": f"{values.get('name', name)}-{preset}"} | fixed
-        blocks = [_without(block, fixed) for block in blocks] if replacing_blocks is None else replacing_blocks
-        blocks = _with_axes(blocks, axes)
+        name = f"{values['name']}-{preset}"
+        values, blocks = _merge(values | {"name": name}, blocks, *lookup(PRESET, str(preset), presets))
     for key in changes:
-        reader.schema.check_key(key)
-    fixed, axes = _split({key: reader.value(key, value) for key, value in changes.items()})
-    values = {key: value for key, value in (values | fixed).items() if key not in restored}
-    blocks = _with_axes([_without(block, fixed) for block in blocks], axes)
+        keys.check_key(key)
+    values, blocks = _merge(values, blocks, {key: keys.read_value(key, value) for key, value in changes.items()}, None)
+    values = {key: value for key, value in values.items() if key not in restored}
 
     for key, swept in ((key, swept) for block in blocks for key, swept in block.items()):
         if not swept:
@@ -165,38 +171,39 @@ def from_tables(
         raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
     if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
-    sections = frozenset(section_of(key, word) for key, word in named)
-    experiment = Experiment(values, tuple(map(_by_section, blocks)), reader.schema, frozenset(changes), sections)
-    experiment = replace(experiment, claims=claims and bundled.portable(resolve_path(claims, folder)))
+    claims = claims and bundled.portable(resolve_path(claims, folder))
+    experiment = Experiment(values, tuple(map(_by_section, blocks)), keys, frozenset(changes), sections, claims)
     experiment = experiment.with_natural_clients()
-    experiment.schema.resolve(next(experiment.points()))  # `runs` checks the others
+    keys.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment
 
 
-def _component_names(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(key, name) of every component that nested tables name, in any sweep or preset."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _component_names(inner, f"{key}.{name}")
-    elif isinstance(value, list | Sweep):
-        for inner in value.values if isinstance(value, Sweep) else value:
-            yield from _component_names(inner, key)
-    elif isinstance(value, str) and (target := ".".join(key.split(".")[-2:])) in KINDS:
-        yield target, value
+def _read(keys: Schema, tables: dict[str, Any], name: str) -> tuple[dict[str, Any], list[Block] | None]:
+    """The values in `tables`, and the blocks of their sweep, which is called `name`; None if there are none."""
+    blocks = tables.pop("sweep", [])
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise ConfigError(f"{name}: must be written [[{name}]], with double brackets, above each block")
+    sweep = [{key: _axis(keys.fields[key], value) for key, value in keys.read(block)} for block in blocks]
+    return dict(keys.read(tables)), sweep or None
 
 
-def _split(values: Mapping[str, Any]) -> tuple[dict[str, Any], Block]:
-    """Values of keys, and the values of those that are swept."""
-    fixed = {key: value for key, value in values.items() if not isinstance(value, Sweep)}
-    return fixed, {key: list(value.values) for key, value in values.items() if isinstance(value, Sweep)}
+def _axis(field: Field, value: Any) -> list[Any]:
+    """The values of a key in a block: a list, or one value. A flat list is one value of a key that takes a list."""
+    if isinstance(value, Sweep):
+        return list(value.values)
+    is_nested = isinstance(value, list) and any(isinstance(inner, list) for inner in value)
+    return value if isinstance(value, list) and (is_nested or not list_element(field.type)) else [value]
 
 
-def _with_axes(blocks: list[Block], axes: Block) -> list[Block]:
-    return [block | axes for block in blocks or [{}]] if axes else blocks
-
-
-def _without(block: Block, keys: Iterable[str]) -> Block:
-    return {key: values for key, values in block.items() if key not in keys}
+def _merge(
+    values: dict[str, Any], blocks: list[Block], new: dict[str, Any], new_blocks: list[Block] | None
+) -> tuple[dict[str, Any], list[Block]]:
+    """With `new` values, which fix or sweep their keys, and with `new_blocks`, which replace all `blocks`."""
+    axes = {key: list(value.values) for key, value in new.items() if isinstance(value, Sweep)}
+    fixed = {key: value for key, value in new.items() if key not in axes}
+    unfixed = [{key: block[key] for key in block if key not in fixed} for block in blocks]
+    blocks = unfixed if new_blocks is None else new_blocks
+    return values | fixed, [block | axes for block in blocks or [{}]] if axes else blocks
 
 
 def _by_section(block: Block) -> Block:

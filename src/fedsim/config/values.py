@@ -1,10 +1,10 @@
-"""Values of keys: plain Python values, sweeps over several, and words of a command line."""
+"""Values of keys: plain Python values, sweeps over several, and words of a command line; short forms of keys."""
 
 import contextlib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -12,6 +12,23 @@ from typing import Any, get_args, get_origin
 from fedsim.errors import ConfigError
 
 DEFAULT = "default"  # as an override, or in a sweep: the default of the key
+KEYS = {
+    "aggregator": "server.aggregator",
+    "attack": "attack.kind",
+    "batch_size": "client.batch_size",
+    "cohort_size": "server.cohort_size",
+    "corruption": "corruption.kind",
+    "data": "data.name",
+    "epochs": "client.epochs",
+    "fraction": "corruption.fraction",
+    "learning_rate": "client.learning_rate",
+    "lr": "client.learning_rate",
+    "model": "model.name",
+    "num_clients": "data.num_clients",
+    "num_rounds": "server.num_rounds",
+    "rounds": "server.num_rounds",
+}
+"""Keys that have a short form, as an option of the command line and in suggestions."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +59,20 @@ class Word(str):
     __slots__ = ()
 
 
-def to_plain(value: Any) -> Any:
-    """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths."""
+def to_plain(value: Any, of_key: Callable[[str, Any], Any] = lambda key, value: value, key: str = "") -> Any:
+    """A copy of `value` that contains plain Python values in place of arrays, NumPy scalars, tuples and paths.
+
+    `of_key(key, value)` replaces each value of nested tables; `key` is dotted.
+    """
     if isinstance(value, Sweep):
-        return Sweep(tuple(map(to_plain, value.values)))
+        return Sweep(tuple(to_plain(inner, of_key, key) for inner in value.values))
     if isinstance(value, Mapping):
-        return {name: to_plain(inner) for name, inner in value.items()}
+        return {name: to_plain(inner, of_key, f"{key}.{name}") for name, inner in value.items()}
     if isinstance(value, list | tuple | range):
-        return [to_plain(inner) for inner in value]
+        return [to_plain(inner, of_key, key) for inner in value]
     if isinstance(value, Path):
-        return str(value)
-    return value.tolist() if hasattr(value, "tolist") else value
+        return of_key(key, str(value))
+    return of_key(key, value.tolist() if hasattr(value, "tolist") else value)
 
 
 def parse_words(value: Any, kind: Any) -> Any:
@@ -60,12 +80,8 @@ def parse_words(value: Any, kind: Any) -> Any:
 
     "default" stays as it is.
     """
-    if isinstance(value, Sweep):
-        return Sweep(tuple(parse_words(inner, kind) for inner in value.values))
-    if isinstance(value, str) and value == DEFAULT:
-        return DEFAULT
     element = list_element(kind)
-    if isinstance(value, Word) and element is not None:
+    if isinstance(value, Word) and element is not None and value != DEFAULT:
         parsed = _parse_word(value, Any)
         return parsed if isinstance(parsed, list) else [_parse_word(value, element)]
     if isinstance(value, list):

@@ -6,14 +6,23 @@ mapped together: it reaches the program with what they share, never among what i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedsim.core.chain import observe_losses, run_rule
-from fedsim.core.contracts import Aggregator, Algorithm, Attack, AttackContext, ClientOptimizer
+from fedsim.core.contracts import (
+    Aggregator,
+    Algorithm,
+    Attack,
+    AttackContext,
+    ClientOptimizer,
+    ForgeReport,
+    ForgeUpdates,
+)
 from fedsim.core.method import Method, MethodFunction
 from fedsim.core.rule_trace import RuleTrace
 from fedsim.core.types import Aggregate, Array, CohortReport, HParams, PyTree, Variables
@@ -110,24 +119,19 @@ def _switch_servers(servers: Sequence[Aggregator], index: Array, info: dict[str,
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
         zeros, root = jax.tree.map(jnp.zeros_like, info), report.measurements
 
-        def branch(position: int) -> Callable[..., tuple[Aggregate, PyTree]]:
-            def run(state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
-                result, new = run_rule(servers[position], state[position], report, key, root)
-                own_info = {info_name(position, name): value for name, value in result.info.items()}
-                return result._replace(info=zeros | own_info), _with_slot(state, position, new)
+        def run(position: int, state: PyTree, report: CohortReport) -> tuple[Aggregate, PyTree]:
+            result, new = run_rule(servers[position], state[position], report, key, root)
+            own_info = {info_name(position, name): value for name, value in result.info.items()}
+            return result._replace(info=zeros | own_info), _with_slot(state, position, new)
 
-            return run
-
-        branches = list(map(branch, range(len(servers))))
+        branches = [partial(run, position) for position in range(len(servers))]
         return jax.lax.switch(index, branches, state, report._replace(measurements=None))
 
     def observe(state: PyTree, report: CohortReport) -> PyTree:
-        def branch(position: int) -> Callable[[PyTree, CohortReport], PyTree]:
-            return lambda state, report: _with_slot(
-                state, position, observe_losses(servers[position], state[position], report)
-            )
+        def run(position: int, state: PyTree, report: CohortReport) -> PyTree:
+            return _with_slot(state, position, observe_losses(servers[position], state[position], report))
 
-        return jax.lax.switch(index, list(map(branch, range(len(servers)))), state, report)
+        return jax.lax.switch(index, [partial(run, position) for position in range(len(servers))], state, report)
 
     def client_weights(state: PyTree) -> PyTree:
         return tuple(server.client_weights(slot) for server, slot in zip(servers, state, strict=True))
@@ -145,32 +149,20 @@ def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
         return tuple(attack.init(variables, num_examples) for attack in attacks)
 
     def forge_report(state: PyTree, report: CohortReport, malicious: Array, key: Array) -> tuple[Array, Array]:
-        def branch(position: int) -> Callable[[PyTree], tuple[Array, Array]]:
-            forge = attacks[position].forge_report
-            if forge is None:
-                return lambda state: (report.num_examples, report.losses)
+        def run(forge: ForgeReport, position: int, state: PyTree) -> tuple[Array, Array]:
+            num_examples, losses = forge(state[position], report, malicious, key)
+            return num_examples.astype(report.num_examples.dtype), losses
 
-            def run(state: PyTree) -> tuple[Array, Array]:
-                num_examples, losses = forge(state[position], report, malicious, key)
-                return num_examples.astype(report.num_examples.dtype), losses
-
-            return run
-
-        return _switch(index, [attack.forge_report for attack in attacks], branch, state)
+        truth = report.num_examples, report.losses
+        return _switch(index, [attack.forge_report for attack in attacks], run, lambda state: truth, state)
 
     def forge_updates(state: PyTree, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
-        def branch(position: int) -> Callable[[PyTree], tuple[PyTree, PyTree]]:
-            forge = attacks[position].forge_updates
-            if forge is None:
-                return lambda state: (context.report.updates, state)
+        def run(forge: ForgeUpdates, position: int, state: PyTree) -> tuple[PyTree, PyTree]:
+            updates, new = forge(state[position], context, key)
+            return updates, _with_slot(state, position, new)
 
-            def run(state: PyTree) -> tuple[PyTree, PyTree]:
-                updates, new = forge(state[position], context, key)
-                return updates, _with_slot(state, position, new)
-
-            return run
-
-        return _switch(index, [attack.forge_updates for attack in attacks], branch, state)
+        truth = context.report.updates
+        return _switch(index, [attack.forge_updates for attack in attacks], run, lambda state: (truth, state), state)
 
     forges_reports = any(attack.forge_report is not None for attack in attacks)
     forges_updates = any(attack.forge_updates is not None for attack in attacks)
@@ -178,14 +170,18 @@ def _switch_attacks(attacks: Sequence[Attack], index: Array) -> Attack:
 
 
 def _switch(
-    index: Array, functions: Sequence[object], branch: Callable[[int], Callable[..., PyTree]], *operands: PyTree
+    index: Array,
+    functions: Sequence[Any],
+    run: Callable[..., PyTree],
+    run_absent: Callable[[PyTree], PyTree],
+    state: PyTree,
 ) -> PyTree:
-    """A switch over the positions of `functions`, with a single branch for all that are None."""
+    """`run(function, position, state)` of the function at `index`, with a single branch for all that are None."""
     positions = [position for position, function in enumerate(functions) if function is not None]
-    absent = [position for position, function in enumerate(functions) if function is None]
-    chosen = [*absent[:1], *positions]
-    branch_of = [chosen.index(position) if position in chosen else 0 for position in range(len(functions))]
-    return jax.lax.switch(jnp.asarray(branch_of, jnp.int32)[index], list(map(branch, chosen)), *operands)
+    absent = [run_absent] if len(positions) < len(functions) else []
+    branch_of = [len(absent) + positions.index(p) if p in positions else 0 for p in range(len(functions))]
+    branches = absent + [partial(run, functions[position], position) for position in positions]
+    return jax.lax.switch(jnp.asarray(branch_of, jnp.int32)[index], branches, state)
 
 
 def _with_slot(state: tuple[PyTree, ...], position: int, slot: PyTree) -> tuple[PyTree, ...]:

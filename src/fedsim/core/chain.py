@@ -38,10 +38,6 @@ def chain(*stages: Stage) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
-    before = stages[:-1]
-    for stage in before:
-        if not _is_stage(stage):
-            raise ValueError(f"stages: must be rules or pre-aggregators, such as aggregators.nnm(), got {stage!r}")
     if not stages or not isinstance(last := stages[-1], Aggregator):
         raise ValueError(f"stages: the last one must be a rule, such as aggregators.median(), got {stages[-1:]!r}")
     rules = [stage for stage in stages if isinstance(stage, Aggregator)]
@@ -54,7 +50,7 @@ def chain(*stages: Stage) -> Aggregator:
         mixing_keys = map(partial(jax.random.fold_in, keys.pre_aggregators), count())
         results: list[tuple[Aggregate, PyTree]] = []
         root, current = report.measurements, report._replace(measurements=None)
-        for stage in before:
+        for stage in stages[:-1]:
             if isinstance(stage, Aggregator):
                 rule_key = jax.random.fold_in(keys.rule, len(results) + 1)
                 results.append(run_rule(stage, state[len(results)], current, rule_key, root))
@@ -86,10 +82,6 @@ def chain(*stages: Stage) -> Aggregator:
         observe if uses_losses else None,
         (lambda root, report: root) if uses_root else None,  # each rule measures what its own stages leave of a report
     )
-
-
-def _is_stage(stage: object) -> bool:
-    return isinstance(stage, Aggregator) or (callable(stage) and not hasattr(stage, "__wrapped__"))
 
 
 def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:

@@ -178,11 +178,6 @@ def init_stateless(*args: object) -> PyTree:
     return ()
 
 
-def keep_no_weights(state: PyTree) -> None:
-    """The `client_weights` of a rule that keeps no weights of all clients."""
-    del state
-
-
 class InitRule(Protocol):
     """The rule's state before the first round, from what all clients report."""
 
@@ -202,7 +197,7 @@ class Aggregator(NamedTuple):
 
     init: InitRule
     aggregate: AggregateReport
-    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = keep_no_weights
+    client_weights: Callable[[PyTree], Float[Array, " N"] | None] = lambda state: None
     """`(state) -> alpha`, or None if the rule keeps no weights of all clients."""
     observe_losses: Callable[[PyTree, CohortReport], PyTree] | None = None
     """`(state, report without updates) -> state`: takes losses that are measured after the server step.

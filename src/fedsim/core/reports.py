@@ -5,6 +5,7 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool
 
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.server import mask_invalid
@@ -14,8 +15,8 @@ from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortR
 MAX_SQUARED_NORM = 1e34  # of an update: sums over a cohort stay within float32
 
 
-def malicious_clients(data: ClientData) -> Array:
-    """The clients that forge reports, [N] bool: those of a set of their own, or else all with corrupted data."""
+def malicious_clients(data: ClientData) -> Bool[Array, " N"]:
+    """The clients that forge reports: those of a set of their own, or else all with corrupted data."""
     return data.corrupted if data.malicious is None else data.malicious
 
 

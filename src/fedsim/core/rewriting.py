@@ -20,45 +20,32 @@ from fedsim.core.equations import Convolution
 from fedsim.core.types import Array
 
 WITH_BODIES = ("jit", "pjit", "scan", "while", "cond", "checkpoint", "remat2")  # whose jaxprs are rewritten, too
-_is_inside: ContextVar[bool] = ContextVar("is_inside", default=False)  # a call of a task's function
+_is_inside: ContextVar[bool] = ContextVar("is_inside")  # a call of a rewritten function
 
 
 def for_backend(task: Task, backend: str | None = None) -> Task:
-    """The task with its loss and metrics rewritten for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own).
-
-    Only a CPU has other forms than XLA's own so far. The outermost call decides.
-    """
-    bind = task.bind
+    """The task with its loss and metrics rewritten for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own)."""
+    bind, rewritten = task.bind, partial(rewrite, backend=backend)
     bound = None if bind is None else lambda frozen: for_backend(bind(frozen), backend)
-    return task._replace(loss=_traced_for(backend, task.loss), metrics=_traced_for(backend, task.metrics), bind=bound)
+    return task._replace(loss=rewritten(task.loss), metrics=rewritten(task.metrics), bind=bound)
 
 
-def _traced_for(backend: str | None, function: Callable[..., Any]) -> Callable[..., Any]:
-    fast = rewrite(function)
-
-    @wraps(function)
-    def traced(*args: Any, **options: Any) -> Any:
-        if _is_inside.get():
-            return function(*args, **options)
-        token = _is_inside.set(True)
-        try:
-            return (fast if (backend or jax.default_backend()) == "cpu" else function)(*args, **options)
-        finally:
-            _is_inside.reset(token)
-
-    return traced
-
-
-def rewrite(function: Callable[..., Any]) -> Callable[..., Any]:
+def rewrite(function: Callable[..., Any], backend: str | None = "cpu") -> Callable[..., Any]:
     """`function` of arrays with its convolutions and max pools as products; the same values up to rounding.
 
     Grouped and transposed convolutions, other types than one of floats and what is inside of custom derivatives stay
-    as they are.
+    as they are. So does everything on other backends than a CPU. The outermost call decides.
     """
 
     @wraps(function)
     def rewritten(*args: Any, **options: Any) -> Any:
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **options)
+        token = _is_inside.set(True)
+        try:
+            if token.old_value is True or (backend or jax.default_backend()) != "cpu":
+                return function(*args, **options)
+            closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **options)
+        finally:
+            _is_inside.reset(token)
         leaves = map(jnp.asarray, jax.tree.leaves((args, options)))
         return jax.tree.unflatten(jax.tree.structure(shape), _evaluate(closed, *leaves))
 

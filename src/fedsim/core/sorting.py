@@ -131,6 +131,10 @@ def keys_at_ranks(
 ) -> tuple[Array, Array]:
     """The keys [d] in `order` of the two values that have these `ranks` in each column."""
 
+    if columns.mask.size > MAX_FUSED_ROWS_DEFAULT:  # this sorts a sample: a network costs more to compile than to run
+        sorted_keys = jnp.sort(columns.keys(order).T, axis=1)
+        return sorted_keys[:, ranks[0]], sorted_keys[:, ranks[1]]
+
     def keys_at(rank: Array) -> Array:
         is_rank = jnp.arange(columns.mask.size) == rank
         return _sum_over_ranks(lambda is_rank, keys: jnp.where(is_rank, keys, 0), columns, is_rank, order)

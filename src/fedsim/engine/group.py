@@ -59,7 +59,7 @@ class GroupRun:
         programs do not fit into memory.
         """
         with factories.plugin_errors(self._configs):
-            inputs = self._inputs.place(self._programs.states)
+            inputs = self._inputs.place()
         self._check_labels(inputs)
         self._clients = self._read_clients(inputs)
         data = self._read_data(inputs) if self._config.record.data else {}
@@ -107,7 +107,7 @@ class GroupRun:
         with closing(inputs.chunks(executables, states, completed, total)) as chunks:
             while completed < total and not self.is_stopped:
                 completed, records = next(chunks)
-                own_records = self._own_records(records)
+                own_records = self._family.own_info(self._join_on_host(records), self._config)
                 check_round_weights(self._config, own_records, completed)
                 self._evaluate(executables, inputs, completed, states, own_records)
         return completed
@@ -115,18 +115,6 @@ class GroupRun:
     def _count_completed(self, completed: int) -> int:
         """The rounds of the plan that are complete when the runs of this group have completed so many."""
         return self._num_completed + completed * self._num_runs
-
-    def _own_records(self, batches: list[list[tuple[RoundRecord, int]]]) -> RoundRecord:
-        """The records [S, rounds, ...] of all runs, on the host, from those of each batch and segment."""
-        joined = []
-        for segments in batches:
-            records = processes.on_host([record for record, _ in segments])
-            rounds = [
-                jax.tree.map(lambda a, n=number: a[:, :n], record)
-                for record, (_, number) in zip(records, segments, strict=True)
-            ]
-            joined.append(jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rounds))
-        return self._family.own_info(self._join_on_host(joined), self._config)
 
     def _evaluate(
         self,

@@ -121,9 +121,8 @@ class Inputs:
         num_others = -(-len(self.group.configs) // self.runs_per_batch) - 1
         return num_others * memory.tree_bytes((states, self.shapes.runs)) // self.group.layout.run_devices
 
-    def place(self, states: SimulationState) -> "PlacedInputs":
-        """Puts the inputs on the devices, corrupted run by run; `states` are the shapes of a batch's states."""
-        del states
+    def place(self) -> "PlacedInputs":
+        """Puts the inputs on the devices, corrupted run by run."""
         shared, evaluation = processes.put(self.host_data, self.shardings.everywhere)
         runs = self._run_inputs(processes.local_copy(shared.train))
         batches = [processes.put(batch, self.shardings.by_run) for batch in runs]
@@ -166,19 +165,18 @@ class PlacedInputs:
 
     def chunks(
         self, executables: Executables, states: list[SimulationState], completed: int, total: int
-    ) -> Generator[tuple[int, list[list[tuple[RoundRecord, int]]]], None, None]:
+    ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
         """Computes the rounds from `completed` to `total`, and replaces the batches' `states` by the next ones.
 
-        Yields after each chunk the number of completed rounds and, for each batch, records [B, max_rounds, ...] on the
-        devices with their number of rounds.
+        Yields after each chunk the number of completed rounds, and each batch's records [B, rounds, ...] on the host.
         """
         for start in range(completed, total, self.max_rounds):
             num_rounds, records = min(self.max_rounds, total - start), []
+            number = processes.put(np.int32(num_rounds), self.shardings.everywhere)
             for batch, runs in enumerate(self.batches):
-                number = processes.put(np.int32(num_rounds), self.shardings.everywhere)
                 states[batch], record = executables.chunk(states[batch], self.shared, runs, number)
-                records.append([(record, num_rounds)])
-            yield start + num_rounds, records
+                records.append(record)
+            yield start + num_rounds, [first_rounds(processes.on_host(record), num_rounds) for record in records]
 
     def as_saved(self, batches: list[SimulationState]) -> list[SimulationState]:
         """The batches' states as they are saved."""
@@ -194,6 +192,12 @@ class PlacedInputs:
         """The batches' states `like` this after `num_rounds` rounds; `read` returns those saved, given their shapes."""
         del executables, num_rounds
         return read([like] * len(self.batches))
+
+
+def first_rounds(record: RoundRecord, number: int) -> RoundRecord:
+    """The records [B, number, ...] of the first rounds of a chunk: a program has room for more."""
+    first: RoundRecord = jax.tree.map(lambda a: a[:, :number], record)
+    return first
 
 
 def shapes_of(tree: PyTree, sharding: Sharding) -> PyTree:

@@ -147,9 +147,13 @@ def attack_bytes(config: Config, dataset: FederatedDataset) -> int:
 @cached_by_program()
 def client_state_bytes(config: Config, dataset: FederatedDataset) -> int:
     """Bytes of the state that the algorithm keeps for each client."""
+    return tree_bytes(client_state_shapes(config, dataset))
+
+
+def client_state_shapes(config: Config, dataset: FederatedDataset) -> PyTree:
+    """The shapes of the state that the algorithm keeps for each client."""
     algorithm = factories.build(config, "client.algorithm", config.client.algorithm)
-    client_state, _ = jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)
-    return tree_bytes(client_state)
+    return jax.eval_shape(algorithm.init, model_shapes(config, dataset).params)[0]
 
 
 @cached_by_program()

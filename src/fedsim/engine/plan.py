@@ -14,7 +14,6 @@ from fedsim.config.components import distinct_runs
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
-from fedsim.config.unused import unused_keys
 from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
@@ -86,7 +85,7 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
     for group in groups:
         if group.layout.buffer_examples and group.configs[0].data.placement == "auto":
             notes.append(placement_note(group.configs[0], group.dataset, machine))
-    warnings = tuple(unused_keys(experiment, runs))
+    warnings = tuple(experiment.unused_keys(runs))
     return replace(plan, groups=groups, warnings=warnings, notes=tuple(dict.fromkeys(notes)))
 
 

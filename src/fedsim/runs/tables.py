@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedsim.config.byzantine_count import assumed_f
-from fedsim.config.clients import corrupted_share
+from fedsim.config.clients import assumed_f, corrupted_share
 from fedsim.config.components import positions_by
 from fedsim.config.schema import Config
 from fedsim.core.evaluate import accuracy_percentiles

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.group_inputs import Inputs, PlacedInputs
+from fedsim.engine.group_inputs import Inputs, PlacedInputs, first_rounds
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
@@ -72,15 +72,18 @@ class StreamedInputs(Inputs):
         next_buffer = memory.tree_bytes((self.shapes.shared.train, self.shapes.runs.changes))
         return super().other_batch_bytes(states) + next_buffer // self.group.layout.run_devices
 
-    def place(self, states: SimulationState) -> "StreamedPlacedInputs":
+    def place(self) -> "StreamedPlacedInputs":
         host, evaluation = self.host_data
         everywhere, by_run = self.shardings.everywhere, self.shardings.by_run
         shared, evaluation = processes.put((host._replace(train=None), evaluation), everywhere)  # type: ignore[arg-type]
         local_batches = self._run_inputs(host.train, PLACED_FIELDS)
         batches, client_states = [processes.put(batch, by_run) for batch in local_batches], None
-        if self.group.layout.buffer_clients:
-            num_clients = self.group.dataset.num_clients
-            client_states = [ClientStates(states.client_states, num_clients) for _ in batches]
+        if size := self.group.layout.buffer_clients:
+            shapes = jax.tree.map(
+                lambda a: jax.ShapeDtypeStruct((self.runs_per_batch, size, *a.shape), a.dtype),
+                memory.client_state_shapes(self.group.configs[0], self.group.dataset),
+            )
+            client_states = [ClientStates(shapes, self.group.dataset.num_clients) for _ in batches]
         return StreamedPlacedInputs(
             shared,
             evaluation,
@@ -125,20 +128,22 @@ class StreamedPlacedInputs(PlacedInputs):
 
     def chunks(
         self, executables: Executables, states: list[SimulationState], completed: int, total: int
-    ) -> Generator[tuple[int, list[list[tuple[RoundRecord, int]]]], None, None]:
-        """As of `PlacedInputs`; the records of a batch are those of its segments."""
+    ) -> Generator[tuple[int, list[RoundRecord]], None, None]:
+        """As of `PlacedInputs`; a batch's records are those of its segments."""
+        join = lambda *parts: np.concatenate(parts, axis=1)
         with closing(self.stream.segments(completed, total)) as segments:
             while completed < total:
                 num_rounds, records = min(self.max_rounds, total - completed), []
                 for batch in range(len(self.batches)):
-                    of_batch: list[tuple[RoundRecord, int]] = []
-                    while sum(number for _, number in of_batch) < num_rounds:
+                    parts: list[tuple[RoundRecord, int]] = []
+                    while sum(number for _, number in parts) < num_rounds:
                         segment = next(segments)
                         states[batch], record = self._run(executables, batch, states[batch], segment)
-                        of_batch.append((record, segment.num_rounds))
-                    records.append(of_batch)
+                        parts.append((record, segment.num_rounds))
+                    records.append(parts)
                 completed += num_rounds
-                yield completed, records
+                on_host = [[first_rounds(processes.on_host(record), n) for record, n in parts] for parts in records]
+                yield completed, [jax.tree.map(join, *parts) for parts in on_host]
 
     def _run(
         self, executables: Executables, batch: int, states: SimulationState, segment: Segment
