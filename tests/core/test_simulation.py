@@ -1,5 +1,7 @@
 """The round and the loop over rounds: identities that hold whatever the model."""
 
+from dataclasses import replace
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -352,13 +354,16 @@ def wrong_rule(**change) -> Aggregator:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"update": lambda u: jax.tree.map(lambda a: a[None], u)}, r"\(1, "),
+        (
+            {"update": lambda u: jax.tree.map(lambda a: a[None], u)},
+            r"update.* must be float32\[3\], got float32\[1, 3\]",
+        ),
         ({"update": lambda u: jax.tree.map(lambda a: a.astype(jnp.float16), u)}, "float16"),
-        ({"update": lambda u: u.params}, "[Ss]tructure|type"),
-        ({"weights": lambda w: w[1:]}, r"\(4,\).*\(5,\)|\(5,\).*\(4,\)"),
-        ({"state": lambda s: s[:2]}, r"\(2,\)"),
+        ({"update": lambda u: u.params}, "a rule's update must be a PyTreeDef"),
+        ({"weights": lambda w: w[1:]}, r"weights must have shape \[5\], got float32\[4\]"),
+        ({"state": lambda s: s[:2]}, r"state must be float32\[3\], got float32\[2\]"),
         ({"state": lambda s: s.astype(jnp.float16)}, "float16"),
-        ({"info": lambda i: {"clients": jnp.zeros(5)}}, r"\(5,\)"),
+        ({"info": lambda i: {"clients": jnp.zeros(5)}}, r"clients must have shape \[\], got float32\[5\]"),
     ],
 )
 def test_a_rule_with_wrong_shapes_is_refused(change, message, dataset, data):
@@ -366,6 +371,28 @@ def test_a_rule_with_wrong_shapes_is_refused(change, message, dataset, data):
     state = jax.eval_shape(simulation.init, KEY, data, H)
     with pytest.raises(AssertionError, match=message):
         jax.eval_shape(simulation.round, state, data, H)
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (lambda hparams, round: fedsim.aggregators.median(), "the result must be a fedsim.Method, got Aggregator"),
+        (
+            lambda hparams, round: fedsim.Method(fedsim.aggregators.median(), optax.adam(0.1)),
+            r"client_optimizer must be a fedsim.ClientOptimizer, got \w+; use fedsim.ClientOptimizer\(",
+        ),
+        (
+            lambda hparams, round: fedsim.Method(
+                fedsim.aggregators.median(), fedsim.client_sgd(hparams), attack=fedsim.attacks.ipm
+            ),
+            "attack must be a fedsim.Attack, got function",
+        ),
+    ],
+)
+def test_a_method_with_a_wrong_part_is_refused(method, message, dataset, data):
+    simulation = replace(make_simulation(dataset, fedavg), method=method)
+    with pytest.raises(AssertionError, match=f"^method: {message}"):
+        jax.eval_shape(simulation.init, KEY, data, H)
 
 
 def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
@@ -394,7 +421,7 @@ def test_attacks_and_algorithms_with_wrong_shapes_are_refused(dataset, data):
         {"algorithm": lambda hparams: plain._replace(train=train_half)},
     ):
         simulation = make_simulation(dataset, fedavg, **options)
-        with pytest.raises(AssertionError, match="Chex"):
+        with pytest.raises(AssertionError, match=r"must (be|have shape) .*, got "):
             jax.eval_shape(lambda simulation=simulation: train(simulation, data, rounds=1))
 
 

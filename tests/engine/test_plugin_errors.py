@@ -130,13 +130,13 @@ def no_rule():
     ("name", "message"),
     [
         ("raises_when_made", "wrong.py, line 8: RuntimeError: no luck"),
-        ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: Attempted boolean conversion"),
+        ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: `if` or `while` on a number that is traced"),
         ("misspelled", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
         ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
         ("too_many_parameters", "<lambda>() missing 1 required positional argument: 'sizes'"),
-        ("wrong_shape", "wrong.py:wrong_shape failed: "),
-        ("other_state", "trees 0 and 1 do not match"),
-        ("no_rule", "failed: ValueError: stages: the last one must be a rule"),
+        ("wrong_shape", "a rule's weights must have shape [4], got float32[2]"),
+        ("other_state", "a rule's state must be a PyTreeDef("),
+        ("no_rule", "wrong.py:no_rule must return a fedsim.Aggregator, got NoneType"),
     ],
 )
 def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
@@ -148,9 +148,9 @@ def test_a_rule_that_goes_wrong_is_named(name, message, tmp_path):
         run_plan(make_plan(read(config)), tmp_path / "out")
     message_text = str(failure.value)
     assert message in message_text
-    assert ", line " in message_text or f"server.aggregator: {tmp_path}/wrong.py:{name} failed: " in message_text
+    assert ", line " in message_text or f"server.aggregator: {tmp_path}/wrong.py:{name} " in message_text
     assert len(message_text) < 500
-    assert failure.value.__cause__ is not None
+    assert name == "no_rule" or failure.value.__cause__ is not None
 
 
 def test_what_is_wrong_with_fedsim_is_not_put_on_the_user(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int
 
+from fedsim.core import require
 from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import nonzero, weighted_sum
@@ -51,6 +52,7 @@ def from_weights(
 
     def aggregate(state: PyTree, report: CohortReport, key: Array) -> tuple[Aggregate, PyTree]:
         weights, state = compute(state, report, key)
+        require.shape(weights, report.valid.shape, "a rule's weights")
         return Aggregate(weighted_sum(weights, report.updates), weights, info(state)), state
 
     return Aggregator(init, aggregate, client_weights, observe_losses, measure)
@@ -72,6 +74,8 @@ def _with_state(function: Callable[..., Any]) -> Callable[[PyTree, CohortReport,
 
     def call(state: PyTree, report: CohortReport, key: Array) -> tuple[Any, PyTree]:
         result = function(*[state] * takes_state, report, *[key] * takes_key)
+        if takes_state:
+            require.pair(result, "a pair with the next state, since the function takes the state")
         return result if takes_state else (result, state)
 
     return call

@@ -4,10 +4,10 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-import chex
 import jax
 import jax.numpy as jnp
 
+from fedsim.core import require
 from fedsim.core.contracts import Aggregator, PreAggregator, RootEvaluator
 from fedsim.core.server import mask_invalid
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Variables
@@ -38,8 +38,13 @@ def chain(*stages: Stage) -> Aggregator:
     >>> apply(rule, [[1.0], [2.0], [3.0], [99.0]]).update.tolist()
     [2.0]
     """
+    if wrong := [stage for stage in stages if not callable(stage) and not isinstance(stage, Aggregator)]:
+        remedy = "; pass stages as arguments, not as a list" if isinstance(wrong[0], list | tuple) else ""
+        got = type(wrong[0]).__name__
+        raise ValueError(f"stages: must be pre-aggregators and rules, such as aggregators.nnm(), got {got}{remedy}")
     if not stages or not isinstance(last := stages[-1], Aggregator):
-        raise ValueError(f"stages: the last one must be a rule, such as aggregators.median(), got {stages[-1:]!r}")
+        got = getattr(stages[-1], "__qualname__", type(stages[-1]).__name__).partition(".")[0] if stages else "none"
+        raise ValueError(f"stages: the last one must be a rule, such as aggregators.median(), got {got}")
     rules = [stage for stage in stages if isinstance(stage, Aggregator)]
 
     def init(variables: Variables, num_examples: Array, losses: Array) -> PyTree:
@@ -87,9 +92,10 @@ def chain(*stages: Stage) -> Aggregator:
 def _mix(report: CohortReport, pre_aggregate: PreAggregator, key: Array) -> CohortReport:
     """The changed report; its `mixing` has the shares of the clients, whatever was mixed before."""
     mixed = pre_aggregate(report._replace(mixing=None), key)
+    require.instance(mixed, CohortReport, "the result of a pre-aggregator")
     if mixed.mixing is None:
         return mixed._replace(mixing=report.mixing)
-    chex.assert_shape(mixed.mixing, (mixed.valid.size, report.valid.size))
+    require.shape(mixed.mixing, (mixed.valid.size, report.valid.size), "mixing")
     if report.mixing is None:
         return mixed
     return mixed._replace(mixing=jnp.matmul(mixed.mixing, report.mixing, precision="highest"))
@@ -108,17 +114,21 @@ def run_rule(
     `key` is a key, or the `ChainKeys` of a chain.
     """
     measurements = None if rule.measure is None or root is None else rule.measure(root, report)
-    result, next_state = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
+    results = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
+    require.pair(results, "a rule's (Aggregate, next state)")
+    result, next_state = results
+    require.instance(result, Aggregate, "a rule's result")
     _check_update(result, report)
-    chex.assert_equal_shape([result.weights, report.valid])
-    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
-    chex.assert_shape(list(result.info.values()), ())
+    require.shape(result.weights, report.valid.shape, "a rule's weights")
+    require.like(next_state, state, "a rule's state")
+    for name, value in result.info.items():
+        require.shape(value, (), f"a rule's info: {name}")
     return result, next_state
 
 
 def _check_update(result: Aggregate, report: CohortReport) -> None:
     like = jax.tree.map(lambda u: jax.ShapeDtypeStruct(u.shape[1:], u.dtype), report.updates)
-    chex.assert_trees_all_equal_shapes_and_dtypes(result.update, like)
+    require.like(result.update, like, "a rule's update")
 
 
 def observe_losses(rule: Aggregator, state: PyTree, report: CohortReport) -> PyTree:
@@ -126,5 +136,5 @@ def observe_losses(rule: Aggregator, state: PyTree, report: CohortReport) -> PyT
     if rule.observe_losses is None:
         return state
     next_state = rule.observe_losses(state, report)
-    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+    require.like(next_state, state, "after observe_losses a rule's state")
     return next_state

@@ -1,10 +1,11 @@
 """A `Method` is everything of a round that is built inside the trace, so that all of it may use traced numbers."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import optax
 
+from fedsim.core import require
 from fedsim.core.chain import chain
 from fedsim.core.contracts import (
     Aggregator,
@@ -70,6 +71,21 @@ class Method(NamedTuple):
         """The weighting, the pre-aggregators and the rule as one rule."""
         weighting = [] if self.weighting is None else [self.weighting]
         return chain(*weighting, *self.pre_aggregators, self.aggregator)
+
+
+def check_method(method: Any) -> None:
+    """Raises `AssertionError` if a `MethodFunction` has returned no `Method`, or one with parts of a wrong type."""
+    require.instance(method, Method, "method: the result")
+    for name, part, expected in (
+        ("aggregator", method.aggregator, Aggregator),
+        ("client_optimizer", method.client_optimizer, ClientOptimizer),
+        ("algorithm", method.algorithm, Algorithm),
+        ("attack", method.attack, Attack),
+        ("server_optimizer", method.server_optimizer, optax.GradientTransformation),
+    ):
+        is_bare = expected is ClientOptimizer and isinstance(part, optax.GradientTransformation)
+        remedy = "; use fedsim.ClientOptimizer(transformation, learning_rate)" if is_bare else ""
+        require.instance(part, expected, f"method: {name}", remedy)
 
 
 class MethodFunction(Protocol):

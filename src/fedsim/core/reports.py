@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
+from fedsim.core import require
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.server import mask_invalid
 from fedsim.core.trees import select_clients, squared_norms
@@ -47,8 +47,11 @@ def apply_report_attack(
     if attack.forge_report is None:
         return report
     malicious = malicious_clients(data)[report.client_ids]
-    num_examples, losses = attack.forge_report(state, report._replace(updates=()), malicious, key)
-    chex.assert_equal_shape([num_examples, losses, malicious])
+    forged = attack.forge_report(state, report._replace(updates=()), malicious, key)
+    require.pair(forged, "an attack's (forged num_examples, forged losses)")
+    num_examples, losses = forged
+    require.shape(num_examples, malicious.shape, "forged num_examples")
+    require.shape(losses, malicious.shape, "forged losses")
     return report._replace(
         num_examples=jnp.where(malicious, num_examples.astype(report.num_examples.dtype), report.num_examples),
         losses=jnp.where(malicious, losses, report.losses),
@@ -74,9 +77,11 @@ def apply_update_attack(
     context = AttackContext(
         report, malicious, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
     )
-    forged, next_state = attack.forge_updates(state, context, key)
-    chex.assert_trees_all_equal_shapes_and_dtypes(forged, report.updates)
-    chex.assert_trees_all_equal_shapes_and_dtypes(next_state, state)
+    results = attack.forge_updates(state, context, key)
+    require.pair(results, "an attack's (forged updates, next state)")
+    forged, next_state = results
+    require.like(forged, report.updates, "the forged updates")
+    require.like(next_state, state, "an attack's state")
     updates = select_clients(malicious & report.valid, forged, report.updates)
     return mask_nonfinite_updates(report._replace(updates=updates)), next_state
 

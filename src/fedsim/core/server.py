@@ -1,10 +1,10 @@
 """What the server does with an aggregate: the algorithm's factor, and the step of its optimizer."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
 
+from fedsim.core import require
 from fedsim.core.contracts import Algorithm
 from fedsim.core.trees import select_clients
 from fedsim.core.types import Aggregate, Array, PyTree, Variables
@@ -15,7 +15,7 @@ def rescale(algorithm: Algorithm, aggregate: Aggregate, messages: PyTree, valid:
     if algorithm.scale is None:
         return aggregate
     factor = algorithm.scale(mask_invalid(messages, valid), aggregate.weights)
-    chex.assert_shape(factor, ())
+    require.shape(factor, (), "the factor of scale")
     params = jax.tree.map(lambda u: factor.astype(u.dtype) * u, aggregate.update.params)
     return aggregate._replace(update=aggregate.update._replace(params=params))
 

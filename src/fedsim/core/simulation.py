@@ -4,19 +4,18 @@ import inspect
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import chex
 import jax
 import jax.numpy as jnp
 
-from fedsim.core import reports, server
+from fedsim.core import reports, require, server
 from fedsim.core.branches import Branch, MethodFamily, RoundMethod, SwitchedMethod
 from fedsim.core.chain import ChainKeys, observe_losses, run_rule
 from fedsim.core.client import client_loss
-from fedsim.core.contracts import LocalTraining, RootEvaluator, Task
+from fedsim.core.contracts import LocalResult, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.keys import InitialKeys, RoundKeys
 from fedsim.core.local import LocalSGD
-from fedsim.core.method import MethodFunction
+from fedsim.core.method import MethodFunction, check_method
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions, check_data
 from fedsim.core.root import root_evaluator, train_once
 from fedsim.core.rule_trace import RuleTrace, trace_rule
@@ -109,7 +108,7 @@ class Simulation:
         clean = data if isinstance(data, ClientData) else data.clean
         check_data(clean, self.task, self.cohort, self.training)
         data = current_data(jax.tree.map(jnp.asarray, data), None)  # NumPy arrays cannot be indexed by a traced loop
-        keys, method = InitialKeys.of(key), self.method(hparams, jnp.int32(0))
+        keys, method = InitialKeys.of(key), self._method(hparams, jnp.int32(0))
         variables = self.task.init(keys.params)
         clients = by_size(data, jnp.arange(data.num_examples.shape[0]))
         attack_state = method.attack.init(variables, data.num_examples)
@@ -157,7 +156,7 @@ class Simulation:
         With `losses.model = "aggregated"` the weights of this round come from the losses of earlier rounds.
         """
         given, data = data, current_data(jax.tree.map(jnp.asarray, data), state.round)
-        method = self.method(hparams, state.round)
+        method = self._method(hparams, state.round)
         keys = RoundKeys.of(state.key, state.round)
         report_now = self.losses.model == "broadcast"
 
@@ -225,7 +224,7 @@ class Simulation:
             return state, jax.tree.map(lambda rounds, new: rounds.at[i].set(new), records, record)
 
         zeros = lambda dtype: jnp.zeros((max_rounds, self.cohort.size), dtype)
-        method = self.method(hparams, state.round)
+        method = self._method(hparams, state.round)
         scalars = self._trace_server(method, state.variables, current_data(data, None)).info
         info = {name: jnp.zeros((max_rounds, *a.shape), a.dtype) for name, a in scalars.items()}
         records = RoundRecord(zeros(jnp.int32), zeros(jnp.float32), zeros(jnp.float32), zeros(jnp.bool_), info)
@@ -233,7 +232,13 @@ class Simulation:
 
     def client_weights(self, state: SimulationState, hparams: HParams) -> Array | None:
         """The weights alpha [N] of all clients, or None if the rule keeps none; of a family, one for each server."""
-        return self.method(hparams, state.round).server.client_weights(state.aggregator)
+        return self._method(hparams, state.round).server.client_weights(state.aggregator)
+
+    def _method(self, hparams: HParams, round: Array) -> RoundMethod:
+        method = self.method(hparams, round)
+        if not isinstance(method, SwitchedMethod):
+            check_method(method)
+        return method
 
     # Clients
 
@@ -253,8 +258,9 @@ class Simulation:
                 method.client_optimizer.momentum,
             )
             result = method.algorithm.train(local, client_state, state.server_state)
-            chex.assert_trees_all_equal_shapes_and_dtypes(result.variables, state.variables)
-            chex.assert_trees_all_equal_shapes_and_dtypes(result.client_state, client_state)
+            require.instance(result, LocalResult, "the result of train")
+            require.like(result.variables, state.variables, "the trained model")
+            require.like(result.client_state, client_state, "client_state")
             update = jax.tree.map(jnp.subtract, result.variables, state.variables)
             return update, result.client_state, result.message
 

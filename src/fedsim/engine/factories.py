@@ -6,14 +6,42 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import jax
+import optax
 
 from fedsim.config.components import factories, settings_for, traced_settings
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config
+from fedsim.core.contracts import Aggregator, Algorithm, Attack, PreAggregator
+from fedsim.core.corrupt import Corruption
+from fedsim.core.require import type_name
 from fedsim.core.types import HParams
 from fedsim.errors import ConfigError, FedsimError
 
 MAX_MESSAGE_LENGTH = 300
+TRACER_MESSAGE = (
+    "`if` or `while` on a number that is traced, as Traced settings and reports are; use jnp.where, or leave Traced "
+    "out of the setting's annotation"
+)
+RETURNED: dict[str, Any] = {  # other kinds are checked where they are used
+    "corruption.kind": Corruption,
+    "attack.kind": Attack,
+    "client.algorithm": Algorithm,
+    "client.optimizer": optax.GradientTransformation,
+    "server.aggregator": Aggregator,
+    "server.weighting": Aggregator,
+    "server.pre_aggregators": PreAggregator,
+    "server.optimizer": optax.GradientTransformation,
+}
+CHECKS = {
+    "data.name": "check_dataset",
+    "corruption.kind": "check_corruption",
+    "attack.kind": "check_attack",
+    "model.name": "check_task",
+    "client.algorithm": "check_algorithm",
+    "server.aggregator": "check_aggregator",
+    "server.weighting": "check_aggregator",
+    "server.pre_aggregators": "check_pre_aggregator",
+}
 MACHINE_ERRORS = (MemoryError, OSError, jax.errors.JaxRuntimeError)  # errors that plug-ins do not cause
 
 
@@ -30,7 +58,7 @@ def build(config: Config, key: str, name: str, *arguments: Any) -> Any:
     """
     factory = find(key, name)
     try:
-        return factory.make(*arguments, **settings_for(config, factory))
+        return _require_kind(factory, factory.make(*arguments, **settings_for(config, factory)))
     except Exception as error:
         if isinstance(error, ValueError) and factory.file is None:
             raise ConfigError(f"{key}: {name}: {error}") from None
@@ -55,11 +83,25 @@ def _raise_as_plugin_error(candidates: Iterable[Factory], error: Exception) -> N
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     if not plugins or (isinstance(error, MACHINE_ERRORS) and not frames):
         raise error
-    message = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_MESSAGE_LENGTH]
+    text = TRACER_MESSAGE if isinstance(error, jax.errors.TracerBoolConversionError) else " ".join(str(error).split())
+    message = (text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}")[
+        :MAX_MESSAGE_LENGTH
+    ]
     if frames:
         raise ConfigError(f"{files[frames[-1].filename]}, line {frames[-1].lineno}: {message}") from error
     names = ", ".join(f"{plugin.key}: {plugin.name}" for plugin in plugins)
-    raise ConfigError(f"{names} failed: {message}; fedsim.testing has a check for it") from error
+    checks = dict.fromkeys(CHECKS[plugin.key] for plugin in plugins if plugin.key in CHECKS)
+    remedy = f"; fedsim.testing has {', '.join(checks)}" if checks else ""
+    raise ConfigError(f"{'one of ' if len(plugins) > 1 else ''}{names} failed: {message}{remedy}") from error
+
+
+def _require_kind(factory: Factory, component: Any) -> Any:
+    """The component. Raises `ConfigError` if a plug-in has returned one of another kind."""
+    expected = RETURNED.get(factory.key)
+    if factory.file is not None and expected is not None and not isinstance(component, expected):
+        got = type(component).__name__
+        raise ConfigError(f"{factory.key}: {factory.name} must return {type_name(expected)}, got {got}")
+    return component
 
 
 def build_traced(config: Config, key: str, name: str) -> Callable[..., Any]:
@@ -71,7 +113,7 @@ def build_traced(config: Config, key: str, name: str) -> Callable[..., Any]:
 
     def make(hparams: HParams, *arguments: Any) -> Any:
         numbers = {name: hparams.settings[key] for name, key in traced.items()}
-        return factory.make(*arguments, **static, **numbers)
+        return _require_kind(factory, factory.make(*arguments, **static, **numbers))
 
     return make
 

@@ -1,39 +1,15 @@
-"""Comparisons that raise `AssertionError` with a message; unlike `assert`, always."""
-
-from typing import Any
+"""`fedsim.core.require`, and comparisons of values that raise `AssertionError` with a message, too."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.core.require import array, array_type, instance, like, true
 from fedsim.core.types import PyTree
 
+__all__ = ["array", "array_type", "close", "finite", "instance", "like", "max_abs", "no_new_nan", "to_float64", "true"]
+
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerated rounding errors; the absolute one is in units of a scale
-
-
-def true(condition: Any, message: str) -> None:
-    """Requires `condition`."""
-    if not bool(condition):
-        raise AssertionError(message)
-
-
-def like(actual: PyTree, expected: PyTree, name: str) -> None:
-    """Requires the structure, shapes and dtypes of `expected`."""
-    structure, expected_structure = str(jax.tree.structure(actual)), str(jax.tree.structure(expected))
-    true(structure == expected_structure, f"{name} must be a {expected_structure}, got a {structure}")
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(actual), jax.tree.leaves(expected), strict=True):
-        array(a, array_type(b), f"{name}{jax.tree_util.keystr(path)}")
-
-
-def array(leaf: Any, expected: str, name: str) -> None:
-    """Requires dtype and shape, such as "float32[3, 2]"."""
-    true(array_type(leaf) == expected, f"{name} must be {expected}, got {array_type(leaf)}")
-
-
-def array_type(leaf: Any) -> str:
-    """Dtype and shape inside a compiled program, such as "float32[3, 2]"."""
-    dtype = leaf.dtype if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) else jnp.result_type(leaf)
-    return f"{dtype}{list(jnp.shape(leaf))}"
 
 
 def close(actual: PyTree, expected: PyTree, message: str, scale: float = 1.0) -> None:
