@@ -53,12 +53,14 @@ class Progress(Callback, logging.Handler):
         super().__init__(logging.INFO)
 
     def __enter__(self) -> Self:
+        self._before = log.level, log.propagate
         log.addHandler(self)
         log.setLevel(logging.INFO)
+        log.propagate = False
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        log.setLevel(logging.NOTSET)
+        log.level, log.propagate = self._before
         log.removeHandler(self)
 
 
@@ -109,7 +111,7 @@ class ProgressLines(Progress):
         self._started = self._last = time.perf_counter()
         self._completed = self._computed = 0
         self._running = 0.0  # seconds, without compiling
-        self._activity, self._has_heading = "", False
+        self._activity, self._has_heading, self._has_started = "", False, False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._report, daemon=True)
 
@@ -121,7 +123,8 @@ class ProgressLines(Progress):
         super().__exit__()
         self._closed.set()
         if error[0] is None:
-            self._completed = self._completed or self._num_rounds  # nothing was left
+            if not self._has_started:  # nothing was left
+                self._completed = self._num_rounds
             text = "all rounds completed" if self._completed == self._num_rounds else "end"
             self._print(f"{text}: {self._describe()}")
 
@@ -130,6 +133,7 @@ class ProgressLines(Progress):
         self._print(self._activity)
 
     def on_start(self, start: Start) -> None:
+        self._has_started = True
         self._completed, self._num_rounds = start.num_completed, start.num_rounds
 
     def after_evaluation(self, evaluation: Evaluation) -> None:

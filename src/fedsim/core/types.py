@@ -4,7 +4,7 @@ Axes: `N` clients, `M` training examples of all clients, `K` clients of one roun
 examples. NamedTuples are pytrees of (possibly traced) arrays; frozen dataclasses are static, unless registered.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 import jax
@@ -110,7 +110,7 @@ class FederatedDataset:
     """Clean examples for choosing settings, held out from the clients."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
-    is_checked: bool = False
+    is_checked: bool = field(default=False, init=False)
     """Whether these examples are known to be finite numbers that fit together, as those of `fedsim.from_arrays`."""
 
     def __repr__(self) -> str:

@@ -55,7 +55,9 @@ def make_federated_dataset(
     y_test = convert(raw.y_test, dtype)
     labels = raw.num_classes, raw.inputs
     data = ClientData(**train), raw.x_test, y_test, *labels, test_client_ids
-    return FederatedDataset(raw.name, *data, notes=raw.notes, is_checked=raw.is_checked)
+    dataset = FederatedDataset(raw.name, *data, notes=raw.notes)
+    object.__setattr__(dataset, "is_checked", raw.is_checked)  # `dataclasses.replace` drops it
+    return dataset
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -79,7 +78,7 @@ class Programs:
         if self not in _recent:
             _recent.append(self)
 
-    @cached_property
+    @property
     def memory(self) -> memory.ProgramMemory | None:
         """The memory of a device that the programs need; None if the compiler runs out of memory."""
         try:

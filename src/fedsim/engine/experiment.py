@@ -16,7 +16,7 @@ from fedsim.engine import devices, factories, processes
 from fedsim.engine.compiling import BackgroundCompiler
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.fitting import fit_layouts
-from fedsim.engine.group import GroupRun
+from fedsim.engine.group import GroupRun, start_of
 from fedsim.engine.layout import Machine
 from fedsim.engine.plan import Plan, make_plan
 from fedsim.engine.store import open_folder
@@ -70,13 +70,15 @@ def run_plan(
     with closing(groups), BackgroundCompiler(plan) as background:
         while (following := processes.decide(lambda: next(groups, None))) is not None:
             number, is_complete = following
+            num_others, num_completed = num_completed, num_completed + plan.groups[number].total_rounds
             if is_complete:
                 log.info(plan.describe(number, "kept"))
-            if not is_complete and _run_group(
-                plan, number, folder, callbacks, checkpoint_seconds, background, num_completed
-            ):
+                start = start_of(plan, number, plan.groups[number].configs[0].server.num_rounds, num_completed)
+                for callback in callbacks:
+                    callback.on_start(start)
+                    callback.on_end()
+            elif _run_group(plan, number, folder, callbacks, checkpoint_seconds, background, num_others):
                 break
-            num_completed += plan.groups[number].total_rounds
     if is_primary and plan.groups:
         with folder.lock():
             folder.remove_superseded()
@@ -119,10 +121,8 @@ def _lock_groups(plan: Plan, folder: RunFolder, wait: bool) -> Generator[tuple[i
     while pending:
         locked = []  # by other processes
         for number in pending:
-            group, num_rounds = (
-                folder.group(plan.groups[number].folder),
-                plan.groups[number].configs[0].server.num_rounds,
-            )
+            group = folder.group(plan.groups[number].folder)
+            num_rounds = plan.groups[number].configs[0].server.num_rounds
             with group.lock() as is_ours:
                 if not is_ours:
                     locked.append(number)

@@ -4,7 +4,10 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import jax
 import numpy as np
@@ -62,7 +65,6 @@ class GroupRun:
             inputs = self._inputs.place()
         self._check_labels(inputs)
         self._clients = self._read_clients(inputs)
-        data = self._read_data(inputs) if self._config.record.data else {}
         with factories.plugin_errors(self._plan.runs):
             check_memory(self._inputs)
             executables, compile_seconds = self._programs.compile()
@@ -71,25 +73,22 @@ class GroupRun:
         started = self._last = time.perf_counter()
         restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
         callbacks = [*self._callbacks, self._writer]
-        message = Start(
-            group=self._group.folder,
-            runs=self._group.runs,
-            configs=self._plan.runs,
-            after=-1 if start is None else start,
-            num_completed=self._count_completed(start or 0),
-            num_rounds=sum(config.server.num_rounds for config in self._plan.runs),
-            data=data,
-        )
         with ExitStack() as stack:
-            for callback in callbacks:
-                callback.on_start(message)
-                stack.callback(callback.on_end)
+            self._start(callbacks, stack, start, inputs)
             states = restored or inputs.initial_states(executables)
             completed = self._run_rounds(executables, inputs, -1 if restored is None else start or 0, states)
             if completed < self._config.server.num_rounds:
                 return None
             self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
+
+    def _start(self, callbacks: Sequence[Callback], stack: ExitStack, after: int | None, inputs: PlacedInputs) -> None:
+        """Calls `on_start` of the callbacks, and `on_end` of those that have started at the end of `stack`."""
+        data = self._read_data(inputs) if self._config.record.data else {}
+        start = start_of(self._plan, self._number, after, self._count_completed(after or 0), data)
+        for callback in callbacks:
+            callback.on_start(start)
+            stack.callback(callback.on_end)
 
     def _run_rounds(
         self, executables: Executables, inputs: PlacedInputs, completed: int, states: list[SimulationState]
@@ -164,10 +163,13 @@ class GroupRun:
             models=partial(self._models, states),
             states=partial(self._saved_states, states, inputs),
         )
-        stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(evaluation)]
+        shown = (
+            evaluation if jax.process_count() == 1 else replace(evaluation, models=_unavailable, states=_unavailable)
+        )
+        stops = lambda: [callback for callback in self._callbacks if callback.after_evaluation(shown)]
         self.is_stopped = processes.decide(lambda: bool(stops()))
         self._writer.after_evaluation(evaluation)
-        if self.is_stopped and not evaluation.is_last:
+        if self.is_stopped and completed and not evaluation.is_last:
             self._writer.save(completed, evaluation.states)
 
     def _models(self, states: list[SimulationState]) -> Mapping[int, Variables]:
@@ -227,3 +229,20 @@ class GroupRun:
             run: clean | {name: a[position] for name, a in changes.items()}
             for position, run in enumerate(self._group.runs)
         }
+
+
+def start_of(
+    plan: Plan,
+    number: int,
+    after: int | None,
+    num_completed: int,
+    data: Mapping[int, dict[str, np.ndarray]] = MappingProxyType({}),
+) -> Start:
+    """What callbacks are told of group `number` when it starts after a round; None: at its beginning."""
+    group, num_rounds = plan.groups[number], sum(config.server.num_rounds for config in plan.runs)
+    return Start(group.folder, group.runs, plan.runs, -1 if after is None else after, num_completed, num_rounds, data)
+
+
+def _unavailable() -> Any:
+    """Only process 0 has callbacks, and all processes have a part of the states."""
+    raise ConfigError("callbacks: models and states are not available in a run of several processes; use record.models")

@@ -18,6 +18,7 @@ from jax.sharding import Sharding
 
 from fedsim.core.types import PyTree
 from fedsim.errors import ConfigError, FedsimError
+from fedsim.runs.checkpoints import import_orbax
 
 Value = TypeVar("Value")
 
@@ -65,9 +66,9 @@ def check_devices() -> None:
 def wait_for_all() -> None:
     """Waits until all processes are here, also where a collective would give up."""
     if jax.process_count() > 1:
-        from orbax.checkpoint.multihost import get_barrier_sync_fn  # takes seconds
-
-        get_barrier_sync_fn()(key=f"fedsim/{next(_numbers)}", timeout_ms=1000 * BARRIER_SECONDS)
+        import_orbax().multihost.get_barrier_sync_fn()(
+            key=f"fedsim/{next(_numbers)}", timeout_ms=1000 * BARRIER_SECONDS
+        )
 
 
 def decide(choose: Callable[[], Value]) -> Value:

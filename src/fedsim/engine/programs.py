@@ -5,7 +5,7 @@ A group's runs are cut into batches, so programs do not depend on their number. 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -18,8 +18,6 @@ from fedsim.core.types import Array, HParams, Metrics, PyTree, RoundRecord, Simu
 from fedsim.engine.data import BackdoorTests
 from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs
 from fedsim.engine.layout import RUNS
-
-EVERYWHERE = P()
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class RunFunctions:
     """C, clients that have test examples."""
     mesh: Mesh | None = None
     """The devices; None for a single one."""
-    shared_spec: PyTree = EVERYWHERE
+    shared_spec: PyTree = field(default_factory=P)
     """How `SharedInputs` are spread over the mesh."""
 
     def init(self, shared: SharedInputs, inputs: RunInputs, losses: Array | None = None) -> SimulationState:

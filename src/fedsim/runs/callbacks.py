@@ -23,7 +23,9 @@ class Start:
     configs: "Sequence[Config]"
     """All runs of the experiment, by number."""
     after: int
-    """The round of the checkpoint that it is resumed from; -1: it starts. Rows of later rounds are computed again."""
+    """The round of the checkpoint that it is resumed from; -1: it starts. Rows of later rounds are computed again.
+
+    The last round if another process has completed the group: then there are no evaluations."""
     num_completed: int
     """Rounds that are complete, sum over all runs of the experiment."""
     num_rounds: int
@@ -51,7 +53,7 @@ class Evaluation:
     is_last: bool
     """Whether the group is complete."""
     models: "Callable[[], Mapping[int, Variables]]"
-    """Returns the runs' models. Of several processes, all call it, or none."""
+    """Returns the runs' models. Raises `ConfigError` in a run of several processes."""
     states: "Callable[[], Sequence[SimulationState]]"
     """Returns the states from which the group can be resumed, before the next rounds start. As for `models`."""
 

@@ -34,11 +34,7 @@ class Checkpoints:
 
     @cached_property
     def _manager(self) -> Any:
-        root = logging.getLogger()
-        handlers, level = root.handlers[:], root.level
-        import orbax.checkpoint as ocp
-
-        root.handlers[:], root.level = handlers, level  # absl, which Orbax imports, adds a handler that prints all
+        ocp = import_orbax()
         logging.getLogger("absl").addFilter(_is_not_of_orbax)
         if getattr(sys.unraisablehook, "func", None) is not _silence_closed_loops:
             sys.unraisablehook = partial(_silence_closed_loops, sys.unraisablehook)
@@ -77,8 +73,7 @@ class Checkpoints:
 
     def restore(self, round_: int, like: Sequence[SimulationState]) -> list[SimulationState]:
         """The batches' states after `round_`, with the shapes and shardings of `like`; NumPy arrays stay NumPy."""
-        import orbax.checkpoint as ocp
-
+        ocp = import_orbax()
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 
         def place(a: Any) -> Any:
@@ -99,8 +94,7 @@ class Checkpoints:
 
     def save(self, round_: int, batches: Sequence[SimulationState]) -> None:
         """Starts to write the batches' states, unless they are saved already."""
-        import orbax.checkpoint as ocp
-
+        ocp = import_orbax()
         if self._manager.latest_step() == round_:
             return
         plain = [states._replace(key=jax.random.key_data(states.key)) for states in batches]
@@ -109,6 +103,16 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise write_error(self._path, error) from None
         self._last = time.monotonic()
+
+
+def import_orbax() -> Any:
+    """`orbax.checkpoint`, which takes seconds; without the handler of all messages that absl adds."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    import orbax.checkpoint as ocp
+
+    root.handlers[:], root.level = handlers, level
+    return ocp
 
 
 def _is_not_of_orbax(record: logging.LogRecord) -> bool:
