@@ -58,8 +58,16 @@ def test_equal_weighting_ignores_numbers_of_examples(name):
         lambda state, report, key: (report.valid / 5 + 0 * jax.random.uniform(key), state),
         lambda s, r, k: (r.valid / 5, s),
         lambda report, share=0.2: share * report.valid,
+        lambda report, key=None: report.valid / 5 + 0 * jax.random.uniform(key),
+        lambda *arguments: (arguments[1].valid / 5, arguments[0]),
     ],
 )
 def test_functions_of_weights_take_what_they_name(compute):
     _, weights = aggregate(fedsim.aggregators.from_weights(compute), report_of(updates_of(2, 5)))
     np.testing.assert_allclose(weights, 0.2)
+
+
+@pytest.mark.parametrize("compute", [lambda s, r: r, lambda r, k: r, lambda report, *, key: report, lambda: 0])
+def test_other_functions_of_weights_are_refused(compute):
+    with pytest.raises(ValueError, match=r"^compute_weights: must take \(report\), .*, got \("):
+        fedsim.aggregators.from_weights(compute)

@@ -66,11 +66,19 @@ def stateless(
 
 
 def _with_state(function: Callable[..., Any]) -> Callable[[PyTree, CohortReport, Array], tuple[Any, PyTree]]:
-    """`function(state, report, key)`, which may have left out the state or the key."""
-    parameters = inspect.signature(function).parameters.values()
-    names = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    takes_state = "state" in names or len(names) == 3
-    takes_key = "key" in names or len(names) == 3
+    """`function(state, report, key)`, which may have left out the state or the key.
+
+    Raises `ValueError` if its parameters do not say which.
+    """
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.default is p.empty or p.name in ("state", "key")]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_all = len(names) == 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    takes_state, takes_key = takes_all or names[:1] == ["state"], takes_all or names[1:] == ["key"]
+    needs_others = any(p.kind is p.KEYWORD_ONLY for p in parameters)
+    if needs_others or not (takes_all or len(names) == 1 + takes_state + takes_key):
+        forms = "(report), (report, key), (state, report) or (state, report, key)"
+        raise ValueError(f"compute_weights: must take {forms}, got {signature}")
 
     def call(state: PyTree, report: CohortReport, key: Array) -> tuple[Any, PyTree]:
         result = function(*[state] * takes_state, report, *[key] * takes_key)

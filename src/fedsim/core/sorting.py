@@ -24,7 +24,7 @@ MAX_FUSED_ROWS = {"cpu": 128}
 MAX_FUSED_ROWS_DEFAULT = 32
 """The same on other backends."""
 CHUNK = {"cpu": 1 << 14}
-"""CenteredColumns that are sorted at a time."""
+"""Columns that are sorted at a time."""
 CHUNK_DEFAULT = 1 << 20
 """The same on other backends: enough for a whole device."""
 
