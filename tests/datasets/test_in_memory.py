@@ -1,5 +1,7 @@
 """Data sets in memory: `fedsim.from_arrays` without test data, and `fedsim.load(..., data=...)`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -146,3 +148,11 @@ def test_data_in_memory_are_checked_once(monkeypatch):
     experiment = fedsim.load({"server": {"cohort_size": 2}}, data=dataset, **keys)
     assert len(load_dataset(experiment.runs()[0], dataset).train.y) == 12
     assert checked == [(30, 4), (30,)]
+
+
+def test_changed_data_are_checked_again():
+    dataset = fedsim.from_arrays(np.eye(20), np.arange(20) % 2, np.repeat(np.arange(4), 5))
+    broken = replace(dataset, train=dataset.train._replace(x=np.full_like(dataset.train.x, np.nan)))
+    experiment = fedsim.load({"server": {"cohort_size": 2}}, data=broken)
+    with pytest.raises(DataError, match="training inputs must be finite"):
+        make_plan(experiment)

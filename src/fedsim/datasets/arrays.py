@@ -4,7 +4,6 @@ The files of a folder are memory-mapped; an .npz file is read into memory.
 """
 
 import numbers
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,7 @@ from fedsim.datasets.client_ids import name_remarks, number_clients
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import natural_clients, natural_test_clients
 from fedsim.datasets.portions import is_whole
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import RawDataset, derive
 from fedsim.errors import LOAD_ERRORS, ConfigError, DataError, reason
 
 REQUIRED = ("x", "y")
@@ -93,7 +92,7 @@ def federate(raw: RawDataset, test_fraction: float, seed: int) -> FederatedDatas
             raise DataError(f"test_fraction: must be between 0 and 1, got {test_fraction!r}")
         raw = split_test(raw, test_fraction, np.random.default_rng([seed, 2]))  # as data.seed does
     if raw.client_ids is None:
-        raw = replace(raw, client_ids=np.zeros(len(raw.y), np.int32))
+        raw = derive(raw, client_ids=np.zeros(len(raw.y), np.int32))
     raw = canonicalize(raw)
     return make_federated_dataset(raw, natural_clients(raw), natural_test_clients(raw))
 

@@ -49,7 +49,8 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         shapes = train.shape[1:], test.shape[1:]
         _require(raw, shapes[0] == shapes[1], f"training {what} are {shapes[0]}, but test {what} are {shapes[1]}")
     _require(raw, x.dtype == x_test.dtype, f"training inputs are {x.dtype}, but test inputs are {x_test.dtype}")
-    return replace(raw, is_checked=True)
+    object.__setattr__(raw, "is_checked", True)
+    return raw
 
 
 def as_array(name: str, what: str, values: Any) -> np.ndarray:

@@ -1,13 +1,12 @@
 """Builds a `FederatedDataset` from a `RawDataset` and a partition of its training examples."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.datasets.portions import all_finite, convert, portions, take
-from fedsim.datasets.raw import Partition, RawDataset
+from fedsim.datasets.raw import Partition, RawDataset, derive
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
@@ -26,7 +25,7 @@ def make_federated_dataset(
     differ in shape or type from those of `raw`, or there are more examples than int32 can count.
     """
     if isinstance(partition, Partition):
-        raw, partition = replace(raw, x=_check_inputs(raw, np.asarray(partition.x))), partition.client_ids
+        raw, partition = derive(raw, x=_check_inputs(raw, np.asarray(partition.x))), partition.client_ids
     for part, num_examples in (("training", len(raw.y)), ("test", len(raw.y_test))):
         if num_examples > MAX_EXAMPLES:
             raise DataError(
@@ -68,7 +67,8 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     labels = dataset.num_classes, dataset.inputs
     test = dataset.x_test, dataset.y_test
     raw = RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
-    return replace(raw, is_checked=dataset.is_checked)
+    object.__setattr__(raw, "is_checked", dataset.is_checked)
+    return raw
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Data sets before they are partitioned among clients, and the signatures of what loads and partitions them."""
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class RawDataset:
     """[num_classes] str, the name of each class."""
     notes: tuple[str, ...] = ()
     """Remarks for the user about usable but unusual data."""
-    is_checked: bool = False
+    is_checked: bool = field(default=False, init=False)
     """Whether `canonicalize` has checked these examples, or those that they were selected from."""
 
 
@@ -68,12 +68,19 @@ class PartitionFunction(Protocol):
         """
 
 
+def derive(raw: RawDataset, **changes: Any) -> RawDataset:
+    """`raw` with changes that need no check; `dataclasses.replace` drops `is_checked`."""
+    derived = replace(raw, **changes)
+    object.__setattr__(derived, "is_checked", raw.is_checked)
+    return derived
+
+
 def select_examples(raw: RawDataset, train: np.ndarray | slice, test: np.ndarray | slice) -> RawDataset:
     """`raw` with its training examples at the positions `train` and its test examples at `test`, in that order.
 
     Positions copy the examples, slices do not.
     """
-    return replace(
+    return derive(
         raw,
         x=take(raw.x, train),
         y=take(raw.y, train),

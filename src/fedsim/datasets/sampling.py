@@ -4,7 +4,6 @@ S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxi
 """
 
 import math
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from fedsim.config.sections import DataConfig
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.portions import empty, index_type, portions
-from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.datasets.raw import RawDataset, derive, select_examples
 from fedsim.errors import DataError
 
 DEFAULT_TEST_FRACTION = 0.2
@@ -51,9 +50,9 @@ def split_test(raw: RawDataset, fraction: float | None, rng: np.random.Generator
     """
     is_natural = raw.client_ids is not None
     client_ids = raw.client_ids if is_natural else np.zeros(len(raw.y), np.int32)
-    raw = replace(raw, client_ids=client_ids, test_client_ids=None)
+    raw = derive(raw, client_ids=client_ids, test_client_ids=None)
     split = sample_clients(raw, DataConfig(test_fraction=fraction), rng)
-    return split if is_natural else replace(split, client_ids=None, test_client_ids=None)
+    return split if is_natural else derive(split, client_ids=None, test_client_ids=None)
 
 
 def _draw_examples(
@@ -120,7 +119,7 @@ def sample_clients(raw: RawDataset, config: DataConfig, rng: np.random.Generator
         count = f"{num_clients - num_left} of {num_clients} clients"
         notes += (f"{raw.name}: {count} are left out: they have too few examples for training and test examples",)
     take = lambda train, test, positions: _take(np.asarray(train), np.asarray(test), positions)
-    return replace(
+    return derive(
         raw,
         x=take(raw.x, raw.x_test, selected),
         y=take(raw.y, raw.y_test, selected),
