@@ -133,7 +133,7 @@ def no_rule():
         ("raises_inside", "wrong.py, line 17: TracerBoolConversionError: `if` or `while` on a number that is traced"),
         ("misspelled", "wrong.py, line 24: AttributeError: 'CohortReport' object has no attribute 'sizes'"),
         ("takes_more", "failed: TypeError: takes_more() missing 1 required positional argument: 'number'"),
-        ("too_many_parameters", "<lambda>() missing 1 required positional argument: 'sizes'"),
+        ("too_many_parameters", "or (state, report, key), got (report, sizes)"),
         ("wrong_shape", "a rule's weights must have shape [4], got float32[2]"),
         ("other_state", "a rule's state must be a PyTreeDef("),
         ("no_rule", "wrong.py:no_rule must return a fedsim.Aggregator, got NoneType"),
