@@ -60,7 +60,8 @@ class Progress(Callback, logging.Handler):
         return self
 
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        log.level, log.propagate = self._before
+        level, log.propagate = self._before
+        log.setLevel(level)
         log.removeHandler(self)
 
 

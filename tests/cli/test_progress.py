@@ -40,6 +40,7 @@ def lines_of(calls, num_rounds=30, seconds=1000.0, error=None):
         if error:
             raise error
     logging.getLogger("fedsim").info("after the end")
+    assert not logging.getLogger("fedsim").isEnabledFor(logging.INFO)  # as before
     return [re.sub(r"^\[ *[0-9.]+ s\] ", "", line) for line in file.getvalue().splitlines()]
 
 

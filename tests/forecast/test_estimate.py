@@ -9,20 +9,7 @@ from fedsim.engine.layout import Layout
 from fedsim.engine.memory import run_bytes
 from fedsim.errors import ConfigError
 from fedsim.forecast import estimate
-
-TEXT = """
-[data]
-num_clients = 8
-[mlp]
-hidden_sizes = [16]
-[server]
-cohort_size = 4
-num_rounds = 10
-[[sweep]]
-corruption.kind = "noisy"
-corruption.fraction = 0.5
-seed = [0, 1, 2, 3, 4, 5, 6]
-"""
+from tests.engine.test_estimate import TEXT
 
 
 def test_a_group_needs_at_least_what_its_runs_and_data_do():

@@ -40,6 +40,13 @@ def client_sgd(hparams: HParams, clip: float | None = None) -> ClientOptimizer:
     return ClientOptimizer(transformation, hparams.learning_rate, hparams.momentum)
 
 
+def join_server(
+    aggregator: Aggregator, pre_aggregators: Sequence[PreAggregator], weighting: Aggregator | None
+) -> Aggregator:
+    """These parts of a `Method` as one rule."""
+    return chain(*([] if weighting is None else [weighting]), *pre_aggregators, aggregator)
+
+
 class Method(NamedTuple):
     """Training, attack and aggregation of one round.
 
@@ -69,8 +76,7 @@ class Method(NamedTuple):
     @property
     def server(self) -> Aggregator:
         """The weighting, the pre-aggregators and the rule as one rule."""
-        weighting = [] if self.weighting is None else [self.weighting]
-        return chain(*weighting, *self.pre_aggregators, self.aggregator)
+        return join_server(self.aggregator, self.pre_aggregators, self.weighting)
 
 
 def check_method(method: Any) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedsim.core.types import InputKind
 from fedsim.datasets.portions import all_finite, convert, value_range
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import RawDataset, mark_checked
 from fedsim.datasets.scales import scale_images
 from fedsim.errors import DataError, reason
 
@@ -49,8 +49,7 @@ def canonicalize(raw: RawDataset, needs_test: bool = True) -> RawDataset:
         shapes = train.shape[1:], test.shape[1:]
         _require(raw, shapes[0] == shapes[1], f"training {what} are {shapes[0]}, but test {what} are {shapes[1]}")
     _require(raw, x.dtype == x_test.dtype, f"training inputs are {x.dtype}, but test inputs are {x_test.dtype}")
-    object.__setattr__(raw, "is_checked", True)
-    return raw
+    return mark_checked(raw)
 
 
 def as_array(name: str, what: str, values: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsim.core.types import ClientData, FederatedDataset
 from fedsim.datasets.portions import all_finite, convert, portions, take
-from fedsim.datasets.raw import Partition, RawDataset, derive
+from fedsim.datasets.raw import Partition, RawDataset, derive, mark_checked
 from fedsim.errors import DataError
 
 MAX_EXAMPLES = 2**31 - 1  # offsets, and sums of sizes on a device, are int32
@@ -54,9 +54,7 @@ def make_federated_dataset(
     y_test = convert(raw.y_test, dtype)
     labels = raw.num_classes, raw.inputs
     data = ClientData(**train), raw.x_test, y_test, *labels, test_client_ids
-    dataset = FederatedDataset(raw.name, *data, notes=raw.notes)
-    object.__setattr__(dataset, "is_checked", raw.is_checked)  # `dataclasses.replace` drops it
-    return dataset
+    return mark_checked(FederatedDataset(raw.name, *data, notes=raw.notes), raw.is_checked)
 
 
 def to_raw(dataset: FederatedDataset) -> RawDataset:
@@ -67,8 +65,7 @@ def to_raw(dataset: FederatedDataset) -> RawDataset:
     labels = dataset.num_classes, dataset.inputs
     test = dataset.x_test, dataset.y_test
     raw = RawDataset(dataset.name, x, y, *test, *labels, client_ids, dataset.test_clients, notes=dataset.notes)
-    object.__setattr__(raw, "is_checked", dataset.is_checked)
-    return raw
+    return mark_checked(raw, dataset.is_checked)
 
 
 def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Data sets before they are partitioned among clients, and the signatures of what loads and partitions them."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from fedsim.core.types import InputKind
+from fedsim.core.types import FederatedDataset, InputKind
 from fedsim.datasets.portions import take
 
 
@@ -42,6 +42,9 @@ class RawDataset:
     """Whether `canonicalize` has checked these examples, or those that they were selected from."""
 
 
+Dataset = TypeVar("Dataset", RawDataset, FederatedDataset)
+
+
 class Partition(NamedTuple):
     """A partition that also changes the training inputs."""
 
@@ -68,11 +71,15 @@ class PartitionFunction(Protocol):
         """
 
 
+def mark_checked(dataset: Dataset, is_checked: bool = True) -> Dataset:
+    """The new `dataset`, marked as checked or not; `dataclasses.replace` drops the mark."""
+    object.__setattr__(dataset, "is_checked", is_checked)
+    return dataset
+
+
 def derive(raw: RawDataset, **changes: Any) -> RawDataset:
-    """`raw` with changes that need no check; `dataclasses.replace` drops `is_checked`."""
-    derived = replace(raw, **changes)
-    object.__setattr__(derived, "is_checked", raw.is_checked)
-    return derived
+    """`raw` with changes that need no check."""
+    return mark_checked(replace(raw, **changes), raw.is_checked)
 
 
 def select_examples(raw: RawDataset, train: np.ndarray | slice, test: np.ndarray | slice) -> RawDataset:

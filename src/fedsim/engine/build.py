@@ -10,10 +10,9 @@ from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.chain import chain
 from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule
 from fedsim.core.corrupt import Corruption
-from fedsim.core.method import Method, MethodFunction, client_sgd
+from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.simulation import Simulation
@@ -50,8 +49,8 @@ def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
 
 def server(config: Config) -> Callable[[HParams], Aggregator]:
     """Builds the run's weighting, pre-aggregators and rule as one rule, inside the trace."""
-    make_stages = _stages(config)
-    return lambda hparams: chain(*make_stages(hparams))
+    make_parts = _server_parts(config)
+    return lambda hparams: join_server(**make_parts(hparams))
 
 
 @cached_by_program(server_component)
@@ -61,13 +60,17 @@ def trace_server(config: Config, dataset: FederatedDataset) -> RuleTrace:
     return trace_rule(rule, model_shapes(config, dataset), dataset.num_clients, config.server.cohort_size)
 
 
-def _stages(config: Config) -> Callable[[HParams], list[Any]]:
-    """Builds the run's weighting, if it has one, its pre-aggregators and its rule."""
+def _server_parts(config: Config) -> Callable[[HParams], dict[str, Any]]:
+    """Builds the run's weighting, pre-aggregators and rule, by their names in `Method`."""
     rule = _build_rule(config, "server.aggregator", config.server.aggregator)
     name = config.server.weighting
-    weighting = [_build_rule(config, "server.weighting", name)] if name else []
+    weighting = _build_rule(config, "server.weighting", name) if name else lambda hparams: None
     mixing = [factories.build_traced(config, "server.pre_aggregators", name) for name in config.server.pre_aggregators]
-    return lambda hparams: [make(hparams) for make in (*weighting, *mixing, rule)]
+    return lambda hparams: {
+        "weighting": weighting(hparams),
+        "pre_aggregators": [make(hparams) for make in mixing],
+        "aggregator": rule(hparams),
+    }
 
 
 def attack(config: Config) -> Callable[[HParams], Attack]:
@@ -92,23 +95,18 @@ def client_optimizer(config: Config) -> Callable[[HParams], ClientOptimizer]:
 
 def method(config: Config) -> MethodFunction:
     """Training, attack and aggregation of a round."""
-    make_stages, make_attack, local_optimizer = _stages(config), attack(config), client_optimizer(config)
+    make_parts, make_attack, local_optimizer = _server_parts(config), attack(config), client_optimizer(config)
     algorithm = factories.build_traced(config, "client.algorithm", config.client.algorithm)
     optimizer, scheduled = factories.build_traced(config, "server.optimizer", config.server.optimizer), schedule(config)
 
-    num_weightings = int(config.server.weighting is not None)
-
     def make(hparams: HParams, round: Array) -> Method:
         hparams = scheduled(hparams, round)
-        *before, aggregator = make_stages(hparams)
         return Method(
-            aggregator=aggregator,
             client_optimizer=local_optimizer(hparams),
             algorithm=algorithm(hparams),
             attack=make_attack(hparams),
-            pre_aggregators=before[num_weightings:],
             server_optimizer=optimizer(hparams, hparams.server_learning_rate),
-            weighting=before[0] if num_weightings else None,
+            **make_parts(hparams),
         )
 
     return make

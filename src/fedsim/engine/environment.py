@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,8 +14,13 @@ import numpy as np
 from fedsim.core.types import FederatedDataset
 from fedsim.datasets.portions import portions
 from fedsim.engine import devices
+from fedsim.errors import RunFolderError
+from fedsim.runs.differences import find_differences
+from fedsim.runs.groups import GroupFolder
 from fedsim.version import __version__
 
+ELSEWHERE = "choose another --out"
+MAX_CHANGES = 3  # that a message lists
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")  # whose versions are recorded
 SOURCES = ("core", "aggregators", "attacks", "corruption", "algorithms", "models", "config", "datasets", "engine")
 
@@ -51,3 +57,35 @@ def folder_digest(folder: Path) -> str:
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         digest.update(hashlib.blake2b(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def check_environment(path: Path, known: Sequence[GroupFolder], current: dict[str, Any], is_pending: bool) -> None:
+    """Raises `RunFolderError` if code, versions or devices have changed since the folder's runs were computed.
+
+    If nothing is to be computed, only changed code matters.
+    """
+    accepted = [before for group in known for before in group.record.environments]
+    if not accepted or current in accepted:
+        return
+    before = accepted[-1]
+    if all(other["source"] != current["source"] for other in accepted):
+        sources = before["source"] or {}
+        changed = [f"fedsim/{name}" for name, digest in current["source"].items() if sources.get(name) != digest]
+        to = "compute missing ones" if is_pending else "show its rows"
+        raise RunFolderError(
+            f"{path}: fedsim's code has changed since its runs were computed ({', '.join(changed)}); add "
+            f"--allow-mismatch to {to} all the same, or {ELSEWHERE}"
+        )
+    if is_pending:
+        raise RunFolderError(
+            f"{path}: versions or devices have changed since its runs were computed "
+            f"({_list_changes(before, current)}), so rows may differ in their last digits; add --allow-mismatch to "
+            f"compute missing ones all the same, or {ELSEWHERE}"
+        )
+
+
+def _list_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """The first few keys whose values differ, for example "versions.jax was 0.10.2, is 0.12.0"."""
+    changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, now)]
+    more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
+    return "; ".join([*changes[:MAX_CHANGES], *more])

@@ -53,8 +53,8 @@ def run_plan(
     Processes that run into the same folder share its groups; with `wait` each returns when all groups are complete,
     otherwise when no group is left to start. `force` computes all runs of the plan again. `allow_mismatch` computes
     missing ones although code, versions, device, data or plug-ins differ from those of others. At least
-    `checkpoint_seconds` pass between two checkpoints of a group. Raises `RunFolderError` if
-    the folder cannot be used, and `ConfigError` if a group does not fit into memory or a plug-in fails.
+    `checkpoint_seconds` pass between two checkpoints of a group. Raises `RunFolderError` if the folder cannot be used,
+    and `ConfigError` if a group does not fit into memory or a plug-in fails.
 
     Processes that JAX's distributed runtime connects are one run: all of them call this with the same plan, and only
     process 0 has callbacks and writes the folder, which all of them must see for checkpoints.
@@ -64,8 +64,7 @@ def run_plan(
     plan = _open(folder, plan, force, allow_mismatch)
     is_primary = processes.is_primary()
     callbacks = callbacks if is_primary else []
-    pending = sum(group.total_rounds for group in plan.groups)
-    num_completed = sum(config.server.num_rounds for config in plan.runs) - pending
+    num_completed = plan.total_rounds - sum(group.total_rounds for group in plan.groups)
     groups = _lock_groups(plan, folder, wait)
     with closing(groups), BackgroundCompiler(plan) as background:
         while (following := processes.decide(lambda: next(groups, None))) is not None:

@@ -72,21 +72,21 @@ class GroupRun:
         processes.wait_for_all()  # Gloo waits 30 s for a process that still compiles, and then gives up
         started = self._last = time.perf_counter()
         restored = None if start is None else self._restore(executables, checkpoints, start, inputs)
-        callbacks = [*self._callbacks, self._writer]
+        after = -1 if start is None else start
         with ExitStack() as stack:
-            self._start(callbacks, stack, start, inputs)
+            self._start(stack, after, inputs)
             states = restored or inputs.initial_states(executables)
-            completed = self._run_rounds(executables, inputs, -1 if restored is None else start or 0, states)
+            completed = self._run_rounds(executables, inputs, after, states)
             if completed < self._config.server.num_rounds:
                 return None
             self._writer.finish(completed, partial(self._models, states), partial(self._saved_states, states, inputs))
         return {"seconds_compiling": compile_seconds, "seconds_running": time.perf_counter() - started}
 
-    def _start(self, callbacks: Sequence[Callback], stack: ExitStack, after: int | None, inputs: PlacedInputs) -> None:
+    def _start(self, stack: ExitStack, after: int, inputs: PlacedInputs) -> None:
         """Calls `on_start` of the callbacks, and `on_end` of those that have started at the end of `stack`."""
         data = self._read_data(inputs) if self._config.record.data else {}
-        start = start_of(self._plan, self._number, after, self._count_completed(after or 0), data)
-        for callback in callbacks:
+        start = start_of(self._plan, self._number, after, self._count_completed(max(after, 0)), data)
+        for callback in (*self._callbacks, self._writer):
             callback.on_start(start)
             stack.callback(callback.on_end)
 
@@ -234,13 +234,13 @@ class GroupRun:
 def start_of(
     plan: Plan,
     number: int,
-    after: int | None,
+    after: int,
     num_completed: int,
     data: Mapping[int, dict[str, np.ndarray]] = MappingProxyType({}),
 ) -> Start:
-    """What callbacks are told of group `number` when it starts after a round; None: at its beginning."""
-    group, num_rounds = plan.groups[number], sum(config.server.num_rounds for config in plan.runs)
-    return Start(group.folder, group.runs, plan.runs, -1 if after is None else after, num_completed, num_rounds, data)
+    """What callbacks are told of group `number` when it starts after the round `after`; -1: at its beginning."""
+    group = plan.groups[number]
+    return Start(group.folder, group.runs, plan.runs, after, num_completed, plan.total_rounds, data)
 
 
 def _unavailable() -> Any:

@@ -7,7 +7,7 @@ Here all examples are on the devices. `engine.streamed` has the same interface f
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -24,6 +24,9 @@ from fedsim.engine.inputs import EvaluationData, RunInputs, SharedInputs, cut_ba
 from fedsim.engine.model import make_task
 from fedsim.engine.programs import Executables, RunFunctions
 from fedsim.engine.sharding import Shardings, make_shardings
+
+ReadStates: TypeAlias = Callable[[list[SimulationState]], list[SimulationState]]
+"""Reads the saved states of batches, given their shapes."""
 
 
 class InputShapes(NamedTuple):
@@ -183,11 +186,7 @@ class PlacedInputs:
         return batches
 
     def restore(
-        self,
-        executables: Executables,
-        like: SimulationState,
-        num_rounds: int,
-        read: Callable[[list[SimulationState]], list[SimulationState]],
+        self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
         """The batches' states `like` this after `num_rounds` rounds; `read` returns those saved, given their shapes."""
         del executables, num_rounds

@@ -55,6 +55,11 @@ class Plan:
         return f"group {number + 1}/{len(self.groups)} {self.groups[number]}: {status}"
 
     @cached_property
+    def total_rounds(self) -> int:
+        """Rounds over all runs."""
+        return sum(config.server.num_rounds for config in self.runs)
+
+    @cached_property
     def families(self) -> list[Family]:
         """The family of each group; groups with the same one share a compiled program."""
         with factories.plugin_errors(self.runs):

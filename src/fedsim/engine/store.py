@@ -13,21 +13,18 @@ from fedsim.config.components import flatten
 from fedsim.config.roles import data_choice, run_id
 from fedsim.config.schema import Config, Settings
 from fedsim.engine import factories
-from fedsim.engine.environment import dataset_digest, environment
+from fedsim.engine.environment import ELSEWHERE, check_environment, dataset_digest, environment
 from fedsim.engine.families import Group
 from fedsim.engine.fitting import fit_layouts
 from fedsim.engine.layout import Layout
 from fedsim.engine.plan import Plan, with_groups_of
 from fedsim.errors import ConfigError, RunFolderError
 from fedsim.runs import legacy
-from fedsim.runs.differences import find_differences
 from fedsim.runs.files import has_checkpoint
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.groups import ROUNDS, GroupFolder, Record
 from fedsim.runs.sweep import section_name
 
-ELSEWHERE = "choose another --out"
-MAX_CHANGES = 3  # that a message lists
 CLIENTS = ("none", "evaluated", "all")  # values of record.clients, each with all that the one before it has
 
 
@@ -58,7 +55,7 @@ def open_folder(
         created = max([time.time(), *(group.record.created + 1e-3 for group in known)])
         missing, incomplete = _find_missing(folder.path, plan, list(positions), known, digests, force, allow_mismatch)
         if not (force or allow_mismatch):
-            _check_environment(folder.path, known, current, bool(missing or incomplete))
+            check_environment(folder.path, known, current, bool(missing or incomplete))
         runs = [missing.get(position, config) for position, config in enumerate(plan.runs)]
         groups = [_resume(group, rounds, plan, runs, positions, current) for group, rounds in incomplete.items()]
         plan, ids = replace(plan, runs=runs), list(positions)
@@ -161,31 +158,6 @@ def _merge(config: Config, run: Mapping[str, Any], num_rounds: int, final_states
     return replace(config, server=replace(config.server, num_rounds=num_rounds), record=record)
 
 
-def _check_environment(path: Path, known: Sequence[GroupFolder], current: dict[str, Any], is_pending: bool) -> None:
-    """Raises `RunFolderError` if code, versions or devices have changed since the folder's runs were computed.
-
-    If nothing is to be computed, only changed code matters.
-    """
-    accepted = [before for group in known for before in group.record.environments]
-    if not accepted or current in accepted:
-        return
-    before = accepted[-1]
-    if all(other["source"] != current["source"] for other in accepted):
-        sources = before["source"] or {}
-        changed = [f"fedsim/{name}" for name, digest in current["source"].items() if sources.get(name) != digest]
-        to = "compute missing ones" if is_pending else "show its rows"
-        raise RunFolderError(
-            f"{path}: fedsim's code has changed since its runs were computed ({', '.join(changed)}); add "
-            f"--allow-mismatch to {to} all the same, or {ELSEWHERE}"
-        )
-    if is_pending:
-        raise RunFolderError(
-            f"{path}: versions or devices have changed since its runs were computed "
-            f"({list_changes(before, current)}), so rows may differ in their last digits; add --allow-mismatch to "
-            f"compute missing ones all the same, or {ELSEWHERE}"
-        )
-
-
 def _resume(
     group: GroupFolder,
     num_rounds: int,
@@ -245,10 +217,3 @@ def _record(plan: Plan, group: Group, ids: Sequence[str], digests: Mapping[Setti
     ]
     files, layout = factories.plugin_files(configs), asdict(group.layout)
     return msgspec.structs.replace(common, runs=runs, layout=layout, data=digests[choice], files=files)
-
-
-def list_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """The first few keys whose values differ, for example "versions.jax was 0.10.2, is 0.12.0"."""
-    changes = [f"{key} was {old}, is {new}" for key, old, new in find_differences(before, now)]
-    more = [f"and {len(changes) - MAX_CHANGES} more"] if len(changes) > MAX_CHANGES else []
-    return "; ".join([*changes[:MAX_CHANGES], *more])

@@ -111,7 +111,8 @@ def import_orbax() -> Any:
     handlers, level = root.handlers[:], root.level
     import orbax.checkpoint as ocp
 
-    root.handlers[:], root.level = handlers, level
+    root.handlers[:] = handlers
+    root.setLevel(level)
     return ocp
 
 

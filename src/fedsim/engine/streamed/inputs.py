@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from fedsim.core.types import Array, ClientData, PyTree, RoundRecord, SimulationState
 from fedsim.engine import memory, processes
-from fedsim.engine.group_inputs import Inputs, PlacedInputs, first_rounds
+from fedsim.engine.group_inputs import Inputs, PlacedInputs, ReadStates, first_rounds
 from fedsim.engine.inputs import RunInputs, SharedInputs, buffer_shapes
 from fedsim.engine.layout import RUNS
 from fedsim.engine.programs import Executables, RunFunctions
@@ -167,11 +167,7 @@ class StreamedPlacedInputs(PlacedInputs):
         return [states._replace(client_states=clients) for states, clients in zip(batches, saved, strict=True)]
 
     def restore(
-        self,
-        executables: Executables,
-        like: SimulationState,
-        num_rounds: int,
-        read: Callable[[list[SimulationState]], list[SimulationState]],
+        self, executables: Executables, like: SimulationState, num_rounds: int, read: ReadStates
     ) -> list[SimulationState]:
         """As of `PlacedInputs`. What the algorithm keeps for clients stays on the host; a segment gets its part."""
         if self.client_states is None:
