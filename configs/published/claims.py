@@ -54,11 +54,8 @@ def foolsgold(results: Results) -> list[Claim]:
         num_clients = run["data.num_clients"]
         num_sybils = round(setting.scenario.share * num_clients)
         trimmed = run.get("trimmed_mean.num_byzantine")
-        share = (
-            ""
-            if trimmed is None
-            else f" of {next((p for p in (10, 20) if trimmed == p * num_clients // 100), trimmed)} %"
-        )
+        percent = {num_clients // 10: 10, num_clients // 5: 20}
+        share = "" if trimmed is None else f" of {percent.get(trimmed)} %"
         return f"{aggregator_name(setting.aggregator)}{share}, {num_sybils} sybil{'s' * (num_sybils != 1)}"
 
     claims = []

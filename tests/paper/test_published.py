@@ -42,7 +42,7 @@ def test_each_cell_has_its_runs_and_other_values_have_no_published_number(tmp_pa
     assert {claim.text for claim in claims} == {*TABLES[table]["cells"]}
     assert {claim.verdict for claim in claims} <= {"agrees", "near", "differs"}
     others, _ = claims_of(tmp_path / "other", table, data__num_train=20_000)
-    assert [claim.text for claim in others] == [f"{claim.text}, data.num_train = 20000" for claim in claims]
+    assert all(", data.num_train = 20000" in claim.text for claim in others)
     assert {claim.verdict for claim in others} == {"-"}
 
 
