@@ -37,7 +37,8 @@ def bucketing(results: Results) -> list[Claim]:
 
     def cell(run: Run, setting: Setting) -> str:
         bucket = f" with bucketing of {run['bucketing.size']}" if run["server.pre_aggregators"] else ""
-        threat = ATTACKS.get(setting.attack, "label flip" if setting.attack == "none" else setting.attack)
+        corruption = "no attack" if setting.corruption == "none" else "label flip"
+        threat = corruption if setting.attack == "none" else ATTACKS.get(setting.attack, setting.attack)
         data = "IID" if run["data.partition"] == "iid" or run.get("similarity.gamma") == 1 else "non-IID"
         beta = run.get("worker_momentum.beta", 0)
         momentum = f", momentum {beta:g}" if beta else ""
