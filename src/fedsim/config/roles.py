@@ -15,6 +15,11 @@ from fedsim.config.sections import Role
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
     "client.optimizer": "sgd",
+    "data.long_tail": 1.0,
+    "dirichlet.by": "class",
+    "dirichlet.num_classes": None,
+    "extreme.num_sybils": 0,
+    "extreme.sybil_class": 0,
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
     "scaffold.corrects": "gradient",
