@@ -20,6 +20,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "dirichlet.num_classes": None,
     "extreme.num_sybils": 0,
     "extreme.sybil_class": 0,
+    "mlp.dropout_rate": 0.0,
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
     "scaffold.corrects": "gradient",

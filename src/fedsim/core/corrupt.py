@@ -58,7 +58,7 @@ class Corruption(NamedTuple):
     trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
     """A backdoor's: `(x, y, spec) -> (x, y)` with the trigger applied and the target labels.
 
-    Its success is the share of examples with another label that the model gives the target label.
+    Its success is the share of examples, of those whose label changes, that the model gives the target label.
     """
     change_inputs: ChangeInputs | None = None
     """None if inputs do not change, or those of all clients are needed at once, which must then be on the device."""

@@ -77,7 +77,7 @@ def classification(
 
     `example` [*feature] is any input; only its shape and type matter. uint8 inputs reach the module as float32 in
     [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with a key
-    "dropout") and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
+    for every stream of random numbers) and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
     too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like
     parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters
     and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a text)

@@ -2,8 +2,8 @@
 
 A `fedsim.Corruption` is a pure function `apply(data, corrupted [N], spec, key) -> data`, called on the
 device once per run, before its first round. It declares the fields of `ClientData` that it changes, and validates
-whether it applies to a kind of data. Test sets are never changed; a backdoor has a `trigger` that is applied to test
-examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
+whether it applies to a kind of data. Test sets are never changed; what aims at a target class has a `trigger` that is
+applied to test examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
 from fedsim.corruption.none import none as none
