@@ -56,7 +56,12 @@ def weiszfeld(updates, num_examples, num_iters, eps, start="mean"):
     return weights
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 4, 50]), st.sampled_from(["mean", "zero"]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 2, 5, 20]),
+    st.sampled_from([1, 4, 50]),
+    st.sampled_from(["mean", "zero"]),
+)
 @settings(max_examples=30)
 def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters, start):
     rng = np.random.default_rng(seed)
