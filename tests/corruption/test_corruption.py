@@ -15,7 +15,16 @@ from tests.conftest import COUNTS, make_dataset
 
 KEY = jax.random.key(5)
 NUM_CORRUPTED = 3
-LABEL_NOISE = ("flipping", "collusion", "symmetric", "pairflip", "targeted", "localized", "backdoor")
+LABEL_NOISE = (
+    "flipping",
+    "collusion",
+    "symmetric",
+    "pairflip",
+    "targeted",
+    "localized",
+    "furthest_flipping",
+    "backdoor",
+)
 
 VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 IMAGES = DataSpec("image", "classes", 2, (8, 8, 1), "uint8")

@@ -30,6 +30,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "sgd.weight_decay": 0.0,
     "rfa.start": "mean",
     "adagrad.initial": None,
+    "mlp.dropout_rate": 0.0,
 }
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
