@@ -99,3 +99,39 @@ def torch_bias(fan_in: int) -> Initializer:
     """Uniform on ±1 / sqrt(fan_in)."""
     limit = fan_in**-0.5
     return lambda key, shape, dtype=float: jax.random.uniform(key, shape, dtype, -limit, limit)
+
+
+class ReadmeMLP(nn.Module):
+    """A hidden layer with dropout before its relu; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
+        x = (x.reshape(x.shape[0], -1) - MNIST[0]) / MNIST[1]
+        x = nn.relu(nn.Dropout(0.5)(torch_dense(x, 200), deterministic=not train))
+        return torch_dense(x, self.num_classes)
+
+
+class ReadmeCNN(nn.Module):
+    """Two convolutions, the second with dropout of whole channels; x and logits as of `ReadmeMLP`."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
+        x = nn.relu(nn.max_pool(torch_conv((x - MNIST[0]) / MNIST[1], 10, 5), (2, 2), (2, 2)))
+        x = nn.Dropout(0.5, broadcast_dims=(1, 2))(torch_conv(x, 20, 5), deterministic=not train)
+        x = nn.relu(nn.max_pool(x, (2, 2), (2, 2)))
+        x = nn.relu(torch_dense(x.reshape(x.shape[0], -1), 50))
+        return torch_dense(nn.Dropout(0.5)(x, deterministic=not train), self.num_classes)
+
+
+def readme_mlp(spec: DataSpec) -> ReadmeMLP:
+    """For images of MNIST; shaoxiongji/federated-learning, models/Nets.py: MLP."""
+    return ReadmeMLP(spec.num_outputs)
+
+
+def readme_cnn(spec: DataSpec) -> ReadmeCNN:
+    """For images of MNIST; shaoxiongji/federated-learning, models/Nets.py: CNNMnist."""
+    return ReadmeCNN(spec.num_outputs)

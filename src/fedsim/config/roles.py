@@ -23,6 +23,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "flipping.to": "one",
     "krum.power": "second",
     "multi_krum.power": "second",
+    "mlp.dropout_rate": 0.0,
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
     "scaffold.corrects": "gradient",
