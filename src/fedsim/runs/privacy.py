@@ -20,6 +20,7 @@ ORDERS = np.asarray([*range(2, 65), 128, 256])
 POISSON_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)  # dp-accounting's default
 ALL, LAST = slice(None), slice(-1, None)  # rounds
 RECORDED = ("sampling_rate", "noise_multiplier", "delta")  # what `norm_clipping` reports each round if it has a delta
+EPSILONS = ("epsilon", "epsilon_poisson")
 
 
 def with_epsilon(info: pl.DataFrame, rounds: slice = ALL) -> pl.DataFrame:
@@ -35,12 +36,13 @@ def with_epsilon(info: pl.DataFrame, rounds: slice = ALL) -> pl.DataFrame:
     tables = [info]
     for run in by_round.drop_nulls().partition_by("run"):
         rates, multipliers, delta = run["sampling_rate"], run["noise_multiplier"], run["delta"][0]
-        values = {
-            "epsilon": epsilons(rates, multipliers, delta, rounds),
-            "epsilon_poisson": poisson_epsilons(rates, 2 * multipliers, delta, rounds),
-        }
+        values = (
+            epsilons(rates, multipliers, delta, rounds),
+            poisson_epsilons(rates, 2 * multipliers, delta, rounds),
+        )
         shown = run.select("run", "round")[rounds]
-        tables += [shown.with_columns(name=pl.lit(name), value=pl.Series(of)).cast(INFO) for name, of in values.items()]
+        for name, of_name in zip(EPSILONS, values, strict=True):
+            tables.append(shown.with_columns(name=pl.lit(name), value=pl.Series(of_name)).cast(INFO))
     return pl.concat(tables).sort("run", "round", "name")
 
 
