@@ -25,6 +25,7 @@ from fedsim.runs.tables import info_rows
 from tests.aggregators.test_robust import KEY, report_of, updates_of
 
 CASES = [(1000, 10, 2.0), (100, 20, 10.0), (10, 10, 3.0)]  # N, n, noise multiplier
+ORDERS = privacy.ORDERS.tolist()
 
 
 @cache
@@ -57,7 +58,7 @@ def poisson_divergence(share, z, order):
     return logsumexp(logs + density, b=x[1] - x[0]) / (order - 1)
 
 
-def epsilon(divergences, delta, orders=privacy.ORDERS.tolist()):
+def epsilon(divergences, delta, orders=ORDERS):
     of_orders = zip(orders, divergences, strict=True)
     return min(r + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a, r in of_orders)
 
@@ -65,7 +66,7 @@ def epsilon(divergences, delta, orders=privacy.ORDERS.tolist()):
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
     shown = privacy.epsilons([num_sampled / num_clients] * 100, [z] * 100, 1e-5)
-    each = np.asarray([divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()])
+    each = np.asarray([divergence(num_sampled / num_clients, z, order) for order in ORDERS])
     expected = [epsilon((1 + i) * each, 1e-5) for i in range(100)]
     assert shown[-1] == pytest.approx(expected[-1], rel=1e-3)
     assert (np.asarray(shown) >= np.asarray(expected) * (1 - 1e-6)).all()  # differences of large orders are rounded up

@@ -1,5 +1,7 @@
 """Statistics of a synthetic run folder whose numbers are known, and curves over its rounds."""
 
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,6 +11,9 @@ from sklearn.metrics import roc_auc_score
 
 from fedsim import report
 from fedsim.report.compare import detection
+from fedsim.report.html.contents import contents
+from fedsim.report.metric import DETECTION
+from fedsim.runs import privacy
 from fedsim.runs.folder import RunFolder
 from fedsim.runs.schemas import CLIENTS
 from tests.report.synthetic import run, write_folder
@@ -67,6 +72,57 @@ def test_summary(folder):
     assert row["exclusion_false_positive_rate_mean"] == 0
     assert "epsilon" not in row
     assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
+
+
+def test_detection_on_the_page(folder, monkeypatch):
+    """Numbers over rounds as a whole, without curves; no precision if no client was excluded."""
+    document = contents(report.load(folder))
+    (entry,) = document["settings"]
+    shown = {name: entry["final"][name]["text"] for name in ("weight_auc", "exclusion_precision", "exclusion_recall")}
+    assert shown == {
+        "weight_auc": "87.50 ± 17.68",
+        "exclusion_precision": "100.00",
+        "exclusion_recall": "25.00 ± 35.36",
+    }
+    hows = {metric["key"]: metric["how"].rpartition(", ")[2] for metric in document["metrics"]}
+    assert set(hows) - set(entry["curves"]) == {metric.name for metric in DETECTION}
+    assert (hows["accuracy"], hows["weight_auc"]) == ("after 50 rounds", "over the second half of the rounds")
+    monkeypatch.setattr(report.Results, "clients", report.load(folder).clients.with_columns(weight=0.25))
+    (row,) = report.summary(report.load(folder))
+    assert (row["exclusion_precision_mean"], row["exclusion_recall_mean"]) == (None, 0)
+    (entry,) = contents(report.load(folder))["settings"]
+    assert (entry["final"]["exclusion_recall"]["mean"], "exclusion_precision" in entry["final"]) == (0, False)
+
+
+def test_epsilons_of_a_setting(tmp_path, monkeypatch):
+    """The largest of its runs, after the last round."""
+    runs = [run("norm_clipping", seed=seed, **{"norm_clipping.delta": 1e-5}) for seed in (0, 1)] + [run("rfa")]
+    rounds = [
+        {"run": number, "round": t, "test_accuracy": 0.5, "test_loss": 1.0} for number in range(3) for t in (0, 20)
+    ]
+    values = lambda number: {"sampling_rate": 0.1, "noise_multiplier": 3.0 + number, "delta": 1e-5}
+    info = [
+        {"run": number, "round": t, "name": name, "value": value}
+        for number in (0, 1)
+        for t in range(1, 21)
+        for name, value in values(number).items()
+    ]
+    results = report.load(write_folder(tmp_path / "a", runs, {"rounds": rounds, "info": info}))
+    private, other = report.summary(results)
+    assert private["epsilon"] == privacy.epsilons([0.1] * 20, [3.0] * 20, 1e-5)[-1]
+    assert private["epsilon_poisson"] == privacy.poisson_epsilons([0.1] * 20, [6.0] * 20, 1e-5)[-1]
+    assert (other["epsilon"], other["epsilon_poisson"]) == (None, None)
+    (table,) = report.accuracy_tables(results)
+    (note,) = (note for note in table.notes if "privacy" in note)
+    assert note in contents(results)["notes"]
+    assert note.startswith("Norm clipping: client-level differential privacy at delta = 1e-05")
+    assert f"epsilon = {private['epsilon']:.4g} for replace-one adjacency" in note
+    assert f"epsilon = {private['epsilon_poisson']:.4g} for add-or-remove-one adjacency" in note
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    privacy._divergence.cache_clear()
+    assert "epsilon" not in report.summary(results)[0]
+    (table,) = report.accuracy_tables(results)
+    assert any("pip install 'fedsim-jax[privacy]'" in note for note in table.notes)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=40))

@@ -6,7 +6,7 @@ Gaussian Mechanism", 2019, https://arxiv.org/abs/1908.10530
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -67,7 +67,7 @@ def poisson_epsilons(
     return _epsilons(POISSON_ORDERS, map(poisson_divergence, sampling_rates, noise_multipliers), delta, rounds)
 
 
-def _epsilons(orders: Sequence[float], of_rounds: Iterable[np.ndarray], delta: float, rounds: slice) -> list[float]:
+def _epsilons(orders: Iterable[float], of_rounds: Iterable[np.ndarray], delta: float, rounds: slice) -> list[float]:
     convert = _dp_accounting().rdp.compute_epsilon
     spent = np.cumsum(list(of_rounds), axis=0)[rounds]
     return [float(convert(orders, divergence, delta)[0]) for divergence in spent]
