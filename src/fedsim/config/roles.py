@@ -16,6 +16,7 @@ SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, 
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
     "client.optimizer": "sgd",
     "data.long_tail": 1.0,
+    "dirichlet.balanced": False,
     "dirichlet.by": "class",
     "dirichlet.num_classes": None,
     "extreme.num_sybils": 0,
