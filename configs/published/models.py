@@ -44,6 +44,45 @@ def byzfl_cnn(spec: DataSpec) -> LeNet:
     return LeNet(spec.num_outputs, (20, 50), (500,), *MNIST)
 
 
+class BucketingCNN(nn.Module):
+    """Two valid 3x3 convolutions, a pool, dense layers of 128 and 10; dropout of channels and of units.
+
+    x [B, H, W, C]; logits [B, num_classes]. The second convolution has no relu, as in the program.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
+        x = nn.relu(torch_conv((x - MNIST[0]) / MNIST[1], 32, 3))
+        x = nn.max_pool(torch_conv(x, 64, 3), (2, 2), (2, 2))
+        x = nn.Dropout(0.25, broadcast_dims=(1, 2), deterministic=not train)(x)
+        x = nn.relu(torch_dense(x.reshape(x.shape[0], -1), 128))
+        x = nn.Dropout(0.5, deterministic=not train)(x)
+        return torch_dense(x, self.num_classes)
+
+
+def bucketing_cnn(spec: DataSpec) -> BucketingCNN:
+    """For images of MNIST in [0, 1]; epfml/byzantine-robust-noniid-optimizer, codes/tasks/mnist.py: Net."""
+    return BucketingCNN(spec.num_outputs)
+
+
+class FoolsGoldSoftmax(nn.Module):
+    """Softmax regression without bias on pixels divided by 100; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = 2.55 * x.reshape(x.shape[0], -1)
+        return nn.Dense(self.num_classes, use_bias=False, kernel_init=nn.initializers.uniform(0.01))(x)
+
+
+def foolsgold_softmax(spec: DataSpec) -> FoolsGoldSoftmax:
+    """DistributedML/FoolsGold, ML/code/softmax_model_obj.py; its test pixels are not divided, which changes no argmax."""
+    return FoolsGoldSoftmax(spec.num_outputs)
+
+
 def torch_dense(x: jax.Array, features: int, use_bias: bool = True) -> jax.Array:
     """A new dense layer on x [..., F], inside a compact method: uniform on ±1 / sqrt(F), as torch.nn.Linear."""
     return nn.Dense(features, use_bias, kernel_init=torch_kernel, bias_init=torch_bias(x.shape[-1]))(x)

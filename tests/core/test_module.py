@@ -104,7 +104,9 @@ REFUSED = {
         'the variables "losses" must keep structure and shapes in training',
     ),
     "noise": (
-        lambda: Returning(lambda net, y: y + (0 if net.is_initializing() else jax.random.uniform(net.make_rng("noise")))),
+        lambda: Returning(
+            lambda net, y: y + (0 if net.is_initializing() else jax.random.uniform(net.make_rng("noise")))
+        ),
         r'Returning is in training mode in evaluation, too .*"noise".*; let it take `train`',
     ),
     "a later variable": (
