@@ -16,7 +16,7 @@ import fedsim
 from fedsim import Claim
 from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.report.final import Final
+from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, configuration, with_labels
 from fedsim.report.metric import BACKDOOR
 from fedsim.report.names import aggregator_name
@@ -27,6 +27,7 @@ FOLDER = Path(__file__).parent
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
 ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
+ROUNDS = "server.num_rounds"
 WORST_OF = 3  # attacks
 MIN_GAP = 5  # points, for the sign of a single published run
 LAST_FIVE = Final("mean", 5)
@@ -34,7 +35,7 @@ Numbers = np.ndarray  # over seeds [P], in percent
 
 
 def bucketing(results: Results) -> list[Claim]:
-    """T1: the mean of the last five evaluations."""
+    """T1: the mean of the last five evaluations, or the last one after fewer rounds."""
 
     def cell(run: Run, setting: Setting) -> str:
         bucket = f" with bucketing of {run['bucketing.size']}" if run["server.pre_aggregators"] else ""
@@ -45,8 +46,9 @@ def bucketing(results: Results) -> list[Claim]:
         momentum = f", momentum {beta:g}" if beta else ""
         return f"{aggregator_name(setting.aggregator)}{bucket}, {threat}, {data}{momentum}"
 
-    numbers = lambda setting: results.numbers(setting, final=LAST_FIVE)
-    return [_claim("bucketing", name, numbers(setting)) for name, setting in _cells(results, "bucketing", cell)]
+    final = lambda name: LAST if name.endswith(" rounds") else LAST_FIVE
+    cells = _cells(results, "bucketing", cell)
+    return [_claim("bucketing", name, results.numbers(setting, final=final(name))) for name, setting in cells]
 
 
 def foolsgold(results: Results) -> list[Claim]:
@@ -111,7 +113,7 @@ def readme(results: Results) -> list[Claim]:
         return f"{run['model.name'].removeprefix('readme_').upper()}, {data}"
 
     return [
-        _claim("readme", f"{name}, after {rounds} rounds", _after(results, setting, rounds))
+        _claim("readme", f"{name.partition(', after')[0]}, after {rounds} rounds", _after(results, setting, rounds))
         for name, setting in _cells(results, "readme", cell)
         for rounds in (10, 50)
         if rounds in setting.rounds
@@ -195,16 +197,22 @@ def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str,
 
 def _claim(table: str, name: str, numbers: Numbers | None) -> Claim:
     """The numbers beside the published one, if there is one."""
-    return Claim(name, numbers, unit="points", kind="published", reference=TABLES[table]["cells"].get(name))
+    cells = TABLES[table]["cells"] | TABLES[table].get("early", {})
+    return Claim(name, numbers, unit="points", kind="published", reference=cells.get(name))
 
 
 def _cells(results: Results, table: str, cell: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:
-    """The settings with their names: that of `cell`, and keys with values that the configuration does not have."""
+    """The settings with their names: that of `cell`, and keys with values that the configuration does not have.
+
+    Fewer or more rounds than in the configuration are named last.
+    """
     values = _values(table)
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
-        other = [f"{key} = {value}" for key, value in run.items() if key in values and value not in values[key]]
-        yield ", ".join([cell(run, setting), *other]), setting
+        is_other = lambda key, value: key != ROUNDS and value not in values.get(key, [value])
+        other = [f"{key} = {value}" for key, value in run.items() if is_other(key, value)]
+        rounds = [] if setting.rounds[-1] in values[ROUNDS] else [f"after {setting.rounds[-1]} rounds"]
+        yield ", ".join([cell(run, setting), *other, *rounds]), setting
 
 
 @cache
