@@ -130,14 +130,14 @@ def flanders(results: Results) -> list[Claim]:
     numbers = {name: _best(results, setting, 3) for name, setting in _cells(results, "flanders", cell)}
     published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}
     claims = []
-    for name in filter(published.get, numbers):
+    for name in numbers:
         rule, _, attack = name.partition(", ")
-        of_fedavg = f"FedAvg, {attack}"
-        gap = published[name] - published[of_fedavg]
-        if abs(gap) < MIN_GAP or of_fedavg not in numbers:
-            continue
-        text = f"{rule} is {'above' if gap > 0 else 'below'} FedAvg, {attack}"
-        claims.append(_sign(text, np.sign(gap), numbers[name], numbers[of_fedavg], f"{gap:+g} points"))
+        keys = [f"{of}, {attack}".partition(", after")[0] for of in (rule, "FedAvg")]  # also after fewer rounds
+        of_fedavg = numbers.get(f"FedAvg, {attack}")
+        gap = published[keys[0]] - published[keys[1]] if set(keys) <= published.keys() else 0
+        if of_fedavg is not None and abs(gap) >= MIN_GAP:
+            text = f"{rule} is {'above' if gap > 0 else 'below'} FedAvg, {attack}"
+            claims.append(_sign(text, np.sign(gap), numbers[name], of_fedavg, f"{gap:+g} points"))
     return claims
 
 

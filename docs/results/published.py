@@ -20,7 +20,7 @@ FAILS = (DIFFERS, "fails", "fails (mean only)")
 INTRO = """\
 A cell *agrees* if the means differ by at most 2 pooled standard deviations (of runs with different seeds), is *near*
 within 4 of them or within 2 points, and *differs* otherwise ([how](extending.md#claims-of-a-paper)). Tables without
-published numbers are checked by their signs. A cell with a cause was looked into; the others are called unexplained.
+published numbers are checked by their signs. What differs has a cause, or is called unexplained.
 All numbers can be computed again from `docs/results/rows/published-*` without running anything, by
 `python docs/results/make.py`. To compare an installation, `--preset check` runs a part of each table."""
 
