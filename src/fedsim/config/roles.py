@@ -13,7 +13,7 @@ from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
-LATER = ("client.optimizer",)  # keys that are younger than ids, which contain them only if they are set
+LATER = "client.optimizer", "server.layerwise"  # keys younger than ids, which contain them only if they are set
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
