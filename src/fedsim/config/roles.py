@@ -7,13 +7,34 @@ from functools import cache
 import msgspec
 
 from fedsim.config.components import are_traced, factories, flatten, is_number, unflatten
-from fedsim.config.fields import DEFAULTS, FIXED, settings_of
+from fedsim.config.fields import FIXED, settings_of
 from fedsim.config.registry import Factory, find
 from fedsim.config.schema import Config, Settings
 from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
-LATER = "client.optimizer", "server.layerwise"  # keys younger than ids, which contain them only if they are set
+LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
+    "client.optimizer": "sgd",
+    "data.long_tail": 1.0,
+    "dirichlet.balanced": False,
+    "dirichlet.by": "class",
+    "dirichlet.num_classes": None,
+    "extreme.num_sybils": 0,
+    "extreme.sybil_class": 0,
+    "flipping.to": "one",
+    "krum.power": "second",
+    "multi_krum.power": "second",
+    "mlp.dropout_rate": 0.0,
+    "optimal_alie.search": "grid",
+    "optimal_ipm.search": "grid",
+    "scaffold.corrects": "gradient",
+    "scaffold.weighting": "equal",
+    "server.layerwise": False,
+    "sgd.weight_decay": 0.0,
+    "rfa.start": "mean",
+    "adagrad.initial": None,
+    "mlp.dropout_rate": 0.0,
+}
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -23,7 +44,7 @@ def run_id(config: Config) -> str:
     values = flatten(config)
     has_rates_of_rounds = any(takes_rounds(find(key, values[key])) for key in ("client.schedule", "server.schedule"))
     is_extendable = not has_rates_of_rounds and config.server.num_rounds % config.server.eval_every == 0
-    left_out = (_WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS) | {k for k in LATER if values[k] == DEFAULTS[k]}
+    left_out = (_WITHOUT_ROUNDS if is_extendable else NOT_IN_IDS) | {k for k, v in LATER.items() if values.get(k) == v}
     return hashlib.blake2b(_encode({k: v for k, v in values.items() if k not in left_out}), digest_size=8).hexdigest()
 
 
