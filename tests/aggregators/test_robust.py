@@ -34,30 +34,34 @@ def updates_of(seed, k=11, size=6):
     return np.random.default_rng(seed).normal(size=(k, size)).astype(np.float32).astype(np.float64)
 
 
-def krum_choice(x, who, f, minus=2):
-    """The one of the clients `who` with the least sum of squared distances to its len(who) - f - `minus` nearest."""
+def krum_choice(x, who, f, minus=2, power=2):
+    """The one of the clients `who` with the least sum of distances^`power` to its len(who) - f - `minus` nearest."""
     score = {}
     for i in who:
-        distances = sorted(((x[i] - x[j]) ** 2).sum() for j in who if j != i)
+        distances = sorted(np.linalg.norm(x[i] - x[j]) ** power for j in who if j != i)
         score[i] = sum(distances[: max(len(who) - f - minus, 1)])
     return min(who, key=lambda i: (score[i], i))
 
 
-@pytest.mark.parametrize(("neighbors", "minus"), [("n-f-2", 2), ("n-f-1", 1)])
-def test_krum_matches_its_formula(neighbors, minus):
+@pytest.mark.parametrize(
+    ("neighbors", "power", "numbers"),
+    [("n-f-2", "second", (2, 2)), ("n-f-1", "second", (1, 2)), ("n-f-2", "fourth", (2, 4))],
+)
+def test_krum_matches_its_formula(neighbors, power, numbers):
     valid = np.arange(11) != 4
-    rule = jax.jit(lambda f, report: krum(num_byzantine=f, neighbors=neighbors).aggregate((), report, KEY)[0])
+    rule = jax.jit(lambda f, report: krum(num_byzantine=f, neighbors=neighbors, power=power).aggregate((), report, KEY)[0])
     for seed in range(10):
         x = updates_of(seed)
-        best = krum_choice(x, np.flatnonzero(valid), 3, minus)
+        best = krum_choice(x, np.flatnonzero(valid), 3, *numbers)
         aggregate = rule(3, report_of(x, valid))
         np.testing.assert_array_equal(aggregate.weights, np.arange(11) == best)
         np.testing.assert_allclose(flat(aggregate.update), x[best], rtol=1e-6)
 
 
-def test_numbers_of_neighbors_matter():
-    choices = [[krum_choice(updates_of(seed), range(11), 3, minus) for seed in range(10)] for minus in (1, 2)]
+def test_numbers_of_neighbors_and_powers_matter():
+    choices = [[krum_choice(updates_of(s), range(11), 3, *n) for s in range(99)] for n in ((2, 2), (1, 2), (2, 4))]
     assert choices[0] != choices[1]
+    assert choices[0] != choices[2]
 
 
 def test_multi_krum_weighting():

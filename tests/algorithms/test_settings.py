@@ -20,7 +20,7 @@ def test_the_page_documents_all_settings_with_defaults(key):
         (row,) = re.findall(rf"^\| `{name}` \|.*", part, flags=re.M)
         for field in settings_of(find(key, name)):
             setting = field.name.rpartition(".")[2]
-            default = str(field.default).lower() if isinstance(field.default, bool) else f"{field.default:g}"
+            default = str(field.default).lower() if isinstance(field.default, bool | str) else f"{field.default:g}"
             assert re.search(rf"`{setting}`(,| \((tau, )?{default}\))|as `adam`", row), field.name
 
 

@@ -65,6 +65,13 @@ def test_flipping_draws_a_class_per_client_and_collusion_one_for_all(data):
     assert len(set(colluding)) == 1
 
 
+def test_flipping_to_the_opposite_class(data):
+    y = np.asarray(data.y)
+    flipped = np.asarray(corrupt("flipping", KEY, data, 1, client_ids=[0], to="opposite").y)
+    last = int(data.num_examples[0])
+    assert flipped.tolist() == [*(2 - y[:last]), *y[last:]]
+
+
 def make_image_data(x):
     """Two clients with 200 images each."""
     zeros = np.zeros(400, int)

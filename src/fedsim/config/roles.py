@@ -20,7 +20,15 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "dirichlet.num_classes": None,
     "extreme.num_sybils": 0,
     "extreme.sybil_class": 0,
+    "flipping.to": "one",
+    "krum.power": "second",
     "mlp.dropout_rate": 0.0,
+    "multi_krum.power": "second",
+    "optimal_alie.search": "grid",
+    "optimal_ipm.search": "grid",
+    "scaffold.corrects": "gradient",
+    "scaffold.weighting": "equal",
+    "sgd.weight_decay": 0.0,
 }
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
