@@ -49,7 +49,9 @@ def krum_choice(x, who, f, minus=2, power=2):
 )
 def test_krum_matches_its_formula(neighbors, power, numbers):
     valid = np.arange(11) != 4
-    rule = jax.jit(lambda f, report: krum(num_byzantine=f, neighbors=neighbors, power=power).aggregate((), report, KEY)[0])
+    rule = jax.jit(
+        lambda f, report: krum(num_byzantine=f, neighbors=neighbors, power=power).aggregate((), report, KEY)[0]
+    )
     for seed in range(10):
         x = updates_of(seed)
         best = krum_choice(x, np.flatnonzero(valid), 3, *numbers)
