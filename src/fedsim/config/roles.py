@@ -23,6 +23,7 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "extreme.sybil_class": 0,
     "flipping.to": "one",
     "krum.power": "second",
+    "mlp.dropout_rate": 0.0,
     "multi_krum.power": "second",
     "mlp.dropout_rate": 0.0,
     "optimal_alie.search": "grid",
