@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import arc, bucketing, clipping, nnm
+from fedsim.aggregators import arc, bucketing, clipping, nnm, zeroing
 from tests.aggregators.test_robust import KEY, clip, report_of, updates_of
 
 VALID = np.arange(11) != 4
@@ -76,3 +76,15 @@ def test_arc_clips_the_largest_norms(f, num_clipped):
     radius = np.sort(np.linalg.norm(x[VALID], axis=1))[::-1][num_clipped]
     clipped = pre_aggregate_with(arc, f, report_of(x, VALID))
     np.testing.assert_allclose(rows_of(clipped), clip(x, radius) * VALID[:, None], atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [2, "inf"])
+def test_zeroing_keeps_the_client_and_its_weight(norm):
+    x = updates_of(0)
+    is_kept = np.linalg.norm(x, axis=1, ord=np.inf if norm == "inf" else 2) <= 2.0
+    assert 0 < is_kept[VALID].sum() < 10
+    zeroed = pre_aggregate(zeroing(threshold=2.0, norm=norm), report_of(x, VALID))
+    np.testing.assert_allclose(rows_of(zeroed), x * (is_kept & VALID)[:, None], atol=1e-6)
+    np.testing.assert_array_equal(zeroed.valid, VALID)
+    with pytest.raises(ValueError, match=r'^norm: must be "inf" or 2, got 1$'):
+        zeroing(norm=1)

@@ -68,13 +68,15 @@ class Reference:
         error = (q / q.sum(axis=1, keepdims=True) - np.eye(3)[self.y[i]]) / len(x)
         return np.concatenate([(x.T @ error).ravel(), error.sum(axis=0)])
 
-    def train(self, i, start, correct=lambda gradient, p: gradient, rate=RATE, momentum=0.0, weight_decay=0.0):
-        """Client i's parameters after its steps, as in PyTorch's SGD."""
+    def train(
+        self, i, start, correct=lambda gradient, p: gradient, rate=RATE, momentum=0.0, weight_decay=0.0, shift=0.0
+    ):
+        """Client i's parameters after its steps, as in PyTorch's SGD; `shift` is added to each momentum."""
         p, velocity = start, 0.0
         for _ in range(self.steps[i]):
             g = correct(self.gradient(i, p), p) + weight_decay * p
             velocity = momentum * velocity + g
-            p = p - rate * velocity
+            p = p - rate * (velocity + shift)
         return p
 
 

@@ -34,23 +34,32 @@ def ragged():
     return make_clients(RAGGED)
 
 
+STEP = {"corrects": "step", "weighting": "examples"}
+"""As in flwrlabs/flower, baselines/niid_bench, where c - c_k follows the momentum and c is weighted as the model."""
+
+
+@pytest.mark.parametrize("settings", [{}, STEP], ids=["paper", "step"])
 @pytest.mark.parametrize("options", [{}, {"cohort_size": 3, "dropout_rate": 0.2}], ids=["full", "partial"])
-def test_scaffold_follows_algorithm_1(options, ragged):
+def test_scaffold_follows_algorithm_1(options, settings, ragged):
     """Option II: the model, the clients' control variates and the server's."""
-    algorithm = {"algorithm": lambda hparams: scaffold()}
-    p, state, records = simulate(ragged, RAGGED, HParams(RATE), **algorithm, **options)
+    algorithm = {"algorithm": lambda hparams: scaffold(**settings)}
+    momentum = 0.6 if settings else 0.0
+    p, state, records = simulate(ragged, RAGGED, HParams(RATE, momentum=momentum or None), **algorithm, **options)
     reference, n = Reference(ragged, RAGGED), len(NUM_EXAMPLES)
     controls, control = np.zeros((n, len(p))), np.zeros(len(p))
     for clients, weights in cohort_weights(records):
         new_p, changes = p, []
         for i, weight in zip(clients, weights, strict=True):
-            y = reference.train(i, p, lambda g, _, i=i, c=control: g - controls[i] + c)
+            if settings:
+                y = reference.train(i, p, momentum=momentum, shift=control - controls[i])
+            else:
+                y = reference.train(i, p, lambda g, _, i=i, c=control: g - controls[i] + c)
             change = -control + (p - y) / (reference.steps[i] * RATE)
-            changes.append((i, change))
+            changes.append((i, change, weight * len(clients) if settings else 1.0))
             new_p = new_p + weight * (y - p)
-        for i, change in changes:
+        for i, change, weight in changes:
             controls[i] += change
-            control = control + change / n
+            control = control + weight * change / n
         p = new_p
     np.testing.assert_allclose(to_vector(state.variables.params), p, **TOLERANCE)
     np.testing.assert_allclose(to_vector(state.client_states, batched=True), controls, rtol=1e-3, atol=1e-4)

@@ -7,7 +7,7 @@ from fedsim import HParams
 from fedsim.algorithms import server_optimizers
 from tests.algorithms.reference import RATE, WHOLE, Reference, cohort_weights, make_clients, simulate, to_vector
 
-SERVER_RATE, B1, B2, TAU = 0.05, 0.8, 0.95, 1e-2
+SERVER_RATE, B1, B2, TAU, DECAY = 0.05, 0.8, 0.95, 1e-2, 0.3
 YOGI_START = 1e-6  # optax's; the paper's is tau squared
 
 
@@ -74,6 +74,7 @@ CASES = {
         yogi_without_correction,
     ),
     "adagrad": (lambda rate: server_optimizers.adagrad(rate, eps=TAU), adagrad),
+    "weight decay": (lambda rate: server_optimizers.sgd(rate, momentum=B1, weight_decay=DECAY), momentum),
     "adagrad from zero": (lambda rate: server_optimizers.adagrad(rate, eps=TAU, initial=0.0), adagrad_from_zero),
     "momentum": (lambda rate: server_optimizers.sgd(rate, momentum=B1), momentum),
     "plain": (lambda rate: server_optimizers.sgd(rate), plain),
@@ -93,6 +94,7 @@ def test_the_server_steps_along_the_mean_update(name, dataset):
     reference, optimizer_state = Reference(dataset, WHOLE), None
     for t, (clients, weights) in enumerate(cohort_weights(records), 1):
         delta = sum(weight * (reference.train(i, p) - p) for i, weight in zip(clients, weights, strict=True))
+        delta = delta - DECAY * p if name == "weight decay" else delta
         optimizer_state, move = step(optimizer_state, delta, t)
         p = p + move
     np.testing.assert_allclose(to_vector(state.variables.params), p, rtol=2e-4, atol=2e-5)

@@ -11,22 +11,19 @@ import fedsim
 from fedsim import Variables, aggregators, algorithms
 from fedsim.aggregators.coordinatewise import mean_around
 from fedsim.algorithms.fednova import effective_steps
-from fedsim.config.kinds import KINDS
 from fedsim.config.registry import find
 from fedsim.core.contracts import LocalTraining
 from fedsim.runs import privacy
-from fedsim.testing import check_conformance
-from fedsim.testing.conformance import ROUNDING, compute, damage, load_cases, make_report
+from fedsim.testing.conformance import ROUNDING, compute, load_cases, make_report
 from tests.docs.pages import blocks, text_of
 
 CASES = {case["id"]: case for case in load_cases()}
 IN_CONFIGURATIONS = {"rule": "server.aggregator", "pre_aggregator": "server.pre_aggregators", "attack": "attack.kind"}
-MISSING = {"zeroing": "zeroing" not in KINDS["server.pre_aggregators"].built_in}
 REFUSED = {76: r"num_byzantine: .* 4 .*2 f < "}
 INSTEAD = {65: np.arange(1, 10) * 2.5}  # the mean of the middle two
 CLIENT_C_CHANGE = [-0.5, -0.5, -1, -1]
 YOGI, OPTAX_START = 93, 1e-6
-EXACT_EPSILON = 117
+EPSILONS = {116: 1.0001, 117: 1.1}  # upper bounds, at most this many times the expected values
 
 
 def check(case, actual, expected=None):
@@ -37,16 +34,10 @@ def check(case, actual, expected=None):
 def check_component(case):
     """A rule, pre-aggregator or attack."""
     name, settings = case["name"], {key: value for key, value in case["params"].items() if key != "middle"}
-    if MISSING.get(name):
-        pytest.xfail(f"fedsim has no {name}")
     make = find(IN_CONFIGURATIONS[case["kind"]], name).make
     if case["id"] in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[case["id"]]):
             compute(make(**settings), case)
-    elif case["tolerance"] is None:  # the strengths of searches differ
-        assert check_conformance(make, name) == [case["id"]]
-        fine = damage(compute(make(num_strengths=200, **settings), case), case)
-        assert fine >= 0.99 * damage(np.asarray(case["expected"]), case)
     else:
         check(case, compute(make(**settings), case), INSTEAD.get(case["id"]))
     if "expected_weights" in case:
@@ -91,16 +82,14 @@ def yogi(learning_rate, b1, b2, eps, initial):
 
 
 def check_accountant(case):
-    if not hasattr(privacy, "poisson_divergence"):
-        pytest.xfail("fedsim does not account for Poisson sampling")
     settings = case["params"]
     rate, multiplier, rounds = settings["sampling_rate"], settings["noise_multiplier"], settings["rounds"]
     if case["name"] == "rdp":
         return check(case, rounds * privacy.poisson_divergence(rate, multiplier, tuple(settings["orders"])))
     epsilon = privacy.poisson_epsilons([rate] * rounds, [multiplier] * rounds, settings["delta"], slice(-1, None))
-    if case["id"] != EXACT_EPSILON:
+    if case["id"] not in EPSILONS:
         return check(case, epsilon)
-    assert case["expected"][0] < epsilon[0] < 1.1 * case["expected"][0]  # an upper bound
+    assert 1 < epsilon[0] / case["expected"][0] < EPSILONS[case["id"]]
 
 
 def train(case, gradients, start, client_state=(), server_state=()):
@@ -192,8 +181,7 @@ def test_the_pages_runner_computes_its_cases(tmp_path, monkeypatch):
 
 def test_the_page_says_where_fedsim_differs():
     numbers = re.findall(r"^\| ([\d, ]+) \|", text_of("docs/extending/conformance.md"), flags=re.M)
-    by_distance = [number for number, case in CASES.items() if case["tolerance"] is None]
     scaffold = [number for number, case in CASES.items() if "expected_client_c_change" in case]
-    variants = {*REFUSED, *INSTEAD, *by_distance, *scaffold, EXACT_EPSILON}
+    variants = {*REFUSED, *INSTEAD, *scaffold, *EPSILONS}
     assert {int(number) for row in numbers for number in row.split(",")} == {*variants, YOGI}
     assert variants < {number for number, case in CASES.items() if "variant" in case}

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import fedsim
+from fedsim.core.module import apply_module
+from fedsim.core.types import Variables
 
 Y, MASK = np.arange(6) % 3, np.arange(6) < 4
 X = np.random.default_rng(0).normal(1, 2, (6, 5)).astype(np.float32)
@@ -102,8 +104,14 @@ REFUSED = {
         'the variables "losses" must keep structure and shapes in training',
     ),
     "noise": (
-        lambda: Returning(lambda net, y: y + (0 if net.is_initializing() else net.make_rng("noise")[0])),
-        r'Returning gets no such random numbers .*"noise".*; use those of make_rng\("dropout"\)',
+        lambda: Returning(
+            lambda net, y: y + (0 if net.is_initializing() else jax.random.uniform(net.make_rng("noise")))
+        ),
+        r'Returning is in training mode in evaluation, too .*"noise".*; let it take `train`',
+    ),
+    "a later variable": (
+        lambda: Returning(lambda net, y: (net.is_initializing() or net.put_variable("calls", "n", y), y)[1]),
+        "Returning cannot be called in training mode .*immutable",
     ),
 }
 
@@ -113,3 +121,23 @@ def test_a_module_that_cannot_be_told_its_mode_is_refused(net, message):
     with pytest.raises(ValueError, match=f"^module: {message}") as caught:
         trace(fedsim.classification(net(), X[0]))
     assert "\n" not in str(caught.value)
+
+
+class Noisy(nn.Module):
+    """Returns random numbers of a stream in each column in training, and zeros in evaluation."""
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        streams = ["dropout", "noise", "depth", "noise"]
+        draw = lambda name: jax.random.uniform(self.make_rng(name), x.shape[:1]) if train else jnp.zeros(len(x))
+        return jnp.stack([draw(name) for name in streams], axis=1)
+
+
+def test_every_stream_of_random_numbers_has_a_key_in_training():
+    key, none = jax.random.key(3), Variables({})
+    draws = np.asarray(apply_module(Noisy(), none, X, MASK, key)[0])
+    assert len(np.unique(draws)) == draws.size
+    given = Noisy().apply({}, X, True, rngs={"dropout": key, "noise": key, "depth": key})
+    np.testing.assert_array_equal(draws[:, 0], given[:, 0])  # as without other streams
+    assert not np.isin(apply_module(Noisy(), none, X, MASK, jax.random.key(4))[0], draws).any()
+    assert not np.any(apply_module(Noisy(), none, X, MASK)[0])

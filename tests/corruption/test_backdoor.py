@@ -106,7 +106,7 @@ models = true
 [[sweep]]
 backdoor.target = [0, 7]
 [[sweep]]
-corruption.kind = "noisy"
+corruption.kind = ["noisy", "targeted"]
 """
 
 
@@ -115,23 +115,26 @@ def folder(tmp_path_factory):
     return run_toml(TINY, tmp_path_factory.mktemp("runs") / "backdoors")
 
 
-@pytest.mark.parametrize(("run", "target"), [(0, 0), (1, 7)])
-def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, target, folder):
-    """With the recorded model, image by image; two targets and a run without a trigger share a program."""
+@pytest.mark.parametrize(("run", "target", "source"), [(0, 0, None), (1, 7, None), (3, 2, 0)])
+def test_success_is_the_fraction_of_other_images_classified_as_the_target(run, target, source, folder):
+    """With the recorded model, image by image; two targets and a run without a trigger share a group.
+
+    Of targeted label noise, that of the clean images of the source class.
+    """
     data = fedsim.engine.make_plan(fedsim.config.toml.parse(TINY)).datasets.popitem()[1]
     model, num_successes, num_others = folder.runs()[run].read_model(), 0, 0
     for image, label in zip(data.x_test, data.y_test, strict=True):
-        if label == target:
+        if label == target or source not in (None, label):
             continue
         image = image.copy()
-        image[:2, :2] = 255
+        image[:2, :2] = 255 if source is None else image[:2, :2]
         hidden = np.maximum(image.ravel() / 255 @ model["Dense_0/kernel"] + model["Dense_0/bias"], 0)
         num_others += 1
         num_successes += np.argmax(hidden @ model["Dense_1/kernel"] + model["Dense_1/bias"]) == target
     rows = [row for row in folder.read("rounds").to_dicts() if row["run"] == run]
     assert rows[-1]["backdoor_success"] == pytest.approx(num_successes / num_others, abs=1e-6)
-    assert rows[-1]["backdoor_success"] > rows[0]["backdoor_success"] + 0.2  # it is learned
-    assert len(folder.groups()) == 1
+    assert source == 0 or rows[-1]["backdoor_success"] > rows[0]["backdoor_success"] + 0.2  # it is learned
+    assert len(folder.groups()) == 2  # the inputs change, or do not
 
 
 def test_a_run_without_a_backdoor_has_no_success(folder):

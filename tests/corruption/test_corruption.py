@@ -15,7 +15,16 @@ from tests.conftest import COUNTS, make_dataset
 
 KEY = jax.random.key(5)
 NUM_CORRUPTED = 3
-LABEL_NOISE = ("flipping", "collusion", "symmetric", "pairflip", "targeted", "localized", "backdoor")
+LABEL_NOISE = (
+    "flipping",
+    "collusion",
+    "symmetric",
+    "pairflip",
+    "targeted",
+    "localized",
+    "furthest_flipping",
+    "backdoor",
+)
 
 VECTORS = DataSpec("vector", "classes", 3, (5,), "float32")
 IMAGES = DataSpec("image", "classes", 2, (8, 8, 1), "uint8")
@@ -54,6 +63,13 @@ def test_flipping_draws_a_class_per_client_and_collusion_one_for_all(data):
     assert set(flipped[:, 0]) == {0, 1, 2}  # a class for each client
     colluding = np.asarray(corrupt("collusion", KEY, data, 40).y)
     assert len(set(colluding)) == 1
+
+
+def test_flipping_to_the_opposite_class(data):
+    y = np.asarray(data.y)
+    flipped = np.asarray(corrupt("flipping", KEY, data, 1, client_ids=[0], to="opposite").y)
+    last = int(data.num_examples[0])
+    assert flipped.tolist() == [*(2 - y[:last]), *y[last:]]
 
 
 def make_image_data(x):

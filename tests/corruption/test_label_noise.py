@@ -1,5 +1,6 @@
 """Label noise: how many labels change, and to which classes."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 import fedsim
 from fedsim import DataSpec
-from fedsim.corruption import localized, pairflip, symmetric, targeted
+from fedsim.corruption import furthest_flipping, localized, pairflip, symmetric, targeted
+from tests.conftest import run_toml
 
 KEY = jax.random.key(5)
 CLASSES, CLIENTS, SIZE = 5, 20, 1000
@@ -83,3 +85,72 @@ def test_targeted_refuses_a_class_that_does_not_exist():
     targeted(source=0, target=4).validate(SPEC)
     with pytest.raises(ValueError, match="classes from 0 to 4, got 0, 5"):
         targeted(source=0, target=5).validate(SPEC)
+
+
+def softmax(logits):
+    """Probabilities in float64."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def test_furthest_labels_have_the_smallest_logit():
+    """Loss and gradient of softmax regression with these labels; others stay, and padding does not count."""
+    rng = np.random.default_rng(0)
+    x, mask = jnp.asarray(rng.normal(size=(9, 4)), jnp.float32), jnp.arange(9) < 7
+    y = jnp.asarray([0, 1, 2, 3, 4, -1, -1, -1, -1], jnp.int32)
+    spec = DataSpec("vector", "classes", CLASSES, (4,), "float32")
+    task = furthest_flipping().change_task(fedsim.classification(nn.Dense(CLASSES), x[0]), spec)
+    variables = task.init(KEY)
+    loss, gradient = jax.value_and_grad(lambda v: task.loss(v, x, y, mask, KEY)[0])(variables)
+    metrics = task.metrics(variables, x, y, mask)
+    kernel, bias = (np.asarray(variables.params[name], float) for name in ("kernel", "bias"))
+    x = np.asarray(x[:7], float)
+    logits = x @ kernel + bias
+    labels = [
+        label if label >= 0 else min(range(CLASSES), key=row.__getitem__)
+        for label, row in zip(y[:7], logits, strict=True)
+    ]
+    errors = softmax(logits) - np.eye(CLASSES)[labels]
+    losses = -np.log(softmax(logits))[np.arange(7), labels]
+    np.testing.assert_allclose(loss, losses.mean(), rtol=1e-5)
+    np.testing.assert_allclose(gradient.params["kernel"], x.T @ errors / 7, atol=1e-6)
+    np.testing.assert_allclose(metrics.loss_sum, losses.sum(), rtol=1e-5)
+    assert metrics.num_correct == sum(np.argmax(logits, axis=1) == labels)
+
+
+FURTHEST = """
+data = {num_clients = 4, num_train = 200}
+model.name = "logistic"
+client = {batch_size = 50, learning_rate = 0.1, steps = 1}
+corruption = {kind = "furthest_flipping", clients = [1]}
+server = {aggregator = "fedavg", cohort_size = 4}
+record.models = true
+[[sweep]]
+server.num_rounds = [2, 3]
+[[sweep]]
+server.num_rounds = [3]
+corruption.kind = ["none"]
+"""
+
+
+def test_furthest_labels_follow_the_model(tmp_path):
+    """The third round from the model after two, client by client; a clean run beside it has another program."""
+    folder = run_toml(FURTHEST, tmp_path / "furthest")
+    (data,) = fedsim.engine.make_plan(fedsim.config.toml.parse(FURTHEST)).datasets.values()
+    models = [
+        {name.split("/")[1]: np.asarray(a, float) for name, a in run.read_model().items()} for run in folder.runs()
+    ]
+    gradients = []
+    for client, (first, size) in enumerate(zip(data.train.offsets, data.train.num_examples, strict=True)):
+        x, y = data.train.x[first : first + size].reshape(size, -1) / 255.0, data.train.y[first : first + size]
+        logits = x @ models[0]["kernel"] + models[0]["bias"]
+        y = np.argmin(logits, axis=1) if client == 1 else y
+        gradients.append(x.T @ (softmax(logits) - np.eye(10)[y]) / size)
+    expected = models[0]["kernel"] - 0.1 * np.mean(gradients, axis=0)
+    np.testing.assert_allclose(models[1]["kernel"], expected, atol=1e-6)
+    assert abs(models[2]["kernel"] - expected).max() > 1e-3
+
+
+def test_furthest_flipping_refuses_several_labels():
+    with pytest.raises(ValueError, match=r"must have one label, got labels of shape \(6,\)"):
+        furthest_flipping().validate(DataSpec("text", "classes", 7, (6,), "int8", (6,)))

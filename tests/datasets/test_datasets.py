@@ -12,8 +12,9 @@ import fedsim
 from fedsim.corruption import noisy
 from fedsim.datasets import digits, separable_2d
 from fedsim.datasets.canonical import canonicalize
+from fedsim.datasets.dirichlet import dirichlet
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.partition import dirichlet, iid, natural_clients
+from fedsim.datasets.partition import iid, natural_clients
 from fedsim.datasets.raw import RawDataset
 from fedsim.errors import ConfigError, DataError
 from fedsim.testing import check_dataset

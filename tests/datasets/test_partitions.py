@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsim
+from fedsim.datasets.dirichlet import dirichlet, quantity
 from fedsim.datasets.feature_noise import feature_noise
 from fedsim.datasets.federated import make_federated_dataset
-from fedsim.datasets.label_skew import extreme, label_quantity, shards
-from fedsim.datasets.partition import quantity
+from fedsim.datasets.label_skew import extreme, label_quantity, shards, similarity
 from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 from tests.datasets.build import build_dataset
@@ -113,6 +113,112 @@ def test_classes_without_examples_are_skipped():
     assert [np.flatnonzero(row).tolist() for row in num_examples] == [[1], [4], [6], [1]]
 
 
+def held_positions(raw, partition):
+    """The positions of each client's examples, if `raw.x` holds the position of each example."""
+    data = make_federated_dataset(raw, partition).train
+    return [
+        data.x[first : first + size, 0].astype(int) for first, size in zip(data.offsets, data.num_examples, strict=True)
+    ]
+
+
+def make_positions(y):
+    return make_raw(y, np.arange(len(y), dtype=np.float32)[:, None])
+
+
+def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
+    raw = make_positions(np.random.default_rng(0).permutation(np.repeat(np.arange(7), 6)))
+    partition = extreme(raw, 10, np.random.default_rng(0), num_sybils=3, sybil_class=4)
+    *clients, one, two, three = held_positions(raw, partition)
+    assert [set(raw.y[positions]) for positions in clients] == [{k} for k in range(7)]
+    for positions in (one, two, three):
+        assert sorted(positions) == sorted(clients[4]) == np.flatnonzero(raw.y == 4).tolist()
+    alone = extreme(raw, 7, np.random.default_rng(0))
+    assert np.array_equal(partition.client_ids[: len(raw.y)], alone)
+
+
+@given(LABELS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.66, 1.0]), SEEDS)
+@settings(max_examples=40)
+def test_similarity_is_part_iid_and_part_contiguous(y, num_clients, gamma, seed):
+    """As ByzFL's gamma_similarity_niid; the examples of the IID part are known from the same generator."""
+    client_ids = similarity(make_raw(y), num_clients, np.random.default_rng(seed), gamma=gamma)
+    order = np.random.default_rng(seed).permutation(len(y))
+    num_iid = int(len(y) * gamma)
+    by_class = sorted(order[num_iid:], key=lambda position: y[position])
+    for part in (order[:num_iid], by_class):
+        bounds = [0]
+        for client in range(num_clients):  # the first len(part) % N parts have one more
+            bounds.append(bounds[-1] + len(part) // num_clients + (client < len(part) % num_clients))
+            assert set(client_ids[part[bounds[-2] : bounds[-1]]]) <= {client}
+    if gamma == 0:
+        cuts = [np.bincount(part, minlength=7) for part in np.array_split(np.sort(y), num_clients)]
+        assert np.array_equal(count_examples(make_raw(y), client_ids, num_clients), cuts)
+
+
+def test_iid_clients_hold_shards_of_all_examples_besides():
+    """As in the program of Karimireddy et al.: worker r >= n has shard r % n of n shuffled ones."""
+    raw = make_positions(np.repeat(np.arange(7), 60))
+    partition = similarity(raw, 10, np.random.default_rng(3), gamma=0.0, iid_clients=7)
+    clients = held_positions(raw, partition)
+    assert np.array_equal(raw.y[np.concatenate(clients[:3])], raw.y)  # which are sorted
+    assert sorted(np.concatenate(clients[:3]).tolist()) == list(range(420))
+    assert sorted(np.concatenate(clients[3:6]).tolist()) == list(range(420))
+    for first, second in ((3, 6), (4, 7), (5, 8), (3, 9)):
+        assert np.array_equal(clients[first], clients[second])
+    sizes = np.bincount(raw.y[clients[3]], minlength=7)
+    assert abs(sizes - 20).max() < 5 * np.sqrt(20)
+
+
+def test_dirichlet_by_client_has_equal_sizes_and_shares_around_those_of_the_data():
+    """A share of Dir(alpha p) has mean p and variance p (1 - p) / (alpha + 1); the first clients lack no class."""
+    raw = make_raw(np.repeat(np.arange(3), [1000, 2000, 5000]), num_classes=3)
+    prior = np.asarray([1, 2, 5]) / 8
+    for alpha in (2.0, 50.0):
+        draws = [dirichlet(raw, 40, np.random.default_rng(seed), alpha=alpha, by="client") for seed in range(60)]
+        num_examples = np.stack([count_examples(raw, client_ids, 40) for client_ids in draws])
+        assert (num_examples.sum(axis=2) == 200).all()
+        shares = num_examples[:, :5].reshape(-1, 3) / 200
+        np.testing.assert_allclose(shares.mean(axis=0), prior, atol=5 * np.sqrt(0.25 / (alpha + 1) / len(shares)))
+        variance = prior * (1 - prior) * (1 / (alpha + 1) + alpha / (alpha + 1) / 200)  # and of 200 draws
+        np.testing.assert_allclose(shares.var(axis=0), variance, rtol=0.25)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 0.1])
+def test_dirichlet_by_client_gives_all_examples_away(alpha):
+    raw = make_raw(np.repeat(np.arange(7), [1, 5, 9, 20, 30, 40, 50]))
+    client_ids = dirichlet(raw, 10, np.random.default_rng(0), alpha=alpha, by="client")
+    sizes = count_examples(raw, client_ids, 10).sum(axis=1)
+    assert sorted(sizes) == [15] * 5 + [16] * 5
+
+
+@given(st.integers(3, 20), st.integers(1, 7), SEEDS)
+@settings(max_examples=30)
+def test_dirichlet_of_few_classes_splits_them_among_their_clients(num_clients, num_classes, seed):
+    raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 40)))
+    make = lambda alpha: dirichlet(
+        raw, num_clients, np.random.default_rng(seed), alpha=alpha, min_examples=1, num_classes=num_classes
+    )
+    if num_clients * num_classes < 7:
+        with pytest.raises(DataError, match=r"^dirichlet\.num_classes: .*data\.num_clients"):
+            make(1.0)
+        return
+    assert ((count_examples(raw, make(2.0), num_clients) > 0).sum(axis=1) <= num_classes).all()
+    even = count_examples(raw, make(1e6), num_clients)
+    assert ((even > 0).sum(axis=1) == num_classes).all()
+    for class_sizes in even.T:
+        assert np.ptp(class_sizes[class_sizes > 0]) <= 1
+
+
+@given(st.integers(2, 8), SEEDS)
+@settings(max_examples=30)
+def test_balanced_dirichlet_gives_full_clients_no_further_classes(num_clients, seed):
+    raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 40)))
+    client_ids = dirichlet(raw, num_clients, np.random.default_rng(seed), alpha=0.3, min_examples=1, balanced=True)
+    num_examples = count_examples(raw, client_ids, num_clients)
+    before = np.cumsum(num_examples, axis=1) - num_examples
+    assert (num_examples.sum(axis=0) == 40).all()
+    assert not num_examples[before >= 280 / num_clients].any()
+
+
 @given(st.floats(0.2, 100), st.integers(1, 8), SEEDS)
 @settings(max_examples=30)
 def test_quantity_respects_the_minimum(alpha, num_clients, seed):
@@ -143,7 +249,7 @@ def test_feature_noise_grows_with_the_client():
         ("variance", [np.sqrt(0.3 * i / 5) for i in (1, 2, 3, 4, 5)]),
         ("deviation", [0.3 * i / 4 for i in (0, 1, 2, 3, 4)]),
     ):
-        client_ids, x = feature_noise(raw, 5, np.random.default_rng(0), sigma=0.3, level=level)
+        client_ids, x, _ = feature_noise(raw, 5, np.random.default_rng(0), sigma=0.3, level=level)
         count_examples(raw, client_ids, 5)
         assert x.dtype == np.float32
         deviations = [x[client_ids == client].std() for client in range(5)]
@@ -154,7 +260,7 @@ def test_feature_noise_grows_with_the_client():
 def test_feature_noise_on_images_is_clipped():
     x = np.repeat(np.asarray([0, 128, 255], np.uint8), 900).reshape(-1, 3, 3, 1)
     raw = make_raw(np.arange(300) % 7, x, "image")
-    client_ids, noisy = feature_noise(raw, 2, np.random.default_rng(1), sigma=0.02)
+    client_ids, noisy, _ = feature_noise(raw, 2, np.random.default_rng(1), sigma=0.02)
     assert noisy.dtype == np.uint8
     assert np.array_equal(raw.x, x)
     for client in (0, 1):
@@ -191,9 +297,39 @@ def test_wrong_inputs_of_a_partition_raise(x, message):
         make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), x))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_a_partition_may_repeat_examples_and_leave_some_out(dtype):
+    raw = make_positions(np.arange(5))
+    partition = Partition(np.asarray([1, 0, 1, 0, 1]), raw.x + 10, np.asarray([3, 3, 0, 4, 3], dtype))
+    data = make_federated_dataset(raw, partition).train
+    assert data.x[:, 0].tolist() == [13, 14, 13, 10, 13]
+    assert data.y.tolist() == [3, 4, 3, 0, 3]
+    assert data.num_examples.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("examples", [[0, 2], [-1, 0], [0.0, 1.0], [[0, 1]]])
+def test_wrong_positions_of_a_partition_raise(examples):
+    with pytest.raises(
+        DataError, match=r"^data\.partition: examples must be positions from 0 to 1 of those of example"
+    ):
+        make_federated_dataset(make_raw(np.arange(2)), Partition(np.arange(2), examples=np.asarray(examples)))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda raw, rng: similarity(raw, 4, rng, iid_clients=4),
+            r"^similarity\.iid_clients: must be less than data\.num_clients = 4, got 4",
+        ),
+        (
+            lambda raw, rng: extreme(raw, 4, rng, num_sybils=5),
+            r"^extreme\.num_sybils: must be less than data\.num_clients = 4, got 5",
+        ),
+        (
+            lambda raw, rng: extreme(raw, 9, rng, num_sybils=2, sybil_class=7),
+            r"^extreme\.sybil_class: must be a class with examples of example, got 7",
+        ),
         (
             lambda raw, rng: shards(raw, 5, rng, num_shards=9),
             r"^data\.num_clients or shards\.num_shards: must be lower .* at least 9 each",
@@ -220,7 +356,7 @@ def test_impossible_partitions_raise_a_single_line(make, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("partition", [shards, label_quantity, extreme])
+@pytest.mark.parametrize("partition", [shards, label_quantity, extreme, similarity])
 def test_label_skew_needs_single_labels(partition):
     with pytest.raises(DataError, match=f'example, whose examples have numbers as labels, got "{partition.__name__}"'):
         partition(make_raw(np.linspace(0, 1, 90), num_classes=0), 4, np.random.default_rng(0))

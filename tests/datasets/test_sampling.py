@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.config.sections import DataConfig
+from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.raw import RawDataset
 from fedsim.datasets.sampling import _floor_fraction, sample_clients
 from fedsim.errors import ConfigError, DataError
@@ -182,3 +183,27 @@ def test_impossible_samples_raise():
         draw(make_raw([4, 4]), sample_fraction=0.01)
     with pytest.raises(ConfigError, match=r"data\.max_examples: "):
         build_dataset("data.max_examples = 3")
+
+
+def test_a_long_tail_keeps_a_power_of_each_class_for_training_and_for_testing():
+    raw = make_raw([200], [70])
+    tail = make_long_tail(raw, 0.5, np.random.default_rng(0))
+    for y, before in ((tail.y, raw.y), (tail.y_test, raw.y_test)):
+        sizes = [sum(label == k for label in before) for k in range(7)]
+        assert [sum(label == k for label in y) for k in range(7)] == [int(size / 2**k) for k, size in enumerate(sizes)]
+    assert np.array_equal(tail.y, raw.y[tail.x[:, 0].astype(int)])
+    assert np.all(np.diff(tail.x[:, 0]) > 0)
+    assert len(tail.client_ids) == len(tail.y)
+
+
+def test_any_configuration_can_have_a_long_tail():
+    whole, tail = (
+        build_dataset(f"data = {{num_clients = 5, long_tail = {mu}}}\nserver.cohort_size = 5") for mu in (1, 0.8)
+    )
+    for before, after in ((whole.train.y, tail.train.y), (whole.y_test, tail.y_test)):
+        sizes = [int(0.8**k * size) for k, size in enumerate(np.bincount(before))]
+        assert np.bincount(after).tolist() == sizes
+    with pytest.raises(DataError, match=r"^data\.long_tail: must be larger for the .* examples of example, got 0\.1"):
+        make_long_tail(replace(make_raw([5]), y=np.arange(1, 6)), 0.1, np.random.default_rng(0))
+    with pytest.raises(DataError, match=r"^data\.long_tail: must be 1 for example, .* no single class, got 0\.5"):
+        make_long_tail(replace(make_raw([5]), num_classes=0), 0.5, np.random.default_rng(0))

@@ -11,7 +11,7 @@ import pytest
 from fedsim.config.registry import find
 from fedsim.core.task import classification
 from fedsim.core.types import DataSpec, Variables
-from fedsim.models import CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18
+from fedsim.models import MLP, CharLSTM, Cifar10CNN, FemnistCNN, LeNet5, Logistic, ResNet18
 from fedsim.models.recurrent import LSTM
 from fedsim.models.resnet import Block
 
@@ -226,14 +226,15 @@ def test_bfloat16_agrees_within_its_precision(module, example):
     assert np.linalg.norm(bfloat16_flat - flat) < 0.1 * np.linalg.norm(flat)
 
 
-def test_dropout_acts_in_training_only():
-    module = CharLSTM(num_classes=5, embedding_size=3, hidden_size=4, dropout_rate=0.5)
+@pytest.mark.parametrize("make", [partial(CharLSTM, 5, 3, 4), partial(MLP, 5, (20, 20))])
+def test_dropout_acts_in_training_only(make):
+    module = make(dropout_rate=0.5)
     x = jax.random.randint(KEY, (2, 6), 0, 5)
     task = classification(module, np.asarray(x[0]))
     variables, y, mask = jax.jit(task.init)(KEY), jnp.asarray([0, 1]), jnp.ones(2, bool)
     loss = lambda task, seed: float(jax.jit(task.loss)(variables, x, y, mask, jax.random.key(seed))[0])
     assert len({loss(task, seed) for seed in range(3)}) == 3
-    without_dropout = classification(CharLSTM(5, 3, 4, dropout_rate=0.0), np.asarray(x[0]))
+    without_dropout = classification(make(dropout_rate=0.0), np.asarray(x[0]))
     mean = float(jax.jit(task.metrics)(variables, x, y, mask).loss_sum) / 2
     assert loss(without_dropout, 0) == pytest.approx(mean, rel=1e-6)
 
@@ -266,6 +267,26 @@ def test_dropout_masks_inputs_or_outputs(dropout_at):
         np.testing.assert_allclose(out[f"LSTM_{number}"], after[number], atol=1e-5)
     expected = after[2] @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"][None]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_dropout_of_the_perceptron_masks_hidden_units():
+    x, size, rate = jax.random.normal(KEY, (12, 6)), 200, 0.3
+    module = MLP(3, (size, size), dropout_rate=rate)
+    variables = module.init(KEY, x)
+    outputs, state = module.apply(variables, x, True, rngs={"dropout": KEY}, capture_intermediates=True)
+    layer = {
+        name: np.asarray(values["__call__"][0], float)
+        for name, values in state["intermediates"].items()
+        if name != "__call__"
+    }
+    for number in (0, 1):
+        mask, hidden = layer[f"Dropout_{number}"] != 0, np.maximum(layer[f"Dense_{number}"], 0)
+        np.testing.assert_allclose(layer[f"Dropout_{number}"], np.where(mask, hidden / (1 - rate), 0), rtol=1e-5)
+        assert abs(mask[hidden > 0].mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / (hidden > 0).sum())
+        kernel, bias = (np.asarray(variables["params"][f"Dense_{number + 1}"][name]) for name in ("kernel", "bias"))
+        after = layer[f"Dense_{number + 1}"]
+        np.testing.assert_allclose(after, layer[f"Dropout_{number}"] @ kernel + bias, atol=1e-5)
+    np.testing.assert_array_equal(outputs, layer["Dense_2"])
 
 
 def test_factories_have_an_output_per_class_or_number():

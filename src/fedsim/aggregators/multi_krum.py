@@ -23,6 +23,9 @@ from fedsim.core.trees import sum_of_nearest
 from fedsim.core.types import Array, CohortReport
 
 NumNeighbors = Annotated[Literal["n-f-2", "n-f-1"], "neighbors in a score: as in the paper, or as in ByzFL"]
+Power = Annotated[
+    Literal["second", "fourth"], "power of the distances in a score: the paper's, or that of Bucketing's authors' code"
+]
 KRUM_LIMIT = Limit("f + 2 <= K", lambda k: k - 2)
 KRUM_GUARANTEE = Limit("2 f + 3 <= K", lambda k: (k - 3) // 2, is_required=False)
 SELECTION_LIMIT = Limit("num_selected <= K", lambda k: k)
@@ -35,6 +38,7 @@ def multi_krum(
         Array | int | None, Traced(ge=1), SELECTION_LIMIT, "clients that are averaged; default: K - f"
     ] = None,
     neighbors: NumNeighbors = "n-f-2",
+    power: Power = "second",
     weighting: Weighting = "examples",
 ) -> Aggregator:
     """The mean of the `num_selected` updates that are closest to their neighbors, weighted by examples or equally.
@@ -60,6 +64,7 @@ def multi_krum(
         num_chosen = jnp.maximum(num_valid - f if num_selected is None else num_selected, 1)
 
         distances = pairwise_distances(report)
+        distances = distances if power == "second" else distances**2
         scores = sum_of_nearest(distances, valid, num_neighbors)
         return weights_by(weighting, ranks(scores, report) < num_chosen, report)
 

@@ -38,7 +38,8 @@ def norm_clipping(
 
     With `delta`, `info` has `delta`, the `sampling_rate` n / N and the `noise_multiplier` sigma n / (2 M), as a client
     moves the mean of n by at most 2 M / n. From these, `Result.info` has the `epsilon` of all rounds so far
-    (`fedsim.runs.privacy`), for what the server's models reveal about two federations that differ in one client's data.
+    (`fedsim.runs.privacy`), for what the server's models reveal about two federations that differ in one client's data,
+    and `epsilon_poisson`, that of Poisson sampling and the addition or removal of a client, to compare with.
     The n clients are drawn from N without replacement, and dropout does not depend on a client's data. The multiplier
     is 0, and epsilon infinite, without noise, if the model has statistics, and if clients are weighted by examples or
     by another rule (`server.weighting`), whose weights depend on all clients' data. epsilon does not hold after

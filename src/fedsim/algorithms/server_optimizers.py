@@ -18,10 +18,14 @@ BiasCorrection = Annotated[bool, "divide the moments by 1 - decay^t, as optax do
 
 
 def sgd(
-    learning_rate: Scalar, *, momentum: Annotated[float, Bounds(ge=0, lt=1), "heavy-ball momentum (FedAvgM)"] = 0.0
+    learning_rate: Scalar,
+    *,
+    momentum: Annotated[float, Bounds(ge=0, lt=1), "heavy-ball momentum (FedAvgM)"] = 0.0,
+    weight_decay: Annotated[float, Bounds(ge=0, le=1e30), "multiple of the model that the aggregate loses"] = 0.0,
 ) -> optax.GradientTransformation:
     """Averaging; with momentum, FedAvgM."""
-    return optax.sgd(learning_rate, momentum or None)
+    optimizer = optax.sgd(learning_rate, momentum or None)
+    return optax.chain(optax.add_decayed_weights(weight_decay), optimizer) if weight_decay else optimizer
 
 
 def adam(

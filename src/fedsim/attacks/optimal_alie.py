@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fedsim.attacks.alie import Deviation, Sign, shift_mean
 from fedsim.attacks.honest import honest_mean, honest_std
-from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, most_damaging
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, Search, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import Array, PyTree
 
@@ -19,6 +19,7 @@ def optimal_alie(
     min_strength: MinStrength = 0.01,
     max_strength: MaxStrength = 100.0,
     num_strengths: NumStrengths = 16,
+    search: Search = "grid",
     sign: Annotated[Sign, "mean + z std of the updates, or mean - z std"] = "plus",
     deviation: Annotated[Deviation, "std with the number of honest clients h, or with h - 1"] = "population",
 ) -> Attack:
@@ -33,4 +34,4 @@ def optimal_alie(
         mean, std = honest_mean(context), honest_std(context, deviation == "sample")
         return lambda z: shift_mean(mean, std, z, sign)
 
-    return most_damaging(make_forge, min_strength, max_strength, num_strengths)
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths, search)

@@ -9,13 +9,17 @@ from collections.abc import Callable
 import jax
 
 from fedsim.attacks.honest import honest_mean
-from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, most_damaging
+from fedsim.attacks.search import MaxStrength, MinStrength, NumStrengths, Search, most_damaging
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.types import Array, PyTree
 
 
 def optimal_ipm(
-    *, min_strength: MinStrength = 0.01, max_strength: MaxStrength = 100.0, num_strengths: NumStrengths = 16
+    *,
+    min_strength: MinStrength = 0.01,
+    max_strength: MaxStrength = 100.0,
+    num_strengths: NumStrengths = 16,
+    search: Search = "grid",
 ) -> Attack:
     """All malicious clients send -tau x the honest mean, with the tau that moves the aggregate farthest from that mean.
 
@@ -27,4 +31,4 @@ def optimal_ipm(
         mean = honest_mean(context)
         return lambda tau: jax.tree.map(lambda m: -tau * m, mean)
 
-    return most_damaging(make_forge, min_strength, max_strength, num_strengths)
+    return most_damaging(make_forge, min_strength, max_strength, num_strengths, search)

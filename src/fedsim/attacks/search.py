@@ -1,7 +1,7 @@
 """A search for the most damaging strength of an attack, against the server's own pre-aggregators and rule."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,15 +9,18 @@ from jaxtyping import Float
 
 from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updates, malicious_mask
 from fedsim.core.contracts import Attack, AttackContext
-from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.settings import POSITIVE, Bounds, OnlyIf, Traced
 from fedsim.core.trees import select_clients, squared_norm
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar
 
 __all__ = ["most_damaging"]  # of `fedsim.attacks`
 
-MinStrength = Annotated[Scalar, Traced(**POSITIVE), "the smallest strength that is tried"]
-MaxStrength = Annotated[Scalar, Traced(**POSITIVE), "the largest strength that is tried"]
-NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried, evenly spaced on a log scale"]
+FIRST_STEP, SHRINKAGE = 10.0, 0.8  # of the line search
+
+Search = Annotated[Literal["grid", "line"], "strengths evenly spaced on a log scale, or ByzFL's line search from 0"]
+MinStrength = Annotated[Scalar, Traced(**POSITIVE), OnlyIf("search", "grid"), "the smallest strength that is tried"]
+MaxStrength = Annotated[Scalar, Traced(**POSITIVE), OnlyIf("search", "grid"), "the largest strength that is tried"]
+NumStrengths = Annotated[int, Bounds(ge=1, le=1000), "number of strengths that are tried"]
 
 
 def check_strengths(min_strength: Scalar, max_strength: Scalar, num_strengths: int) -> None:
@@ -32,14 +35,18 @@ def most_damaging(
     min_strength: Scalar,
     max_strength: Scalar,
     num_strengths: int,
+    search: str = "grid",
 ) -> Attack:
-    """Malicious clients all send `make_forge(context)(strength)` with the most damaging strength of the grid.
+    """Malicious clients all send `make_forge(context)(strength)` with the most damaging strength of the search.
 
     Raises `ValueError` as `check_strengths` does.
     """
-    check_strengths(min_strength, max_strength, num_strengths)
+    if search == "grid":
+        check_strengths(min_strength, max_strength, num_strengths)
 
     def forge(context: AttackContext) -> PyTree:
+        if search == "line":
+            return line_search(make_forge(context), num_strengths, context)
         strengths = geometric_grid(min_strength, max_strength, num_strengths)
         return most_damaging_update(make_forge(context), strengths, context)
 
@@ -68,6 +75,35 @@ def most_damaging_update(
     another on CPUs, whose caches hold the updates of one cohort. Ties go to the first strength. Strengths with a
     non-finite aggregate are not chosen.
     """
+    damage = damage_of(forge, context)
+    damages = jax.lax.map(damage, strengths) if jax.default_backend() == "cpu" else jax.vmap(damage)(strengths)
+    return forge(strengths[jnp.argmax(damages)])
+
+
+def line_search(forge: Callable[[Array], PyTree], num_strengths: int, context: AttackContext) -> PyTree:
+    """`forge(strength)` for the best of `num_strengths` strengths, each the best one before plus a step.
+
+    The step doubles after each strength that is better than all before, until the first that is not; from then on
+    it shrinks each time. LPD-EPFL/byzfl, byzfl/attacks/attacks.py: `Optimal_InnerProductManipulation`.
+    """
+    damage = damage_of(forge, context)
+
+    def try_next(_: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        best, largest, step, expands = carry
+        strength = best + step
+        new = damage(strength)
+        is_better = new > largest
+        expands = expands & is_better
+        step = step * jnp.where(expands, 2.0, SHRINKAGE)
+        return jnp.where(is_better, strength, best), jnp.maximum(new, largest), step, expands
+
+    zero = jnp.float32(0)
+    start = zero, damage(zero), jnp.float32(FIRST_STEP), jnp.bool_(True)
+    return forge(jax.lax.fori_loop(1, num_strengths, try_next, start)[0])
+
+
+def damage_of(forge: Callable[[Array], PyTree], context: AttackContext) -> Callable[[Array], Float[Array, ""]]:
+    """The squared distance of the aggregate from the honest mean, by strength; -1 if it is not finite."""
     mean = honest_mean(context)
 
     def damage(strength: Array) -> Array:
@@ -75,5 +111,4 @@ def most_damaging_update(
         squared_distance = squared_norm(jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean))
         return jnp.where(jnp.isfinite(squared_distance), squared_distance, -1.0)
 
-    damages = jax.lax.map(damage, strengths) if jax.default_backend() == "cpu" else jax.vmap(damage)(strengths)
-    return forge(strengths[jnp.argmax(damages)])
+    return damage

@@ -44,6 +44,10 @@ class DataConfig:
     deduplicate: Annotated[
         bool, "keep one of equal inputs, a training example if there is one, so that no test input is trained on"
     ] = False
+    long_tail: Annotated[
+        PositiveFraction,
+        "class k keeps this number to the power of k of its examples, for training and for testing, drawn at random",
+    ] = 1.0
     num_clients: Annotated[PositiveInt, "number of clients N"] = 20
     partition: Annotated[
         str, "partition among clients; natural: the data's clients, which determine N (default if they are known)"

@@ -79,7 +79,7 @@ class ClientOptimizer(NamedTuple):
 
 
 Correction: TypeAlias = Callable[[PyTree, PyTree], PyTree]
-"""`(gradient, params) -> gradient` to use instead."""
+"""`(gradient, params) -> gradient` to use instead; or the same of a step, which is added to the parameters."""
 
 
 class _LocalTraining(NamedTuple):
@@ -89,10 +89,12 @@ class _LocalTraining(NamedTuple):
     """Steps that `sgd` takes."""
     learning_rate: Scalar
     """Of the client optimizer in this round."""
-    train: Callable[[Variables, Correction | None], Variables]
-    """`(start, correct) -> trained model`; `sgd` calls it."""
+    train: Callable[..., Variables]
+    """`(start, correct) -> trained model`, or `(start, correct, correct_step)`; `sgd` calls it."""
     momentum: Scalar | None = None
     """Of the client optimizer."""
+    num_examples: Int[Array, ""] | None = None
+    """Of the client."""
 
 
 class LocalTraining(_LocalTraining):
@@ -100,13 +102,18 @@ class LocalTraining(_LocalTraining):
 
     __slots__ = ()
 
-    def sgd(self, correct: Correction | None = None, start: Variables | None = None) -> Variables:
-        """Trains from `start`, by default `self.start`, with gradients corrected if `correct` is given."""
+    def sgd(
+        self,
+        correct: Correction | None = None,
+        start: Variables | None = None,
+        correct_step: Correction | None = None,
+    ) -> Variables:
+        """Trains from `start`, by default `self.start`, with gradients and steps corrected if functions are given."""
         start = self.start if start is None else start
         if not isinstance(start, Variables):
             kind = type(start).__name__
             raise TypeError(f"start: must be Variables, got {kind}; use local.start._replace(params=...)")
-        return self.train(start, correct)
+        return self.train(start, correct, *([] if correct_step is None else [correct_step]))
 
     def _replace(self, **fields: Any) -> "LocalTraining":
         """With another `start`; the other fields describe what `sgd` does, and cannot change it."""

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped
 
+from fedsim.core.contracts import Task
 from fedsim.core.draws import check_key
 from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
@@ -58,10 +59,15 @@ class Corruption(NamedTuple):
     trigger: Callable[[Array, Array, DataSpec], tuple[Array, Array]] | None = None
     """A backdoor's: `(x, y, spec) -> (x, y)` with the trigger applied and the target labels.
 
-    Its success is the share of examples with another label that the model gives the target label.
+    Its success is the share of examples, of those whose label changes, that the model gives the target label.
     """
     change_inputs: ChangeInputs | None = None
     """None if inputs do not change, or those of all clients are needed at once, which must then be on the device."""
+    change_task: Callable[[Task, DataSpec], Task] | None = None
+    """For labels that depend on the model: `(task, spec) -> task` that understands the negative labels of `apply`.
+
+    All clients get this task, so such runs have programs of their own.
+    """
 
 
 def choose_clients(

@@ -37,11 +37,18 @@ class LocalSGD:
         return min(self.options.batch_size, self.options.max_num_examples)
 
     def train(
-        self, start: Variables, data: ClientData, client: ClientSlice, key: Array, correct: Correction | None = None
+        self,
+        start: Variables,
+        data: ClientData,
+        client: ClientSlice,
+        key: Array,
+        correct: Correction | None = None,
+        correct_step: Correction | None = None,
     ) -> Variables:
         """The model after E passes over the client's data, or after `steps` steps, from `start` (Algorithm 1).
 
-        If `correct` is given, `correct(gradient, params)` replaces every gradient.
+        If `correct` is given, `correct(gradient, params)` replaces every gradient, and `correct_step(step, params)`
+        every step of the optimizer.
         """
 
         def step(carry: Carry, positions: Array, key: Array) -> Carry:
@@ -50,8 +57,9 @@ class LocalSGD:
                 self.task, carry[0], data, client, positions, key, self.options.micro_batch
             )
             gradient = gradient if correct is None else correct(gradient, params)
-            updates, opt_state = self.optimizer.update(gradient, opt_state, params)
-            return Variables(optax.apply_updates(params, updates), statistics), opt_state
+            update, opt_state = self.optimizer.update(gradient, opt_state, params)
+            update = update if correct_step is None else correct_step(update, params)
+            return Variables(optax.apply_updates(params, update), statistics), opt_state
 
         loop = self._run_epochs if self.options.steps is None else self._run_steps
         return loop(step, (start, self.optimizer.init(start.params)), client, key)[0]

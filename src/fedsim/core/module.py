@@ -39,7 +39,8 @@ def apply_module(
     flax.linen's batch normalization leaves out examples where `mask` [B] is False. Raises `ValueError` if the module
     cannot be told its mode, or returns something else.
     """
-    train, rngs = key is not None, None if key is None else {"dropout": key}
+    train = key is not None  # other streams than dropout take their numbers from params, as flax defines it
+    rngs = None if key is None else {"dropout": key, "params": jax.random.fold_in(key, 1)}
     old: dict[str, Any] = variables.statistics or {}
     mutable: Any = (train and list(old)) or False
     module, args, options = _with_mode(module, x, mask, train)
@@ -125,8 +126,7 @@ def _layers_in_mode(module: Any, mask: Array, train: bool) -> Iterator[list[bool
     except (InvalidRngError, ModifyScopeVariableError) as error:
         reason = " ".join(str(error).partition(" (https:")[0].split()).rstrip(".")
         problem = f"is in training mode in evaluation, too ({reason}); {REMEDY}"
-        if train:
-            problem = f'gets no such random numbers ({reason}); use those of make_rng("dropout")'
+        problem = f"cannot be called in training mode ({reason})" if train else problem
         raise ValueError(f"module: {_class(module).__name__} {problem}") from None
 
 

@@ -254,8 +254,9 @@ class Simulation:
                 state.variables,
                 sgd.num_steps(client),
                 method.client_optimizer.learning_rate,
-                lambda start, correct: sgd.train(start, data, client, client_key, correct),
+                lambda start, *corrections: sgd.train(start, data, client, client_key, *corrections),
                 method.client_optimizer.momentum,
+                client.num_examples,
             )
             result = method.algorithm.train(local, client_state, state.server_state)
             require.instance(result, LocalResult, "the result of train")

@@ -76,12 +76,12 @@ def classification(
     """Softmax classification with cross-entropy loss by `module`, whose output is logits [B, *target, num_classes].
 
     `example` [*feature] is any input; only its shape and type matter. uint8 inputs reach the module as float32 in
-    [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with a key
-    "dropout") and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field,
-    too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like
-    parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters
-    and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a text)
-    counts as correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module;
+    [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with keys of
+    all streams of random numbers) and False elsewhere; `fedsim.core.module` lists other names of this argument, which
+    may be a field, too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over
+    clients like parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`:
+    parameters and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a
+    text) counts as correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module;
     the loss raises `ValueError` if the labels are not integers of the shape of the logits without their last axis
     ([B, 1] is [B]).
 

@@ -2,8 +2,9 @@
 
 A `fedsim.Corruption` is a pure function `apply(data, corrupted [N], spec, key) -> data`, called on the
 device once per run, before its first round. It declares the fields of `ClientData` that it changes, and validates
-whether it applies to a kind of data. Test sets are never changed; a backdoor has a `trigger` that is applied to test
-examples to measure its success. `fedsim.testing.check_corruption` checks a corruption against this contract.
+whether it applies to a kind of data. Test sets are never changed; what aims at a target class has a `trigger` that is
+applied to test examples to measure its success, and labels that depend on the model are chosen by a changed task.
+`fedsim.testing.check_corruption` checks a corruption against this contract.
 """
 
 from fedsim.corruption.none import none as none
@@ -16,6 +17,7 @@ from fedsim.corruption.exclude import exclude as exclude
 from fedsim.corruption.symmetric import symmetric as symmetric
 from fedsim.corruption.pairflip import pairflip as pairflip
 from fedsim.corruption.targeted import targeted as targeted
+from fedsim.corruption.furthest_flipping import furthest_flipping as furthest_flipping
 from fedsim.corruption.localized import localized as localized
 from fedsim.corruption.backdoor import backdoor as backdoor
 from fedsim.core.corrupt import *  # noqa: F403

@@ -1,5 +1,7 @@
 """Flipped labels (the paper, "Experimental Setup")."""
 
+from typing import Annotated, Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -8,8 +10,16 @@ from fedsim.core.trees import expand_like
 from fedsim.core.types import Array, ClientData, DataSpec
 
 
-def flipping() -> Corruption:
+def flipping(
+    *,
+    to: Annotated[
+        Literal["one", "opposite"], "one class, drawn for each client, or from each class y the class C - 1 - y"
+    ] = "one",
+) -> Corruption:
     """All labels of a corrupted client become one class, drawn at random for each client.
+
+    Or, as label flipping is often defined, a label y of C classes becomes C - 1 - y (Fang, Cao, Jia, Gong: "Local Model
+    Poisoning Attacks to Byzantine-Robust Federated Learning", USENIX Security 2020, https://arxiv.org/abs/1911.11815).
 
     >>> import jax, numpy as np, fedsim
     >>> y, owner = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
@@ -20,8 +30,9 @@ def flipping() -> Corruption:
     """
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        del spec
         owner = example_owners(data)
+        if to == "opposite":
+            return data._replace(y=jnp.where(expand_like(corrupted[owner], data.y), spec.num_classes - 1 - data.y, data.y))
         classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
         is_corrupted, new_labels = (expand_like(values[owner], data.y) for values in (corrupted, classes))
         return data._replace(y=jnp.where(is_corrupted, new_labels, data.y))

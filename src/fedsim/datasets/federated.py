@@ -22,20 +22,25 @@ def make_federated_dataset(
 
     `partition` holds the client [M] of each training example, 0 to N - 1, `test_client_ids` [T] that of each test
     example. Raises `DataError` if `partition` is not such an array, a client has no examples, inputs of a `Partition`
-    differ in shape or type from those of `raw`, or there are more examples than int32 can count.
+    differ in shape or type from those of `raw`, its `examples` are no positions in `raw`, or there are more examples
+    than int32 can count.
     """
+    examples = None
     if isinstance(partition, Partition):
-        raw, partition = derive(raw, x=_check_inputs(raw, np.asarray(partition.x))), partition.client_ids
-    for part, num_examples in (("training", len(raw.y)), ("test", len(raw.y_test))):
+        x = raw.x if partition.x is None else _check_inputs(raw, np.asarray(partition.x))
+        examples = None if partition.examples is None else _check_positions(raw, np.asarray(partition.examples))
+        raw, partition = derive(raw, x=x), partition.client_ids
+    num_train = len(raw.y if examples is None else examples)
+    for part, num_examples in (("training", num_train), ("test", len(raw.y_test))):
         if num_examples > MAX_EXAMPLES:
             raise DataError(
                 f"{raw.name}: must have at most {MAX_EXAMPLES:,} {part} examples, got {num_examples:,}; use "
                 "data.num_train and data.num_test or, for natural clients, data.sample_fraction"
             )
     client_ids = np.asarray(partition)
-    if client_ids.shape != (len(raw.y),) or client_ids.dtype.kind not in "iu" or client_ids.min(initial=0) < 0:
+    if client_ids.shape != (num_train,) or client_ids.dtype.kind not in "iu" or client_ids.min(initial=0) < 0:
         raise DataError(
-            f"data.partition: must give a client >= 0 for each of the {len(raw.y)} examples of {raw.name}, got "
+            f"data.partition: must give a client >= 0 for each of the {num_train} examples of {raw.name}, got "
             f"{client_ids.dtype} {client_ids.shape}"
         )
     sizes = np.bincount(client_ids.astype(np.intp, copy=False))  # which refuses uint64
@@ -43,6 +48,7 @@ def make_federated_dataset(
         raise DataError(f"data.partition: must give every client examples of {raw.name}, got none for {empty[0]}")
     is_sorted = bool(np.all(client_ids[1:] >= client_ids[:-1]))
     order = slice(None) if is_sorted else np.argsort(client_ids, kind="stable")
+    order = order if examples is None else examples[order]
     dtype = np.int32 if raw.num_classes else np.float32
     train: dict[str, Any] = {
         "x": take(raw.x, order),
@@ -76,6 +82,15 @@ def _check_inputs(raw: RawDataset, x: np.ndarray) -> np.ndarray:
     if not all_finite(x):
         raise DataError(f"data.partition: inputs must be finite, got NaN or infinity ({raw.name})")
     return x
+
+
+def _check_positions(raw: RawDataset, examples: np.ndarray) -> np.ndarray:
+    if examples.dtype.kind not in "iu" or examples.ndim != 1 or np.any((examples < 0) | (examples >= len(raw.y))):
+        raise DataError(
+            f"data.partition: examples must be positions from 0 to {len(raw.y) - 1} of those of {raw.name}, got "
+            f"{examples.dtype} {examples.shape}"
+        )
+    return examples
 
 
 def unseen_class_notes(dataset: FederatedDataset) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets.partition import require_examples, require_single_label
-from fedsim.datasets.raw import RawDataset
+from fedsim.datasets.raw import Partition, RawDataset
 from fedsim.errors import DataError
 
 
@@ -51,32 +51,101 @@ def label_quantity(
     there are too few classes, clients or examples for that.
     """
     require_single_label(raw, "label_quantity")
-    classes = np.unique(raw.y)
-    if num_classes > len(classes):
+    classes_of = draw_classes(raw, num_clients, num_classes, rng, "label_quantity")
+    keys = "label_quantity.num_classes or data.num_clients"
+    return _split_classes(raw, np.unique(raw.y), classes_of, rng, keys)
+
+
+def extreme(
+    raw: RawDataset,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    num_sybils: Annotated[int, Bounds(ge=0), "the last clients, which all hold all examples of one class instead"] = 0,
+    sybil_class: Annotated[int, Bounds(ge=0), "that class"] = 0,
+) -> np.ndarray | Partition:
+    """Client [M] of each training example: client i has only class i mod C, split equally among a class's clients.
+
+    With fewer clients than classes it has all examples of the classes i, i + N, i + 2N and so on. N does not count the
+    sybils, the experiment of Fung, Yoon, Beschastnikh: "The Limitations of Federated Learning in Sybil Settings", RAID
+    2020, https://arxiv.org/abs/1808.04866. Raises `DataError` if examples do not have a single class each, a class has
+    fewer examples than clients, or that of the sybils has none.
+    """
+    require_single_label(raw, "extreme")
+    classes, num_others = np.unique(raw.y), _count_others(num_clients, num_sybils, "extreme.num_sybils")
+    if num_sybils and sybil_class not in classes:
+        raise DataError(f"extreme.sybil_class: must be a class with examples of {raw.name}, got {sybil_class}")
+    client_ids = _split_classes(raw, classes, _assign_classes(len(classes), num_others), rng, "data.num_clients")
+    return _add_clients(client_ids, num_others, [np.flatnonzero(raw.y == sybil_class)] * num_sybils)
+
+
+def similarity(
+    raw: RawDataset,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    gamma: Annotated[float, Bounds(ge=0, le=1), "share of the examples that are IID"] = 0.5,
+    iid_clients: Annotated[int, Bounds(ge=0), "the last clients, which hold IID shards of all examples instead"] = 0,
+) -> np.ndarray | Partition:
+    """Client [M] of each training example: a share `gamma` is shuffled, the rest sorted by class; both are cut in N.
+
+    Karimireddy et al.: "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020,
+    https://arxiv.org/abs/1910.06378, Section 7 (s %). N does not count the `iid_clients`: as in the program of
+    Karimireddy, He, Jaggi: "Byzantine-Robust Learning on Heterogeneous Datasets via Bucketing", ICLR 2022,
+    https://arxiv.org/abs/2006.09365, the i-th of them holds shard i mod N of N equal shards of all examples, which
+    other clients hold as well. Raises `DataError` if examples do not have a single class each, or are too few.
+    """
+    require_single_label(raw, "similarity")
+    num_others = _count_others(num_clients, iid_clients, "similarity.iid_clients")
+    require_examples(raw, num_others, 1, "data.num_clients")
+    order = rng.permutation(len(raw.y))
+    shuffled, rest = np.split(order, [int(gamma * len(order))])
+    client_ids = np.empty(len(order), np.int64)
+    for part in (shuffled, rest[np.argsort(raw.y[rest], kind="stable")]):
+        for client, members in enumerate(np.array_split(part, num_others)):
+            client_ids[members] = client
+    shards = np.array_split(rng.permutation(len(order)), num_others)
+    return _add_clients(client_ids, num_others, [shards[i % num_others] for i in range(iid_clients)])
+
+
+def draw_classes(
+    raw: RawDataset, num_clients: int, num_classes: int, rng: np.random.Generator, section: str
+) -> list[np.ndarray]:
+    """The `num_classes` classes of each client, as positions among those that occur; each class has a client.
+
+    Raises `DataError` if the key `num_classes` of `section` is too large or too small for that.
+    """
+    num_all = len(np.unique(raw.y))
+    if num_classes > num_all:
         raise DataError(
-            f"label_quantity.num_classes: must be at most the {len(classes)} classes of {raw.name}, got {num_classes}"
+            f"{section}.num_classes: must be at most the {num_all} classes of {raw.name}, got {num_classes}"
         )
-    if num_clients * num_classes < len(classes):
+    if num_clients * num_classes < num_all:
         raise DataError(
-            f"label_quantity.num_classes: must be large enough for {num_clients} clients to cover the {len(classes)} "
+            f"{section}.num_classes: must be large enough for {num_clients} clients to cover the {num_all} "
             f"classes of {raw.name}, got {num_classes}; raise it or data.num_clients"
         )
     classes_of = []
-    for first in _assign_classes(len(classes), num_clients):
-        rest = np.setdiff1d(np.arange(len(classes)), first)
+    for first in _assign_classes(num_all, num_clients):
+        rest = np.setdiff1d(np.arange(num_all), first)
         classes_of.append(np.concatenate([first, rng.choice(rest, num_classes - len(first), replace=False)]))
-    return _split_classes(raw, classes, classes_of, rng, "label_quantity.num_classes or data.num_clients")
+    return classes_of
 
 
-def extreme(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Client [M] of each training example: client i has only class i mod C, split equally among a class's clients.
+def _count_others(num_clients: int, num_last: int, key: str) -> int:
+    """The number of clients besides the `num_last`. Raises `DataError` if there are none."""
+    if num_last >= num_clients:
+        raise DataError(f"{key}: must be less than data.num_clients = {num_clients}, got {num_last}")
+    return num_clients - num_last
 
-    With fewer clients than classes it has all examples of the classes i, i + N, i + 2N and so on. Raises `DataError` if
-    examples do not have a single class each, or a class has fewer examples than clients.
-    """
-    require_single_label(raw, "extreme")
-    classes = np.unique(raw.y)
-    return _split_classes(raw, classes, _assign_classes(len(classes), num_clients), rng, "data.num_clients")
+
+def _add_clients(client_ids: np.ndarray, num_clients: int, held: Sequence[np.ndarray]) -> np.ndarray | Partition:
+    """The partition `client_ids` [M] and further clients, each of which holds the examples at the positions `held`."""
+    if not held:
+        return client_ids
+    more_ids = np.repeat(num_clients + np.arange(len(held)), [len(positions) for positions in held])
+    examples = np.concatenate([np.arange(len(client_ids)), *held])
+    return Partition(np.concatenate([client_ids, more_ids]), examples=examples)
 
 
 def _assign_classes(num_classes: int, num_clients: int) -> list[np.ndarray]:

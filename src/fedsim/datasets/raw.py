@@ -46,12 +46,14 @@ Dataset = TypeVar("Dataset", RawDataset, FederatedDataset)
 
 
 class Partition(NamedTuple):
-    """A partition that also changes the training inputs."""
+    """A partition that also changes the training inputs, or gives examples to several clients or to none."""
 
     client_ids: np.ndarray
-    """[M] int, from 0 to num_clients - 1: the client of each training example."""
-    x: np.ndarray
-    """[M, *feature], the training inputs that the clients get; the test set does not change."""
+    """[M] int, from 0 to num_clients - 1: the client of each training example; [P] with `examples`."""
+    x: np.ndarray | None = None
+    """[M, *feature], the training inputs of the clients; the test set does not change. None: those of the data."""
+    examples: np.ndarray | None = None
+    """[P] int, the positions of the training examples that clients hold, any number of times. None: each once."""
 
 
 class DatasetFactory(Protocol):

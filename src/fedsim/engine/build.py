@@ -144,9 +144,10 @@ def simulation(
     A family of runs gives its own `make_method` and the number of examples of the largest client of all its data sets.
     """
     layout = layout or Layout(client_width=config.server.cohort_size, backend=jax.default_backend())
-    client = config.client
+    client, change_task = config.client, corruption(config).change_task
+    task = make_task(config, dataset, layout.backend)
     return Simulation(
-        task=make_task(config, dataset, layout.backend),
+        task=task if change_task is None else change_task(task, dataset.spec),
         method=make_method or method(config),
         cohort=CohortOptions(
             config.server.cohort_size,

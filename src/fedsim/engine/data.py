@@ -16,6 +16,7 @@ from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.deduplicate import deduplicate
 from fedsim.datasets.federated import make_federated_dataset, to_raw, unseen_class_notes, unseen_client_notes
 from fedsim.datasets.holdout import hold_out_root, hold_out_validation
+from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.partition import natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import build, factories
@@ -35,6 +36,7 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]
     raw = deduplicate(raw) if data.deduplicate else raw
+    raw = make_long_tail(raw, data.long_tail, np.random.default_rng([split, 5])) if data.long_tail < 1 else raw
     sample = sampling.sample_clients if is_natural and raw.client_ids is not None else sampling.subsample
     raw = canonicalize(sample(raw, data, np.random.default_rng([split, 2])))
     rng = np.random.default_rng([split, 1])

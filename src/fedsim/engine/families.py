@@ -26,14 +26,16 @@ MAX_SLOT_SHARE = 0.03  # of the memory, for the slots of all servers and attacks
 LOSSES = "these rules use losses, which are not recorded"
 
 
-def program_key(config: Config) -> tuple[Settings, bool]:
-    """Equal for the runs of a group; the last part says whether corruption changes inputs, so that none are shared."""
-    return part(config, *SHAPE, Role.BRANCH, Role.DATA), "x" in build.corruption(config).changed_fields
+def program_key(config: Config) -> tuple[Settings, bool, Hashable]:
+    """Equal for the runs of a group; the last parts are whether corruption changes the inputs, and how the task."""
+    corruption = build.corruption(config)
+    keys = part(config, *SHAPE, Role.BRANCH, Role.DATA)
+    return keys, "x" in corruption.changed_fields, corruption.change_task
 
 
 def group_runs(configs: Sequence[Config]) -> list[tuple[int, ...]]:
     """The positions of the runs of each group, in the order of their first run."""
-    groups: dict[tuple[Settings, bool], list[int]] = {}
+    groups: dict[tuple[Settings, bool, Hashable], list[int]] = {}
     parts = [field.name for field in fields(Config) if field.name != "seed"]
     for positions in positions_by(configs, *parts).values():
         groups.setdefault(program_key(configs[positions[0]]), []).extend(positions)
@@ -113,7 +115,8 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     """
     keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
     is_delayed = any(config.corruption.start_round for config in configs)
-    return keys, changed_fields(configs), is_delayed, dataset.spec, dataset.num_test_clients
+    change_task = build.corruption(configs[0]).change_task
+    return keys, changed_fields(configs), change_task, is_delayed, dataset.spec, dataset.num_test_clients
 
 
 def _split(groups: Sequence[Group], available: int) -> list[tuple[tuple[Settings, ...], str]]:

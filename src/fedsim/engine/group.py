@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from fedsim.core.types import Metrics, PyTree, RoundRecord, SimulationState, Variables
-from fedsim.engine import factories, processes
+from fedsim.engine import build, factories, processes
 from fedsim.engine.compiling import Programs
 from fedsim.engine.fitting import check_memory
 from fedsim.engine.group_inputs import Inputs, PlacedInputs
@@ -211,7 +211,7 @@ class GroupRun:
         corruptions = {factories.factory_of(config, "corruption.kind") for config in self._configs}
         plugins = [factory.name for factory in corruptions if factory.file is not None]
         num_classes = self._dataset.num_classes
-        if not plugins or not num_classes:
+        if not plugins or not num_classes or build.corruption(self._configs[0]).change_task is not None:
             return
         for labels in inputs.changed_labels():
             for label in (labels.min(), labels.max()):

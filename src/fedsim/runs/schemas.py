@@ -22,7 +22,7 @@ ROUNDS = pl.Schema(
         ("malicious_weight", pl.Float64),  # the same of malicious clients; null: there is no attack
         ("byzantine_excess", pl.Float64),  # share of the rounds since the row before in which more of the cohort's
         # valid clients were Byzantine (`fedsim.runs.tables.counted_by_f`) than the rule's f; null: it has no f
-        ("backdoor_success", pl.Float64),  # share of triggered test examples with the target label; null: none
+        ("backdoor_success", pl.Float64),  # share of attacked test examples that get the target label; null: none
         ("accuracy_p10", pl.Float64),  # percentiles of the test accuracy over clients, each on its own test examples;
         ("accuracy_p50", pl.Float64),  # null: test examples do not belong to clients
         ("accuracy_p90", pl.Float64),

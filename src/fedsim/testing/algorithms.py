@@ -41,8 +41,8 @@ class _Case(StatefulFunctionCase):
         """One client's training from the initial model."""
         sgd = LocalSGD(tiny.make_task(), optax.sgd(learning_rate), tiny.TRAINING)
         key = jax.random.fold_in(KEY, client.client_id)
-        run = lambda start, correct: sgd.train(start, self.data, client, key, correct)
-        local = LocalTraining(self.start, sgd.num_steps(client), learning_rate, run)
+        run = lambda start, *corrections: sgd.train(start, self.data, client, key, *corrections)
+        local = LocalTraining(self.start, sgd.num_steps(client), learning_rate, run, None, client.num_examples)
         return self.algorithm.train(local, client_state, server_state), state
 
     @property

@@ -130,7 +130,8 @@ def _no_corrupted_clients(case: _Case) -> None:
 
 def _labels(case: _Case) -> None:
     for given, after in case.results:
-        _require_labels(after.y, given.spec, f"with {given.name} labels")
+        y = after.y if case.corruption.change_task is None else jnp.maximum(after.y, 0)
+        _require_labels(y, given.spec, f"with {given.name} labels")
 
 
 def _require_labels(y: Array, spec: DataSpec, name: str) -> None:
@@ -234,7 +235,7 @@ def check_corruption(
     - other_fields: only `changed_fields` change;
     - benign_clients: their examples and numbers of examples do not change;
     - no_corrupted_clients: then nothing changes;
-    - labels: classes are from 0 to num_classes - 1;
+    - labels: classes are from 0 to num_classes - 1, or negative if `change_task` understands them;
     - num_examples: is neither negative nor increased;
     - finite: inputs and targets;
     - deterministic: the same key gives the same result;
