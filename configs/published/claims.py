@@ -17,7 +17,7 @@ import fedsim
 from fedsim import Claim
 from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
-from fedsim.report.final import Final
+from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, configuration, with_labels
 from fedsim.report.metric import ACCURACY, BACKDOOR
 from fedsim.report.names import aggregator_name
@@ -28,12 +28,13 @@ FOLDER = Path(__file__).parent
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
 ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
+BUCKETING_ROUNDS = 600
 WORST_OF = 3  # attacks
 Numbers = np.ndarray  # over seeds [P], in percent
 
 
 def bucketing(results: Results) -> list[Claim]:
-    """T1: the mean of the last five evaluations."""
+    """T1: the mean of the last five evaluations, or the last one after fewer rounds."""
 
     def cell(run: Run, setting: Setting) -> str:
         bucket = f" with bucketing of {run['bucketing.size']}" if run["server.pre_aggregators"] else ""
@@ -44,8 +45,12 @@ def bucketing(results: Results) -> list[Claim]:
         momentum = f", momentum {beta:g}" if beta else ""
         return f"{aggregator_name(setting.aggregator)}{bucket}, {threat}, {data}{momentum}"
 
-    numbers = lambda setting: results.numbers(setting, ACCURACY, Final("mean", 5))
-    return [_claim("bucketing", name, numbers(setting)) for name, setting in _cells(results, "bucketing", cell)]
+    claims = []
+    for name, setting in _cells(results, "bucketing", cell):
+        is_part = setting.rounds[-1] < BUCKETING_ROUNDS
+        numbers = results.numbers(setting, ACCURACY, LAST if is_part else Final("mean", 5))
+        claims.append(_claim("bucketing", name + f", after {setting.rounds[-1]} rounds" * is_part, numbers))
+    return claims
 
 
 def foolsgold(results: Results) -> list[Claim]:
@@ -134,7 +139,7 @@ def _values(table: str) -> Mapping[str, list[Any]]:
     """All values that the runs of a configuration have, by key; without keys that are no part of a setting."""
     experiment = fedsim.load(FOLDER / f"{table}.toml")
     runs = with_labels([configuration(flatten(run)) for run in experiment.runs()])
-    keys = set().union(*runs) - {*NOT_IN_IDS, "seed", "data.seed"}
+    keys = set().union(*runs) - {*NOT_IN_IDS, "seed", "data.seed", "server.num_rounds"}
     return {key: [run[key] for run in runs if key in run] for key in keys}
 
 
