@@ -70,7 +70,7 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
 
 def describe(settings: dict[str, Any]) -> str:
     """The settings in words."""
-    return ", ".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()) or "no settings"
+    return ", ".join(f"{name} = {json.dumps(value, default=str)}" for name, value in settings.items()) or "no settings"
 
 
 def _compare(make: Any, case: dict[str, Any], is_built: bool) -> bool:
