@@ -26,8 +26,6 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "krum.power": "second",
     "mlp.dropout_rate": 0.0,
     "multi_krum.power": "second",
-    "mlp.dropout_rate": 0.0,
-    "multi_krum.power": "second",
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
     "rfa.start": "mean",
