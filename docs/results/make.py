@@ -1,16 +1,18 @@
-"""Writes docs/results.md, and docs/results/NAME.md with its figures, from the rows in docs/results/rows/NAME.
+"""Writes docs/results.md, docs/published.md, and docs/results/NAME.md with its figures, from docs/results/rows/NAME.
 
     python docs/results/make.py                      all pages
     python docs/results/make.py --keep runs/NAME     first copies what a page needs of a complete run folder
 
 A folder of rows is a run folder, or contains several, such as the groups of configs/paper/evidence.py. Numbers of the
-pages can so be computed again without running anything. Notes in NAME.notes.md end a page.
+pages can so be computed again without running anything. Notes in NAME.notes.md end a page; those of published tables
+have the causes of differences (published.py).
 """
 
 import argparse
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,16 +31,19 @@ from fedsim.report.table import text_table
 from fedsim.runs.folder import RunFolder
 
 PAGES = Path(__file__).parent
+sys.path.insert(0, str(PAGES))
+import published  # noqa: E402  # a script beside this one
+
 ROWS, ROOT = PAGES / "rows", PAGES.parents[1]
-PAPER, ROBUSTNESS = ROOT / "configs" / "paper", ROOT / "configs" / "robustness"
+PAPER, ROBUSTNESS, PUBLISHED = (ROOT / "configs" / name for name in ("paper", "robustness", "published"))
 DIGEST = "Rows"  # in a picture's metadata: the digest of the rows that it shows
 
 
 class Study(NamedTuple):
-    """A result of the paper, or a study of docs/robustness.md."""
+    """A result of the paper, a study of docs/robustness.md, or a table of docs/published.md."""
 
     place: str
-    """In the paper; empty: it is a study of robustness."""
+    """In the paper; empty: it is none of its results."""
     figures: Sequence[str] = ()
     """Of the report, that the page shows."""
     clients: str = ""
@@ -61,7 +66,7 @@ STUDIES = {
     "limits": Study("Sec. 6", ["corrupted_weight"]),
     "fairness": Study("Sec. 6", (), "last"),
     "bound": Study("Theorem 2, Eq. 6", (), "evaluated"),
-    **{f"robustness-{path.stem}": Study("") for path in sorted(ROBUSTNESS.glob("*.toml"))},
+    **{f"{of.name}-{path.stem}": Study("") for of in (ROBUSTNESS, PUBLISHED) for path in sorted(of.glob("*.toml"))},
 }
 INTRO = """\
 # The paper's claims
@@ -94,11 +99,12 @@ def main() -> None:
         (PAGES / f"{name}.md").write_text(page(name, results), encoding="utf-8")
         write_figures(name, results)
     (PAGES.parent / "results.md").write_text(overview(), encoding="utf-8")
+    (PAGES.parent / "published.md").write_text(published_page(), encoding="utf-8")
 
 
 def names() -> list[str]:
-    """The pages whose rows are there, in the paper's order."""
-    kept = [path.name for path in ROWS.iterdir() if path.is_dir()] if ROWS.exists() else []
+    """The pages of their own whose rows are there, in the paper's order."""
+    kept = [path.name for path in ROWS.iterdir() if path.is_dir() and not path.name.startswith(PUBLISHED.name)]
     return sorted(kept, key=lambda name: (list(STUDIES).index(study_of(name)), name))
 
 
@@ -120,11 +126,8 @@ def claims_of(name: str) -> str:
 
 def config_of(study: str) -> Path:
     """The configuration's file."""
-    return (
-        ROBUSTNESS / f"{study.removeprefix('robustness-')}.toml"
-        if not STUDIES[study].place
-        else PAPER / f"{study}.toml"
-    )
+    folder = next((of for of in (ROBUSTNESS, PUBLISHED) if study.startswith(f"{of.name}-")), PAPER)
+    return folder / f"{study.removeprefix(f'{folder.name}-')}.toml"
 
 
 def page(name: str, results: Results) -> str:
@@ -196,6 +199,16 @@ def overview() -> str:
     header = ("Result", "Claim", "Published", "Margin (mean, 95 % interval)", "Verdict")
     table = report.markdown([text_table("", header, rows, num_text=len(header))], literal=False)
     return INTRO.format(summary=f"Of {len(every)} claims: {summarize(every)}") + "\n" + table
+
+
+def published_page() -> str:
+    """docs/published.md: the published tables, beside the rows that are there."""
+    tables = []
+    for study in (study for study in STUDIES if study.startswith(f"{PUBLISHED.name}-")):
+        config, rows = config_of(study), load(study) if (ROWS / study).exists() else None
+        of_rows = (call(claims_of(study), rows), machine(rows)) if rows else ()
+        tables.append(published.Table(config, *of_rows))
+    return published.page(tables, PAGES)
 
 
 def keep(folder: RunFolder, rows: Path) -> None:

@@ -46,9 +46,9 @@ def test_only_arfl_has_client_weights(name):
     assert (alpha is not None) == (name == "arfl")
 
 
-def weiszfeld(updates, num_examples, num_iters, eps):
+def weiszfeld(updates, num_examples, num_iters, eps, start="mean"):
     u, m = np.asarray(updates, np.float64), np.asarray(num_examples, np.float64)
-    weights = m / m.sum()
+    weights = m / m.sum() if start == "mean" else np.zeros(len(m))
     for _ in range(num_iters):
         distances = np.linalg.norm(u - weights @ u, axis=1)
         beta = m / np.maximum(eps, distances)
@@ -56,15 +56,20 @@ def weiszfeld(updates, num_examples, num_iters, eps):
     return weights
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 4, 50]))
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 2, 5, 20]),
+    st.sampled_from([1, 4, 50]),
+    st.sampled_from(["mean", "zero"]),
+)
 @settings(max_examples=30)
-def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters):
+def test_rfa_matches_weiszfeld_in_float64(seed, k, num_iters, start):
     rng = np.random.default_rng(seed)
     updates, num_examples = rng.normal(size=(k, 12)), rng.integers(1, 100, k)
     updates[0] *= 30
     np.testing.assert_allclose(
-        weights_of(rfa_of(num_iters=num_iters), report_of(updates, num_examples)),
-        weiszfeld(updates, num_examples, num_iters, 1e-5),
+        weights_of(rfa_of(num_iters=num_iters, start=start), report_of(updates, num_examples)),
+        weiszfeld(updates, num_examples, num_iters, 1e-5, start),
         atol=2e-4,
     )
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 import fedsim
 from fedsim.aggregators import norm_clipping
@@ -24,6 +25,7 @@ from fedsim.runs.tables import info_rows
 from tests.aggregators.test_robust import KEY, report_of, updates_of
 
 CASES = [(1000, 10, 2.0), (100, 20, 10.0), (10, 10, 3.0)]  # N, n, noise multiplier
+ORDERS = privacy.ORDERS.tolist()
 
 
 @cache
@@ -47,18 +49,45 @@ def divergence(share, z, order):
     return min(logsumexp(logs) / (order - 1), e(order))
 
 
-def epsilon(divergences, delta):
-    orders = zip(privacy.ORDERS.tolist(), divergences, strict=True)
-    return min(r + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a, r in orders)
+def poisson_divergence(share, z, order):
+    """That of N(0, z^2) (1 - share) + share N(1, z^2) from N(0, z^2), by the trapezoidal rule."""
+    x = np.linspace(-15 * z, order + 15 * z, 20_000)
+    with np.errstate(divide="ignore"):
+        logs = order * np.logaddexp(np.log1p(-share), math.log(share) + (2 * x - 1) / (2 * z * z))
+    density = norm.logpdf(x, scale=z)
+    return logsumexp(logs + density, b=x[1] - x[0]) / (order - 1)
+
+
+def epsilon(divergences, delta, orders=ORDERS):
+    of_orders = zip(orders, divergences, strict=True)
+    return min(r + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a, r in of_orders)
 
 
 @pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
 def test_epsilon_matches_the_formulas(num_clients, num_sampled, z):
     shown = privacy.epsilons([num_sampled / num_clients] * 100, [z] * 100, 1e-5)
-    each = np.asarray([divergence(num_sampled / num_clients, z, order) for order in privacy.ORDERS.tolist()])
+    each = np.asarray([divergence(num_sampled / num_clients, z, order) for order in ORDERS])
     expected = [epsilon((1 + i) * each, 1e-5) for i in range(100)]
     assert shown[-1] == pytest.approx(expected[-1], rel=1e-3)
     assert (np.asarray(shown) >= np.asarray(expected) * (1 - 1e-6)).all()  # differences of large orders are rounded up
+
+
+@pytest.mark.parametrize(("num_clients", "num_sampled", "z"), CASES)
+def test_epsilon_of_poisson_sampling_matches_the_definition(num_clients, num_sampled, z):
+    """Of 1 and 500 rounds. Those of dp-accounting at fractional orders are slightly larger."""
+    share, orders = num_sampled / num_clients, privacy.POISSON_ORDERS
+    shown = privacy.poisson_epsilons([share] * 500, [z] * 500, 1e-5)
+    each = np.asarray([poisson_divergence(share, z, order) for order in orders])
+    expected = np.asarray([epsilon(n * each, 1e-5, orders) for n in (1, 500)])
+    np.testing.assert_allclose([shown[0], shown[-1]], expected, rtol=1e-4)
+    assert ([shown[0], shown[-1]] >= expected * (1 - 1e-9)).all()
+    assert shown[-1:] == privacy.poisson_epsilons([share] * 500, [z] * 500, 1e-5, privacy.LAST)
+    assert shown[-1] < privacy.epsilons([share] * 500, [z / 2] * 500, 1e-5)[-1]  # of the same noise
+
+
+def test_rounds_without_clients_or_noise_under_poisson_sampling(caplog):
+    assert privacy.poisson_epsilons([0, 0.1, 0.1], [0, 1, 0], 1e-4)[::2] == [0, math.inf]
+    assert not caplog.records  # dp-accounting warns of orders without a number, which do not matter
 
 
 def recorded(rule, reports):
@@ -103,6 +132,7 @@ def test_epsilon_is_infinite_without_protection():
 
 def test_results_have_the_epsilon_of_each_round(tmp_path, monkeypatch):
     """Here of two runs that sample all clients; another rule's rows stay as they are."""
+    names = ("epsilon", "epsilon_poisson")
     recorded = {"sampling_rate": [[1] * 3] * 2, "noise_multiplier": [[4] * 3] * 2, "delta": [[1e-3] * 3, [1e-5] * 3]}
     other = as_table("info", info_rows([2], 3, {"delta": [[0.1] * 3]}))
     rows = pl.concat([as_table("info", info_rows([0, 1], 3, recorded)), other])
@@ -111,10 +141,10 @@ def test_results_have_the_epsilon_of_each_round(tmp_path, monkeypatch):
     info = fedsim.Result(tmp_path).info
     shown = info.filter(pl.col("name") == "epsilon")
     assert shown.select("run", "round").rows() == [(run, round_) for run in (0, 1) for round_ in (1, 2, 3)]
-    each = privacy.ORDERS / (2 * 4**2)
-    expected = [epsilon(n * each, delta) for delta in (1e-3, 1e-5) for n in (1, 2, 3)]
-    np.testing.assert_allclose(shown["value"], expected, rtol=1e-6)
-    assert_frame_equal(info.filter(pl.col("name") != "epsilon"), rows, check_row_order=False)
+    for name, orders, z in zip(names, (privacy.ORDERS, np.asarray(privacy.POISSON_ORDERS)), (4, 8), strict=True):
+        expected = [epsilon(n * orders / (2 * z**2), delta, orders) for delta in (1e-3, 1e-5) for n in (1, 2, 3)]
+        np.testing.assert_allclose(info.filter(name=name)["value"], expected, rtol=1e-6)
+    assert_frame_equal(info.filter(~pl.col("name").is_in(names)), rows, check_row_order=False)
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(FedsimError, match=r"^epsilon: needs dp-accounting .*pip install 'fedsim-jax\[privacy\]'$"):
         _ = fedsim.Result(tmp_path).info

@@ -49,6 +49,10 @@ def adagrad(state, delta, t):
     return (v,), SERVER_RATE * delta / (np.sqrt(v) + TAU)
 
 
+def adagrad_from_zero(state, delta, t):
+    return adagrad(state or (0.0,), delta, t)
+
+
 def momentum(state, delta, t):
     velocity = B1 * (state or (0.0,))[0] + delta
     return (velocity,), SERVER_RATE * velocity
@@ -71,6 +75,7 @@ CASES = {
     ),
     "adagrad": (lambda rate: server_optimizers.adagrad(rate, eps=TAU), adagrad),
     "weight decay": (lambda rate: server_optimizers.sgd(rate, momentum=B1, weight_decay=DECAY), momentum),
+    "adagrad from zero": (lambda rate: server_optimizers.adagrad(rate, eps=TAU, initial=0.0), adagrad_from_zero),
     "momentum": (lambda rate: server_optimizers.sgd(rate, momentum=B1), momentum),
     "plain": (lambda rate: server_optimizers.sgd(rate), plain),
 }

@@ -20,7 +20,8 @@ def test_the_page_documents_all_settings_with_defaults(key):
         (row,) = re.findall(rf"^\| `{name}` \|.*", part, flags=re.M)
         for field in settings_of(find(key, name)):
             setting = field.name.rpartition(".")[2]
-            default = str(field.default).lower() if isinstance(field.default, bool | str) else f"{field.default:g}"
+            value = {None: "tau²"}.get(field.default, field.default)
+            default = str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
             assert re.search(rf"`{setting}`(,| \((tau, )?{default}\))|as `adam`", row), field.name
 
 

@@ -43,6 +43,7 @@ VALUES = NUMBERS | {"data.partition": "shards", "corruption.kind": "shuffling", 
 
 
 ID = "f35e89c9488f5932"
+LATER_KEYS_ID = "e8c6726fb90433fc"  # of a run that has keys which are younger than ids
 
 
 def resolve(values) -> Config:
@@ -155,6 +156,7 @@ def test_an_id_depends_on_the_numbers_of_a_run_only():
     assert ids == {roles.run_id(resolve(msgspec.json.decode(msgspec.json.encode(flatten(resolve(BASE))))))}
     assert {len(digits) for digits in ids} == {16}
     assert roles.run_id(resolve({})) == ID  # in run folders: runs with another one would be computed again
+    assert roles.run_id(resolve({"server.aggregator": "rfa", "server.optimizer": "adagrad"})) == LATER_KEYS_ID
     steps = BASE | {"client.steps": 2}
     assert roles.run_id(resolve(steps)) == roles.run_id(resolve(steps | {"client.epochs": 3}))
 

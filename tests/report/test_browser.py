@@ -218,17 +218,20 @@ def test_a_screen_of_400_pixels(driver, path):
 
 
 def test_clients_outside_the_cohort_have_no_weight(driver, tmp_path, monkeypatch):
-    """A line is interrupted; a weight between two rounds without one is a point."""
+    """A line is interrupted; a weight between two rounds without one is a point. The weights' AUC has no curve."""
     folder = make_sweep(tmp_path / "a")
     results = report.load(folder)
     is_out = (pl.col("client_id") == 1) & (pl.col("round") == 10)
-    clients = results.clients.with_columns(alpha=pl.when(~is_out).then("alpha"))
+    clients = results.clients.with_columns(alpha=pl.when(~is_out).then("alpha"), weight="alpha")
     monkeypatch.setattr(report.Results, "clients", clients)
     show(driver, write_page(results, folder))
     click(driver, cell(driver, "ARFL, λ = 1 M", "20 %"))
     (point,) = until(lambda: driver.find_elements(By.CSS_SELECTOR, "#weights .layer_1_marks path"))
     weight = driver.execute_script("return arguments[0].__data__.datum", point)
     assert (weight["client"], weight["round"], weight["weight"]) == ("1", 60, pytest.approx(1, abs=1e-3))
+    choose(driver, "metric", "weight_auc")
+    assert heat_map(driver)["ARFL, λ = 1 M", "20 %"] == "100.0"
+    assert "Test accuracy (%)" in texts(driver, "#curves .role-axis-title text")
 
 
 def test_two_thousand_runs_of_a_hundred_evaluations(driver, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import ttest_1samp, ttest_ind_from_stats
 
 import fedsim
 from fedsim import Claim, report
@@ -76,6 +76,48 @@ def test_margins():
     assert Claim("", [[float(n)] for n in range(5)]).margin("split") == "+0.00 to +4.00"
     claims = [Claim("", values), Claim("", [-1, 5, 4]), Claim("", -1, kind="mean"), Claim(""), Claim("", measured="3")]
     assert summarize(claims) == "1 of 2 hold by their interval (1 open), 0 of 1 hold by the mean only, 1 not run"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reference", "margin", "verdict"),
+    [
+        ([93.0, 93.4], (93.0, 0.2, 3), "+0.20 points, +0.9 sd", "agrees"),
+        ([90.0, 90.2], (93.0, 1.0, 3), "-2.90 points, -3.5 sd", "near"),
+        ([91.1, 91.1], (93.0, 0.0, 3), "-1.90 points", "near"),  # no deviation, but within 2 points
+        ([93.0, 93.0], (93.0, 0.0), "+0.00 points", "agrees"),
+        ([90.0, 90.2], (93.0, 0.1, 3), "-2.90 points, -25.1 sd", "differs"),
+        ([93.0, 93.4], (93.3, None), "-0.10 points, -0.4 sd", "agrees"),  # a single published run
+        ([92.0], (93.0, 0.6, 3), "-1.00 points, -1.7 sd", "agrees"),
+        ([93.0], (93.0, None), "+0.00 points", "near"),  # two single runs
+        ([90.0], (93.0, None), "-3.00 points", "differs"),
+        ([93.0, 93.4], None, "", "-"),
+        (None, (93.0, 0.2), "", "not run"),
+    ],
+)
+def test_published_numbers(numbers, reference, margin, verdict):
+    claim = Claim("", numbers, unit="points", kind="published", reference=reference)
+    assert (claim.margin("seed"), claim.verdict) == (margin, verdict)
+    assert claim.holds is {"agrees": True, "near": True, "differs": False}.get(verdict)
+
+
+def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
+    ours, (mean, std, num_runs) = np.asarray([63.1, 66.8, 65.0, 61.2]), (64.27, 3.7, 3)
+    claim = Claim("Median", ours, unit="points", kind="published", reference=(mean, std, num_runs))
+    t = ttest_ind_from_stats(ours.mean(), ours.std(ddof=1), len(ours), mean, std, num_runs).statistic
+    pooled = (ours.mean() - mean) / (t * np.sqrt(1 / len(ours) + 1 / num_runs))
+    np.testing.assert_allclose(claim.comparison[:2], (ours.mean() - mean, pooled))
+    assert (claim.published, claim.measured) == ("64.27 ± 3.70", f"{ours.mean():.2f} ± {ours.std(ddof=1):.2f}")
+    assert Claim("", [30.0], unit="nats", kind="published", reference=(29.0, 0.1)).verdict == "differs"  # not points
+    assert summarize([claim, Claim("", [1], kind="published")]) == "1 of 1 published numbers agree or are near"
+
+
+@pytest.mark.parametrize("reference", [(1,), (1, -1), (np.nan, 1), (1, 1, 0), (1, 1, 2, 3), "12", 5])
+def test_what_is_no_published_number(reference):
+    with pytest.raises(fedsim.errors.ConfigError, match=r"reference: must be \(mean, standard deviation"):
+        Claim("", [1], kind="published", reference=reference)
+    for arguments in ({"numbers": [1]}, {"numbers": [[1], [2]], "kind": "published"}):
+        with pytest.raises(fedsim.errors.ConfigError, match="reference: must come with one list of numbers and kind"):
+            Claim("", reference=(1, 1), **arguments)
 
 
 def test_numbers_are_over_splits_or_seeds(tmp_path):

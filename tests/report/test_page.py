@@ -92,7 +92,7 @@ def test_names_and_order(document):
     shares = [entry["share"] for entry in document["settings"]]
     assert shares == sorted(shares)
     assert document["facts"].startswith("Digits · 20 clients · 60 rounds · ")
-    assert document["how"] == "mean ± standard deviation over 3 seeds of one split, after 60 rounds"
+    assert document["metrics"][0]["how"] == "mean ± standard deviation over 3 seeds of one split, after 60 rounds"
 
 
 def test_command_and_configuration_give_the_runs_of_a_setting(results, pairs):

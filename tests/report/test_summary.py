@@ -1,5 +1,7 @@
 """Statistics of a synthetic run folder whose numbers are known, and curves over its rounds."""
 
+import sys
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,8 +10,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from fedsim import report
-from fedsim.report.compare import weight_auc
+from fedsim.report.compare import detection
+from fedsim.report.html.contents import contents
+from fedsim.report.metric import DETECTION
+from fedsim.runs import privacy
 from fedsim.runs.folder import RunFolder
+from fedsim.runs.schemas import CLIENTS
 from tests.report.synthetic import run, write_folder
 
 RUNS = [run("arfl", 0.5, seed, **{"server.num_rounds": 50}) for seed in (3, 4)]
@@ -60,16 +66,105 @@ def test_summary(folder):
     assert row["final_accuracy_std"] == pytest.approx(np.sqrt(0.02))  # ddof 1
     # Run 0: all pairs the right way. Run 1, relative to counts: benign 1.8 and 0.6, corrupted 0 and 1.5: 3 of 4 pairs.
     assert row["weight_auc_mean"] == pytest.approx((1 + 0.75) / 2)
+    # Excluded: client 1 of the second run, of two corrupted; none in the first, whose precision is left out.
+    assert row["exclusion_precision_mean"] == 1
+    assert row["exclusion_recall_mean"] == pytest.approx((0 + 1 / 2) / 2)
+    assert row["exclusion_false_positive_rate_mean"] == 0
+    assert "epsilon" not in row
     assert [row[f"accuracy_p{p}_mean"] for p in (10, 50, 90)] == pytest.approx([0.5, 0.5, 0.25])  # of the last round
+
+
+def test_detection_on_the_page(folder, monkeypatch):
+    """Numbers over rounds as a whole, without curves; no precision if no client was excluded."""
+    document = contents(report.load(folder))
+    (entry,) = document["settings"]
+    shown = {name: entry["final"][name]["text"] for name in ("weight_auc", "exclusion_precision", "exclusion_recall")}
+    assert shown == {
+        "weight_auc": "87.50 ± 17.68",
+        "exclusion_precision": "100.00",
+        "exclusion_recall": "25.00 ± 35.36",
+    }
+    hows = {metric["key"]: metric["how"].rpartition(", ")[2] for metric in document["metrics"]}
+    assert set(hows) - set(entry["curves"]) == {metric.name for metric in DETECTION}
+    assert (hows["accuracy"], hows["weight_auc"]) == ("after 50 rounds", "over the second half of the rounds")
+    monkeypatch.setattr(report.Results, "clients", report.load(folder).clients.with_columns(weight=0.25))
+    (row,) = report.summary(report.load(folder))
+    assert (row["exclusion_precision_mean"], row["exclusion_recall_mean"]) == (None, 0)
+    (entry,) = contents(report.load(folder))["settings"]
+    assert (entry["final"]["exclusion_recall"]["mean"], "exclusion_precision" in entry["final"]) == (0, False)
+
+
+def test_epsilons_of_a_setting(tmp_path, monkeypatch):
+    """The largest of its runs, after the last round."""
+    runs = [run("norm_clipping", seed=seed, **{"norm_clipping.delta": 1e-5}) for seed in (0, 1)] + [run("rfa")]
+    rounds = [
+        {"run": number, "round": t, "test_accuracy": 0.5, "test_loss": 1.0} for number in range(3) for t in (0, 20)
+    ]
+    values = lambda number: {"sampling_rate": 0.1, "noise_multiplier": 3.0 + number, "delta": 1e-5}
+    info = [
+        {"run": number, "round": t, "name": name, "value": value}
+        for number in (0, 1)
+        for t in range(1, 21)
+        for name, value in values(number).items()
+    ]
+    results = report.load(write_folder(tmp_path / "a", runs, {"rounds": rounds, "info": info}))
+    private, other = report.summary(results)
+    assert private["epsilon"] == privacy.epsilons([0.1] * 20, [3.0] * 20, 1e-5)[-1]
+    assert private["epsilon_poisson"] == privacy.poisson_epsilons([0.1] * 20, [6.0] * 20, 1e-5)[-1]
+    assert (other["epsilon"], other["epsilon_poisson"]) == (None, None)
+    (table,) = report.accuracy_tables(results)
+    (note,) = (note for note in table.notes if "privacy" in note)
+    assert note in contents(results)["notes"]
+    assert note.startswith("Norm clipping: client-level differential privacy at delta = 1e-05")
+    assert f"epsilon = {private['epsilon']:.4g} for replace-one adjacency" in note
+    assert f"epsilon = {private['epsilon_poisson']:.4g} for add-or-remove-one adjacency" in note
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    privacy._divergence.cache_clear()
+    assert "epsilon" not in report.summary(results)[0]
+    (table,) = report.accuracy_tables(results)
+    assert any("pip install 'fedsim-jax[privacy]'" in note for note in table.notes)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6)), min_size=2, max_size=40))
 def test_the_area_under_the_curve_is_that_of_scikit_learn(pairs):
     corrupted, weights = np.asarray([pair[0] for pair in pairs]), np.asarray([pair[1] for pair in pairs]) / 6
     assume(weights.any())
-    columns = {"run": 3, "round": 1, "num_examples": 7, "weight": weights, "corrupted": corrupted}
-    expected = {} if len(set(corrupted)) == 1 else {3: pytest.approx(roc_auc_score(~corrupted, weights), abs=1e-12)}
-    assert weight_auc(pl.DataFrame(columns)) == expected
+    columns = {"run": 3, "round": 1, "num_examples": 7, "weight": weights, "corrupted": corrupted, "malicious": False}
+    expected = None if len(set(corrupted)) == 1 else pytest.approx(roc_auc_score(~corrupted, weights), abs=1e-12)
+    assert detection(pl.DataFrame(columns))["weight_auc"].to_list() == [expected]
+
+
+CLIENT = {
+    "round": st.integers(1, 4),
+    "num_examples": st.integers(0, 2),
+    "weight": st.sampled_from([None, 0.0, 0.0, 0.4]),
+    "corrupted": st.booleans(),
+    "malicious": st.sampled_from([None, False, True]),
+}
+
+
+@given(st.lists(st.fixed_dictionaries(CLIENT), min_size=1, max_size=30))
+def test_excluded_clients_are_counted_as_by_a_loop(clients):
+    """In the second half of the rounds without skipped ones; a share of nothing is null."""
+    clients = [client for client in clients if client["weight"] is not None and client["num_examples"]]
+    last = max((client["round"] for client in clients), default=0)
+    used = {client["round"] for client in clients if client["round"] > last / 2 and client["weight"] > 0}
+    counts = {(is_byzantine, is_excluded): 0 for is_byzantine in (False, True) for is_excluded in (False, True)}
+    for client in clients:
+        if client["round"] in used:
+            counts[client["corrupted"] or client["malicious"] is True, client["weight"] == 0] += 1
+    expected = [
+        counts[at] / total if (total := counts[at] + counts[other]) else None
+        for at, other in (
+            ((True, True), (False, True)),  # precision
+            ((True, True), (True, False)),  # recall
+            ((False, True), (False, False)),  # false positive rate
+        )
+    ]
+    table = pl.DataFrame([{"run": 5} | client for client in clients], CLIENTS, strict=False)
+    names = ("exclusion_precision", "exclusion_recall", "exclusion_false_positive_rate")
+    rows = detection(table).select("run", *names).rows()
+    assert rows == ([(5, *expected)] if used else [])
 
 
 def test_files(folder, no_figures):

@@ -28,6 +28,7 @@ SKIPPED = {  # clauses that are violated on purpose
     "fltrust": ["identical"],
     "flame": ["identical"],
     "foolsgold": ["identical"],
+    "adaptive_clipping": ["identical"],
 }
 
 
@@ -92,6 +93,7 @@ def test_packages_offer_their_components(key):
         ("server.pre_aggregators", "bucketing", {"size": 3}),
         ("server.pre_aggregators", "clipping", {"threshold": 0.5}),
         ("server.pre_aggregators", "arc", {"num_byzantine": 1}),
+        ("server.pre_aggregators", "zeroing", {"threshold": 2.0, "norm": 2}),
     ],
 )
 def test_with_other_settings(key, name, values):
@@ -102,6 +104,7 @@ def test_with_other_settings(key, name, values):
 @pytest.mark.parametrize(
     ("name", "values"),
     [
+        ("adaptive_clipping", {"quantile": 0.9, "zeroing": True, "weighting": "examples"}),
         ("centered_clipping", {"tau": 0.5, "num_iters": 2, "weighting": "examples"}),
         ("norm_clipping", {"threshold": 0.5, "noise_std": 0.1, "weighting": "examples", "delta": 1e-5}),
     ],

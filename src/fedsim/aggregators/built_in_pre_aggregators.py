@@ -4,3 +4,4 @@ from fedsim.aggregators.nnm import nnm as nnm
 from fedsim.aggregators.bucketing import bucketing as bucketing
 from fedsim.aggregators.clipping import clipping as clipping
 from fedsim.aggregators.arc import arc as arc
+from fedsim.aggregators.zeroing import zeroing as zeroing

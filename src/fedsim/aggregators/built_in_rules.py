@@ -22,3 +22,7 @@ from fedsim.aggregators.autogm import autogm as autogm
 from fedsim.aggregators.signguard import signguard as signguard
 from fedsim.aggregators.foolsgold import foolsgold as foolsgold
 from fedsim.aggregators.flame import flame as flame
+from fedsim.aggregators.faba import faba as faba
+from fedsim.aggregators.monna import monna as monna
+from fedsim.aggregators.adaptive_clipping import adaptive_clipping as adaptive_clipping
+from fedsim.aggregators.lfighter import lfighter as lfighter

@@ -79,10 +79,14 @@ def mean_around_median(report: CohortReport, mask: Array, num_kept: Array) -> tu
 
     Returns the update and weights [K]. Of two values with the same distance, the lower one is kept.
     """
-    columns = _columns(report, mask)
-    median = rank_mean(columns, _rank_weights(median_ranks(jnp.sum(mask)), mask))
-    kept = jnp.zeros_like(num_kept), num_kept - 1
-    return _mean_and_weights(report, columns._replace(center=median), kept, NEAREST)
+    median = rank_mean(_columns(report, mask), _rank_weights(median_ranks(jnp.sum(mask)), mask))
+    return mean_around(median, report, mask, num_kept)
+
+
+def mean_around(center: Array, report: CohortReport, mask: Array, num_kept: Array) -> tuple[PyTree, Array]:
+    """As `mean_around_median`, with `center` [d] in place of the median."""
+    columns = _columns(report, mask)._replace(center=center)
+    return _mean_and_weights(report, columns, (jnp.zeros_like(num_kept), num_kept - 1), NEAREST)
 
 
 def _columns(report: CohortReport, mask: Array) -> CenteredColumns:

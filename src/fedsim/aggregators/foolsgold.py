@@ -6,14 +6,13 @@ https://arxiv.org/abs/1808.04866
 
 from typing import Annotated, Literal
 
-import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import cosine_similarities
 from fedsim.aggregators.weighting import normalize
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import gram_matrix, nonzero, ravel_updates, weighted_sum
+from fedsim.core.trees import gram_matrix, leaves_by_path, nonzero, ravel_updates, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ROUNDING = 1e-5
@@ -43,12 +42,12 @@ def foolsgold(
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> Array:
         del losses
-        size = sum(leaf.size for leaf in _compared_leaves(variables, parameters))
+        size = sum(leaf.size for leaf in leaves_by_path(variables, parameters))
         return jnp.zeros((num_examples.size, size))  # H [N, d']
 
     def aggregate(state: Array, report: CohortReport, key: Array) -> tuple[Aggregate, Array]:
         del key
-        state = state.at[report.client_ids].add(ravel_updates(_compared_leaves(report.updates, parameters)))
+        state = state.at[report.client_ids].add(ravel_updates(leaves_by_path(report.updates, parameters)))
         alpha = _compute_alpha(cosine_similarities(gram_matrix(state[report.client_ids])), report.valid, kappa)
         factors = normalize(alpha)
         if divide_by != "weights":
@@ -56,16 +55,6 @@ def foolsgold(
         return Aggregate(weighted_sum(factors, report.updates), normalize(alpha)), state
 
     return Aggregator(init, aggregate)
-
-
-def _compared_leaves(tree: PyTree, part: str) -> list[Array]:
-    """The leaves of `tree` with `part` in their path."""
-    leaves = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
-    compared = [leaf for path, leaf in leaves if part in path]
-    if leaves and not compared:
-        paths = ", ".join(path for path, _ in leaves)
-        raise ValueError(f'parameters: must be part of the path of a parameter, got "{part}"; paths are {paths}')
-    return compared
 
 
 def _compute_alpha(similarity: Array, valid: Array, kappa: Scalar) -> Array:

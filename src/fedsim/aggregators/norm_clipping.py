@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import add_noise, clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.settings import POSITIVE, OnlyIf, Traced
 from fedsim.core.trees import weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
@@ -28,6 +28,7 @@ def norm_clipping(
     delta: Annotated[
         Scalar | None,
         Traced(ge=1e-30, lt=1),
+        OnlyIf("server.layerwise", False, "server.layerwise is true: epsilon is known for whole updates only"),
         "record what each round's epsilon of (epsilon, delta) differential privacy depends on; default: do not",
     ] = None,
 ) -> Aggregator:
@@ -38,7 +39,8 @@ def norm_clipping(
 
     With `delta`, `info` has `delta`, the `sampling_rate` n / N and the `noise_multiplier` sigma n / (2 M), as a client
     moves the mean of n by at most 2 M / n. From these, `Result.info` has the `epsilon` of all rounds so far
-    (`fedsim.runs.privacy`), for what the server's models reveal about two federations that differ in one client's data.
+    (`fedsim.runs.privacy`), for what the server's models reveal about two federations that differ in one client's data,
+    and `epsilon_poisson`, that of Poisson sampling and the addition or removal of a client, to compare with.
     The n clients are drawn from N without replacement, and dropout does not depend on a client's data. The multiplier
     is 0, and epsilon infinite, without noise, if the model has statistics, and if clients are weighted by examples or
     by another rule (`server.weighting`), whose weights depend on all clients' data. epsilon does not hold after

@@ -15,6 +15,12 @@ def norms_and_median(report: CohortReport) -> tuple[Array, Array]:
     return norms, jnp.where(jnp.any(report.valid), median, 0.0)
 
 
+def largest_elements(updates: PyTree) -> Array:
+    """The largest absolute value [K] in each update of `updates` [K, ...]."""
+    leaf = lambda u: jnp.max(jnp.abs(u.astype(jnp.float32)), axis=tuple(range(1, u.ndim)), initial=0.0)
+    return jnp.max(jnp.stack([leaf(u) for u in jax.tree.leaves(updates)]), axis=0)
+
+
 def clip_factors(updates: PyTree, radius: Array | float) -> Array:
     """The factors [K], from 0 to 1, that clip each update of `updates` [K, ...] to norm `radius`."""
     norms = jnp.sqrt(squared_norms(updates))

@@ -4,7 +4,7 @@ Pillutla, Kakade, Harchaoui: "Robust Aggregation for Federated Learning", IEEE T
 https://arxiv.org/abs/1912.13445
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
 from fedsim.aggregators.weighting import Weighting, from_weights, normalize, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, CohortReport, Scalar
 
 
@@ -20,13 +21,14 @@ def rfa(
     *,
     num_iters: Annotated[int, Bounds(ge=1), "Weiszfeld iterations"] = 4,
     eps: Annotated[Scalar, Traced(**POSITIVE), "smoothing: distances are at least this"] = 1e-5,
+    start: Annotated[Literal["mean", "zero"], "first z: the weighted mean, or zero as in ByzFL"] = "mean",
     weighting: Weighting = "examples",
 ) -> Aggregator:
     """The geometric median, by the smoothed Weiszfeld algorithm from the weighted mean.
 
     Minimizes sum_k m_k max(eps, |z - u_k|) over z. Each of `num_iters` iterations averages the updates u_k with weights
     m_k / max(eps, |z - u_k|); if clients are weighted equally, m_k is 1. All iterates are convex combinations of the
-    updates, so the algorithm runs on their K x K inner products.
+    updates, so the algorithm runs on their K x K inner products; after a `start` at zero, from the first iteration on.
 
     >>> import fedsim
     >>> rule = fedsim.aggregators.rfa(num_iters=50)
@@ -36,14 +38,16 @@ def rfa(
     """
 
     def compute_weights(report: CohortReport) -> Array:
-        prior = weights_by(weighting, report.valid, report)
+        first = prior = weights_by(weighting, report.valid, report)
+        if start == "zero":
+            first = normalize(prior / jnp.maximum(eps, jnp.sqrt(squared_norms(report.updates))))
 
         def weiszfeld(gram: Array) -> Array:
             def step(_: Array, weights: Array) -> Array:
                 distances = jnp.sqrt(jnp.maximum(distances_to_mean(gram, weights), 0.0))
                 return normalize(prior / jnp.maximum(eps, distances))
 
-            return jax.lax.fori_loop(0, num_iters, step, prior)
+            return jax.lax.fori_loop(int(start == "zero"), num_iters, step, first)
 
         return iterate_weights(report, prior, weiszfeld)
 

@@ -57,15 +57,18 @@ def yogi(
 
 
 def adagrad(
-    learning_rate: Scalar, *, eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3
+    learning_rate: Scalar,
+    *,
+    eps: Annotated[Scalar, Traced(**POSITIVE), "tau, the degree of adaptivity"] = 1e-3,
+    initial: Annotated[Scalar | None, Traced(ge=0, le=1e30), "first v, 0 in Flower; default: tau^2"] = None,
 ) -> optax.GradientTransformation:
-    """FedAdagrad without momentum: steps of learning rate x g / (sqrt(v) + tau), v = tau^2 + the sum of all g^2.
+    """FedAdagrad without momentum: steps of learning rate x g / (sqrt(v) + tau), v = `initial` + the sum of all g^2.
 
     optax's Adagrad has its eps inside the root.
     """
 
     def init(params: PyTree) -> PyTree:
-        return jax.tree.map(lambda p: jnp.full_like(p, eps**2), params)
+        return jax.tree.map(lambda p: jnp.full_like(p, eps**2 if initial is None else initial), params)
 
     def update(gradient: PyTree, squares: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         del params

@@ -14,8 +14,10 @@ from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
+    "adagrad.initial": None,
     "client.optimizer": "sgd",
     "data.long_tail": 1.0,
+    "dirichlet.balanced": False,
     "dirichlet.by": "class",
     "dirichlet.num_classes": None,
     "extreme.num_sybils": 0,
@@ -26,8 +28,10 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "multi_krum.power": "second",
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
+    "rfa.start": "mean",
     "scaffold.corrects": "gradient",
     "scaffold.weighting": "equal",
+    "server.layerwise": False,
     "sgd.weight_decay": 0.0,
 }
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))

@@ -54,7 +54,7 @@ def describe_type(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(describe_type(member) for member in arguments if member is not type(None))
     if get_origin(kind) is Literal:
-        return " or ".join(f'"{value}"' for value in arguments)
+        return " or ".join(f'"{value}"' if isinstance(value, str) else str(value) for value in arguments)
     if get_origin(kind) is tuple:
         return f"a list, each element {describe_type(arguments[0])}"
     return NOUNS.get(kind, str(kind))

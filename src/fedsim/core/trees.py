@@ -38,6 +38,19 @@ def weighted_sum(weights: Num[Array, " K"], updates: Updates) -> PyTree:
     return jax.tree.map(leaf, updates)
 
 
+def leaves_by_path(tree: PyTree, parameters: str) -> list[Array]:
+    """The leaves of `tree` with the text `parameters` in their path.
+
+    Raises `ValueError` if there are none, unless `tree` is empty.
+    """
+    leaves = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+    chosen = [leaf for path, leaf in leaves if parameters in path]
+    if leaves and not chosen:
+        paths = ", ".join(path for path, _ in leaves)
+        raise ValueError(f'parameters: must be part of the path of a parameter, got "{parameters}"; paths are {paths}')
+    return chosen
+
+
 def squared_norms(updates: Updates) -> Float[Array, " K"]:
     """Squared norm of each update."""
     square = lambda u: jnp.sum(jnp.square(u.astype(jnp.float32)), axis=tuple(range(1, u.ndim)))

@@ -10,6 +10,7 @@ from fedsim.report.compare import byzantine_excess
 from fedsim.report.final import Final
 from fedsim.report.metric import BACKDOOR, LOSS, Metric
 from fedsim.report.names import data_name, scenario_parts
+from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting, data_sets, scenarios
@@ -39,7 +40,8 @@ def _data_set_table(results: Results, data: str, metric: Metric) -> Table:
         f"{kind}{over if has_spread else 'one split, one seed'}; best in bold",
         [(names[setting], setting, final_number(results, setting, metric)) for setting in shown],
     )
-    more = [*(repeated if results.num_repeated else []), *_excess_notes(results, names, shown)]
+    notes = [*_excess_notes(results, names, shown), *privacy_notes(results, {s: names[s] for s in shown})]
+    more = [*(repeated if results.num_repeated else []), *notes]
     return with_best_in_bold(complete(table, results, data, metric, more), metric)
 
 

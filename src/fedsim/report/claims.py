@@ -14,6 +14,7 @@ from fedsim.config import bundled
 from fedsim.config.registry import find
 from fedsim.errors import ConfigError, FedsimError
 from fedsim.report.load import load
+from fedsim.report.published import DIFFERS, Comparison, Published, compare, mean_of_runs
 from fedsim.report.results import Results
 from fedsim.report.statistics import MIN_UNITS, half_width, no_test
 from fedsim.report.table import Table, text_table
@@ -21,14 +22,15 @@ from fedsim.report.table import Table, text_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Kind = Literal["direction", "mean", "not above", "yes or no"]
-NOT_RUN, NO_EVIDENCE = "not run", "no evidence"
+Kind = Literal["direction", "mean", "not above", "yes or no", "published"]
+NOT_RUN, NO_VERDICT, NO_EVIDENCE = "not run", "-", "no evidence"
 WORDS = {True: "holds", False: "fails", None: "open"}
 COUNTED: dict[Kind, str] = {
     "direction": "{} of {} hold by their interval",
     "mean": "{} of {} hold by the mean only",
     "not above": '{} of {} "not above": no evidence against them',
     "yes or no": "{} of {} yes-or-no statements hold",
+    "published": "{} of {} published numbers agree or are near",
 }
 MAX_LISTED = 4  # of more numbers, the lowest and the highest are shown
 
@@ -54,7 +56,14 @@ class Claim:
     """A direction holds or fails by its 95 % interval, and is open without one. "mean": only the mean is looked at.
 
     "not above": the numbers are positive where something is above; that they are not is no evidence. "yes or no": the
-    numbers are bools, or the shares of a split's seeds for which it is true.
+    numbers are bools, or the shares of a split's seeds for which it is true. "published": they are what `reference` is
+    the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ.
+    """
+    reference: tuple[float, float | None] | tuple[float, float | None, int | None] | None = None
+    """Of kind "published": mean, standard deviation, number of runs; None: not known. None as a whole: no number.
+
+    >>> fedsim.Claim("Median", [63.1, 66.8], reference=(64.27, 3.7, 3), unit="points", kind="published").verdict
+    'agrees'
     """
 
     def __post_init__(self) -> None:
@@ -62,30 +71,53 @@ class Claim:
             raise ConfigError(f'kind: must be one of {", ".join(COUNTED)}, got "{self.kind}"')
         for name in ("text", "published", "measured", "unit"):  # may be numbers
             value = getattr(self, name)
-            object.__setattr__(self, name, "" if value is None else str(value))
+            self._set(name, "" if value is None else str(value))
         numbers = [] if self.numbers is None else [self.numbers] if np.isscalar(self.numbers) else list(self.numbers)
         arrays = numbers if any(n is None or np.ndim(n) for n in numbers) else [numbers]
         every = [] if any(a is None for a in arrays) else [np.asarray(a, float) for a in arrays]
         known = tuple(a[np.isfinite(a)] for a in every)
-        object.__setattr__(self, "numbers", known if all(map(len, known)) else ())
+        self._set("numbers", known if all(map(len, known)) else ())
+        if self.reference is not None:
+            if self.kind != "published" or len(self.numbers) > 1:
+                raise ConfigError('reference: must come with one list of numbers and kind "published"')
+            self._set("reference", Published.parse(self.reference))
+        if self.kind == "published":
+            self._set("published", self.published or str(self.reference or ""))
+            self._set("measured", self.measured or "".join(str(mean_of_runs(values)) for values in self.numbers))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """With `reference`; None: there is none, or no number."""
+        if self.reference is None or not self.numbers:
+            return None
+        return compare(self.numbers[0], Published(*self.reference), self.unit)
 
     @property
     def holds(self) -> bool | None:
-        """Whether all numbers agree; None: undecided."""
+        """Whether all numbers agree, or agree with or are near what was published; None: undecided."""
+        if self.kind == "published":
+            return None if self.comparison is None else self.comparison.verdict != DIFFERS
         decided = [_decide(values, self.kind) for values in self.numbers] or [None]
         return True if all(decided) else False if False in decided else None
 
     @property
     def verdict(self) -> str:
         """For example "holds", or "holds (mean only)"."""
-        if not self.numbers:
-            return "-" if self.measured else NOT_RUN
+        if self.comparison is not None:
+            return self.comparison.verdict
+        if not self.numbers or self.kind == "published":
+            return NO_VERDICT if self.measured else NOT_RUN
         if self.kind == "not above" and self.holds:
             return NO_EVIDENCE
         return WORDS[self.holds] + (" (mean only)" if self.kind == "mean" else "")
 
     def margin(self, over: str) -> str:
         """For example "+22.66 ± 3.10 points", or "4 of 5 splits", where `over` is "split" or "seed"."""
+        if self.kind == "published":
+            return str(self.comparison or "")
         if self.kind == "yes or no":
             return ", ".join(_format_share(values, over) for values in self.numbers)
         texts = [format_mean(values, "+") for values in sorted(self.numbers, key=np.mean)]
@@ -128,7 +160,7 @@ def summarize(claims: Sequence[Claim]) -> str:
     """How many hold, by kind, for example "6 of 9 hold by their interval (3 open), 1 of 2 hold by the mean only"."""
     parts = []
     for kind, words in COUNTED.items():
-        holds = [claim.holds for claim in claims if claim.kind == kind and claim.numbers]
+        holds = [claim.holds for claim in claims if claim.kind == kind and claim.verdict not in (NO_VERDICT, NOT_RUN)]
         num_open = f" ({holds.count(None)} open)" if None in holds else ""
         parts += [words.format(holds.count(True), len(holds)) + num_open] if holds else []
     num_missing = sum(claim.verdict == NOT_RUN for claim in claims)
@@ -139,7 +171,10 @@ def claims_table(results: Results, claims: Sequence[Claim]) -> Table:
     """A row a claim, with its verdict."""
     over = "split" if results.has_splits else "seed"
     rows = [(c.text, c.published, c.measured, c.margin(over), c.verdict) for c in claims]
-    header = ["Claim", "Published", "Measured", f"Margin (mean, 95 % interval over {over}s)", "Verdict"]
+    margin = f"Margin (mean, 95 % interval over {over}s)"
+    if all(c.kind == "published" for c in claims):
+        margin = "Difference (and in pooled standard deviations)"
+    header = ["Claim", "Published", "Measured", margin, "Verdict"]
     return text_table(f"Claims: {summarize(claims)}", header, rows, num_text=5)
 
 

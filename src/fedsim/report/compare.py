@@ -95,22 +95,32 @@ def byzantine_excess(table: pl.DataFrame) -> dict[int, float]:
     return dict(known.drop_nulls().iter_rows())
 
 
-def weight_auc(clients: pl.DataFrame) -> dict[int, float]:
-    """By run, how well its weights tell corrupted from benign clients, over the second half of its rounds.
+def detection(clients: pl.DataFrame) -> pl.DataFrame:
+    """A row a run: how well its weights tell Byzantine from other clients, in the second half of its rounds (0 to 1).
 
-    The probability that a benign client's weight, relative to what FedAvg would give it in that round, is larger than a
-    corrupted one's (area under the ROC curve, by Mann and Whitney's U; 1/2: not at all). None where either is missing.
+    Byzantine clients are corrupted or malicious. `weight_auc` is the probability that another client's weight, relative
+    to what FedAvg would give it in that round, is larger than a Byzantine one's (area under the ROC curve, by Mann and
+    Whitney's U; 1/2: not at all). `exclusion_precision`, `exclusion_recall` and `exclusion_false_positive_rate` are of
+    valid clients with a weight of 0, over all rounds together. Null: a share of nothing, as the precision without any.
     """
     weighted = clients.filter(col("weight").is_not_null(), col("num_examples") > 0)
     in_round = lambda name: col(name).cast(pl.Float64).sum().over("run", "round")
     fedavg = col("num_examples") / in_round("num_examples")
     is_late = (col("round") > col("round").max().over("run") / 2) & (in_round("weight") > 0)
     late = weighted.with_columns((col("weight") / fedavg * AUC_DIGITS).round().alias("score")).filter(is_late)
-    ranked = late.with_columns(col("score").rank().over("run"), (~col("corrupted")).alias("benign"))
-    num_benign, num_corrupted = col("benign").sum().cast(pl.Int64), col("corrupted").sum().cast(pl.Int64)
-    u = col("score").filter("benign").sum() - num_benign * (num_benign + 1) / 2
-    auc = ranked.group_by("run").agg((u / (num_benign * num_corrupted)).alias("auc"), num_benign, num_corrupted)
-    return dict(auc.filter(col("benign") > 0, col("corrupted") > 0).select("run", "auc").iter_rows())
+    is_byzantine = (col("corrupted") | col("malicious")).fill_null(value=False)
+    ranked = late.with_columns(col("score").rank().over("run"), is_byzantine.alias("byzantine"))
+    byzantine, excluded = col("byzantine"), col("weight") == 0
+    count = lambda condition: condition.sum().cast(pl.Float64)
+    num_benign, num_byzantine = count(~byzantine), count(byzantine)
+    u = col("score").filter(~byzantine).sum() - num_benign * (num_benign + 1) / 2
+    measures = {
+        "weight_auc": u / (num_benign * num_byzantine),
+        "exclusion_precision": count(excluded & byzantine) / count(excluded),
+        "exclusion_recall": count(excluded & byzantine) / num_byzantine,
+        "exclusion_false_positive_rate": count(excluded & ~byzantine) / num_benign,
+    }
+    return ranked.group_by("run").agg(**measures).fill_nan(None)
 
 
 @dataclass(frozen=True)

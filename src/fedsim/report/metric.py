@@ -59,3 +59,10 @@ METRICS = (
     BACKDOOR,
     *(Metric(name, f"Accuracy, {which}") for name, which in zip(PERCENTILES, CLIENTS, strict=True)),
 )
+DETECTION = (
+    Metric("weight_auc", "AUC of weights"),
+    Metric("exclusion_precision", "Precision of excluded clients"),
+    Metric("exclusion_recall", "Recall of excluded clients"),
+    Metric("exclusion_false_positive_rate", "False positive rate of excluded clients", higher_is_better=False),
+)
+"""Metrics of a whole run, by `compare.detection`."""

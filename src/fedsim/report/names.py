@@ -36,6 +36,10 @@ AGGREGATORS = {
     "signguard": "SignGuard",
     "foolsgold": "FoolsGold",
     "flame": "FLAME",
+    "faba": "FABA",
+    "monna": "MoNNA",
+    "adaptive_clipping": "Adaptive clipping",
+    "lfighter": "LFighter",
 }
 ATTACKS = {
     "ipm": "IPM",

@@ -11,10 +11,10 @@ import polars as pl
 from polars import col
 
 from fedsim.errors import ConfigError
-from fedsim.report.compare import SPLIT, compare, count_runs, differences, finals, units
+from fedsim.report.compare import SPLIT, compare, count_runs, detection, differences, finals, units
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, hashable
-from fedsim.report.metric import ACCURACY, BACKDOOR, LOSS, Metric
+from fedsim.report.metric import ACCURACY, BACKDOOR, DETECTION, LOSS, Metric
 from fedsim.report.names import SweptValues, percent, scenario_name
 from fedsim.report.settings import Scenario, Setting
 from fedsim.runs.folder import RunFolder, StoredRun
@@ -103,6 +103,11 @@ class Results:
     def clients(self) -> pl.DataFrame:
         """The rows of clients of all runs."""
         return read_rows("clients", self.folders[0], [run for _, run in self.sources])
+
+    @cached_property
+    def detection(self) -> pl.DataFrame:
+        """The metrics `DETECTION` of each run that recorded its clients."""
+        return detection(self.clients)
 
     @property
     def groups(self) -> list[GroupFolder]:
@@ -208,6 +213,8 @@ class Results:
         """By position of the setting, of `self.table` or `self.explored`."""
         key = id(table), metric, column
         if key not in self._known:
+            if metric in DETECTION:
+                table = table.join(self.detection, on="run", how="left", maintain_order="left")
             values = finals(table, metric, self.final, column)
             joined = compare(values).join(count_runs(values), on="setting")
             self._known[key] = {row["setting"]: row for row in joined.iter_rows(named=True)}

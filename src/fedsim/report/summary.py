@@ -2,14 +2,15 @@
 
 from typing import Any
 
-import numpy as np
 from polars import col
 
-from fedsim.report.compare import byzantine_excess, weight_auc
-from fedsim.report.metric import BACKDOOR, PERCENTILES
+from fedsim.report.compare import byzantine_excess
+from fedsim.report.metric import BACKDOOR, DETECTION, PERCENTILES, Metric
 from fedsim.report.names import format_values
+from fedsim.report.privacy import largest_epsilons
 from fedsim.report.results import Results
-from fedsim.report.settings import data_sets
+from fedsim.report.settings import Setting, data_sets
+from fedsim.runs.privacy import EPSILONS
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
@@ -17,11 +18,11 @@ def summary(results: Results) -> list[dict[str, Any]]:
 
     It has columns of all metrics, empty for those that do not apply.
     """
-    aucs = weight_auc(results.clients)
     excess = byzantine_excess(results.table)
     last = col(PERCENTILES).filter(col("evaluation") == col("evaluation").max())
     percentiles = results.table.group_by("setting").agg(last.mean(), last.null_count().name.suffix("_missing"))
     of_clients = {row["setting"]: row for row in percentiles.iter_rows(named=True)}
+    largest, _ = largest_epsilons(results, {setting: setting for setting in results.settings})
     metrics = dict.fromkeys(results.metric(data) for data in data_sets(results.settings))
     backdoor = [BACKDOOR] if results.with_backdoor else []
     rows = []
@@ -31,9 +32,8 @@ def summary(results: Results) -> list[dict[str, Any]]:
         for metric in (*metrics, *backdoor):
             is_shown = metric in (BACKDOOR, results.metric(setting.data))
             for name in ("mean", "std"):
-                value = results.number(setting, metric)[name] if is_shown else None
-                numbers[f"final_{metric.name}_{name}"] = None if value is None else value / metric.scale
-        known = [aucs[run] for run in setting.runs if run in aucs]
+                value = _number(results, setting, metric, name) if is_shown else None
+                numbers[f"final_{metric.name}_{name}"] = value
         clients = of_clients[setting.position]
         rows.append(
             {
@@ -49,9 +49,16 @@ def summary(results: Results) -> list[dict[str, Any]]:
                 "final": str(results.final),
                 **{name: counts[name] for name in ("num_splits", "num_runs", "num_diverged", "num_skipped")},
                 **numbers,
-                "weight_auc_mean": np.mean(known) if known else None,
+                **{f"{metric.name}_mean": _number(results, setting, metric, "mean") for metric in DETECTION},
                 "byzantine_excess_mean": excess.get(setting.position),
                 **{f"{p}_mean": None if clients[f"{p}_missing"] else clients[p] for p in PERCENTILES},
+                **({name: largest.get(setting, {}).get(name) for name in EPSILONS} if largest else {}),
             }
         )
     return rows
+
+
+def _number(results: Results, setting: Setting, metric: Metric, name: str) -> float | None:
+    """The "mean" or "std" of a metric as it is recorded."""
+    value = results.number(setting, metric)[name]
+    return None if value is None else value / metric.scale

@@ -2,12 +2,14 @@
 
 Each check runs clause by clause and raises `AssertionError` with one sentence, which starts with the clause's name, at
 the first clause that is violated. `skip` leaves out clauses by name: a rule that adds noise, for example, cannot return
-the common update of identical clients. `CLAUSES` in each file has their names.
+the common update of identical clients. `CLAUSES` in each file has their names. `check_conformance` compares a version
+of a known rule, pre-aggregator or attack with cases that others have published.
 """
 
 from fedsim.testing.aggregators import check_aggregator
 from fedsim.testing.algorithms import check_algorithm
 from fedsim.testing.attacks import check_attack
+from fedsim.testing.conformance import check_conformance
 from fedsim.testing.corruptions import check_corruption
 from fedsim.testing.datasets import check_dataset
 from fedsim.testing.pre_aggregators import check_pre_aggregator
@@ -17,6 +19,7 @@ __all__ = [
     "check_aggregator",
     "check_algorithm",
     "check_attack",
+    "check_conformance",
     "check_corruption",
     "check_dataset",
     "check_pre_aggregator",

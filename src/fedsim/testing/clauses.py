@@ -40,12 +40,13 @@ def check(clauses: Mapping[str, Callable[[Case], None]], make_case: Callable[[],
         try:
             clause(case)
         except AssertionError as error:
-            raise AssertionError(f"{name}: {_one_line(error)}") from None
+            raise AssertionError(f"{name}: {one_line(error)}") from None
         except Exception as error:  # of the checked object
-            raise AssertionError(f"{name}: {type(error).__name__}: {_one_line(error)}") from error
+            raise AssertionError(f"{name}: {type(error).__name__}: {one_line(error)}") from error
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+    """The error's message without line breaks, shortened."""
     return " ".join(str(error).split())[:MAX_LENGTH]
 
 

@@ -11,8 +11,9 @@ from fedsim.report.accuracy import draws_text, final_text
 from fedsim.report.compare import over_rounds
 from fedsim.report.html.clients import client_weights
 from fedsim.report.html.commands import commands, setting_tomls
-from fedsim.report.metric import METRICS, Metric
+from fedsim.report.metric import DETECTION, METRICS, Metric
 from fedsim.report.names import count, data_name, format_values, percent, threat_name
+from fedsim.report.privacy import privacy_notes
 from fedsim.report.results import Results
 from fedsim.report.rows import ordered_rows, row_names
 from fedsim.report.settings import Setting
@@ -38,16 +39,17 @@ def contents(results: Results) -> Json:
     order = lambda s: (data.index(_data(s)), not s.scenario.is_clean, s.scenario.share, threats.index(_threat(s)))
     settings = sorted(results.settings, key=order)
     is_recorded = results.table.select(col(metric.column).is_finite().any() for metric in METRICS)
-    metrics = [metric for metric in METRICS if is_recorded[metric.column].item()] or [METRICS[0]]
+    curved = [metric for metric in METRICS if is_recorded[metric.column].item()] or [METRICS[0]]
     results = replace(results, settings=settings)
+    metrics = [*curved, *(metric for metric in DETECTION if results.detection[metric.column].count())]
     columns = zip(commands(results), setting_tomls(results), client_weights(results), strict=True)
-    max_evaluations = max(MAX_NUMBERS // (3 * len(metrics) * len(settings)), 10)
+    max_evaluations = max(MAX_NUMBERS // (3 * len(curved) * len(settings)), 10)
     described = [
         _describe(results, setting, names[setting], metrics, max_evaluations)
         | {"command": command, "toml": toml, "weights": weights}
         for setting, (command, toml, weights) in zip(settings, columns, strict=True)
     ]
-    for metric in metrics:
+    for metric in curved:
         _add_curves(described, results, metric)
     for entry in described:
         parts = entry["data"] if len(data) > 1 else "", entry["threat"], entry["share"]
@@ -55,15 +57,18 @@ def contents(results: Results) -> Json:
     over = draws_text(setting.draws for setting in settings)
     is_one = all(len(setting.runs) == 1 for setting in settings)
     spread = "one seed" if is_one else f"mean ± standard deviation over {over}"
+    when = final_text(settings, results.final)
+    notes = [*results.notes, *privacy_notes(results, names)]
     diverged = any(entry["diverged"] for entry in described)
     return {
         "title": results.name,
         "facts": _facts(results),
-        "notes": [*results.remarks, *results.notes, *(["†: runs have diverged."] if diverged else [])],
-        "how": f"{spread}, {final_text(settings, results.final)}",
+        "notes": [*results.remarks, *notes, *(["†: runs have diverged."] if diverged else [])],
         "unit": "split" if any(len(setting.splits) > 1 for setting in settings) else "seed",
         "metrics": [
-            {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage} for m in metrics
+            {"key": m.name, "label": m.label, "higher": m.higher_is_better, "log": not m.is_percentage}
+            | {"how": f"{spread}, {'over the second half of the rounds' if m in DETECTION else when}"}
+            for m in metrics
         ],
         "rows": rows,
         "colors": {row: look["color"] for row, look in zip(rows, looks([rules[row] for row in rows]), strict=True)},

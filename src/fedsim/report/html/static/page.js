@@ -67,7 +67,7 @@ function chosenCells() {
 }
 
 function drawMap() {
-  const { columns, rows, cells } = chosenCells(), { higher, label, log } = metric();
+  const { columns, rows, cells } = chosenCells(), { higher, label, log, how } = metric();
   const scaled = (mean) => (log ? Math.log(Math.max(mean, 1e-9)) : mean);
   const means = cells.filter(({ mean }) => mean !== null).map(({ mean }) => scaled(mean));
   const [worst, best] = higher ? [Math.min(...means), Math.max(...means)] : [Math.max(...means), Math.min(...means)];
@@ -85,7 +85,7 @@ function drawMap() {
   const threat = { [ALL]: "Threat", [WORST]: `Worst of ${page.threats.length} threats` }[state.threat] ?? state.threat;
   const share = state.share === ALL ? "by share" : state.share;
   const title = page.threats.length ? `${threat}, ${share} of clients` : null;
-  byId("how").textContent = `${label}: ${page.how}`;
+  byId("how").textContent = `${label}: ${how}`;
   return draw("map", heatMap({ columns, rows, cells, title, step, limit }));
 }
 
@@ -111,13 +111,14 @@ function drawCurves() {
   const names = shown.map(name);
   const colors = shown.map(({ row }) => (isDark() ? page.colors[row].replace("#000000", "#e6e8eb") : page.colors[row]));
   const before = (i) => colors.slice(0, i).filter((color) => color === colors[i]).length;
+  const { key, label: title, log } = first.curves[state.metric] ? metric() : page.metrics[0]; // some have no curves
   const values = shown.flatMap(({ rounds, curves: lines }, i) => {
-    const [mean, lowest, highest] = lines[state.metric];
+    const [mean, lowest, highest] = lines[key];
     const at = (t) => ({ mean: mean[t], lowest: lowest?.[t], highest: highest?.[t], alone: rounds.length === 1 });
     return rounds.map((round, t) => ({ name: names[i], color: colors[i], round, ...at(t) }));
   });
   const dashes = colors.map((_, i) => DASHES[before(i) % DASHES.length]);
-  const { label: title, log } = metric(), width = byId("curves").clientWidth - 40;
+  const width = byId("curves").clientWidth - 40;
   const means = values.map(({ mean }) => mean).filter((mean) => mean > 0);
   const type = log && Math.max(...means) > MAX_LINEAR * Math.min(...means) ? "log" : "linear";
   byId("what").textContent = isOne("scenario") ? first.scenario : isOne("row") ? first.row : title;

@@ -1,0 +1,106 @@
+"""The text of docs/published.md, which make.py writes: published tables cell by cell, and why some differ.
+
+`published-NAME.notes.md` has the causes, as list items "- `CELL`: cause", where CELL may have * for anything.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from fedsim import Claim, report
+from fedsim.report.published import AGREES, DIFFERS, NEAR
+from fedsim.report.table import text_table
+
+UNEXPLAINED = "unexplained"
+FAILS = (DIFFERS, "fails", "fails (mean only)")
+INTRO = """\
+A cell *agrees* if the means differ by at most 2 pooled standard deviations (of runs with different seeds), is *near*
+within 4 of them or within 2 points, and *differs* otherwise ([how](extending.md#claims-of-a-paper)). Tables without
+published numbers are checked by their signs. A cell with a cause was looked into; the others are called unexplained.
+All numbers can be computed again from `docs/results/rows/published-*` without running anything, by
+`python docs/results/make.py`. To compare an installation, `--preset check` runs a part of each table."""
+
+
+class Table(NamedTuple):
+    """A published table beside runs of its configuration."""
+
+    config: Path
+    claims: Sequence[Claim] = ()  # empty: it was not run
+    record: str = ""  # machine and minutes
+
+    @property
+    def name(self) -> str:
+        return self.config.stem
+
+    @property
+    def cells(self) -> list[Claim]:
+        """The published numbers that were run."""
+        return [claim for claim in self.claims if claim.comparison]
+
+    @property
+    def signs(self) -> list[Claim]:
+        return [claim for claim in self.claims if claim.kind != "published" and claim.holds is not None]
+
+
+def page(tables: Sequence[Table], folder: Path) -> str:
+    """The page as Markdown; `folder` has the notes."""
+    causes = {table.name: read_causes(folder, table.name) for table in tables}
+    sections = [_section(table, causes[table.name]) for table in tables]
+    return "\n\n".join(["# Other people's numbers", _summary(tables, causes), INTRO, *sections]) + "\n"
+
+
+def read_causes(folder: Path, name: str) -> dict[str, str]:
+    """Why cells differ, by pattern of their names."""
+    path = folder / f"published-{name}.notes.md"
+    items = re.findall(r"^- `(.+?)`: (.+(?:\n  .+)*)", path.read_text(encoding="utf-8"), re.M) if path.exists() else []
+    return {pattern: " ".join(text.split()) for pattern, text in items}
+
+
+def cause_of(claim: Claim, causes: dict[str, str]) -> str:
+    """Of a cell that differs, or a sign that is not found; empty for others."""
+    if claim.verdict not in FAILS:
+        return ""
+    return next((text for pattern, text in causes.items() if fnmatchcase(claim.text, pattern)), UNEXPLAINED)
+
+
+def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
+    """Three lines: what was reproduced; by table; what differs."""
+    verdicts = Counter(claim.verdict for table in tables for claim in table.cells)
+    signs = [claim.holds for table in tables for claim in table.signs]
+    known = [cause_of(claim, causes[table.name]) for table in tables for claim in (*table.cells, *table.signs)]
+    num_unexplained, num_explained = known.count(UNEXPLAINED), len(known) - known.count(UNEXPLAINED) - known.count("")
+    good = verdicts[AGREES] + verdicts[NEAR]
+    by_table = [
+        f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}"
+        for table in tables
+        if table.cells
+    ]
+    missing = [table.name for table in tables if not table.claims]
+    return "\n".join(
+        [
+            f"- **{good} of {verdicts.total()} published numbers agree ({verdicts[AGREES]}) or are near "
+            f"({verdicts[NEAR]})**; {signs.count(True)} of {len(signs)} signs of tables without numbers are found.",
+            f"- By table: {', '.join(by_table) or 'none was run'}. Not run: {', '.join(missing) or 'none'}.",
+            f"- Of what differs, {num_explained} have a cause below, and {num_unexplained} are unexplained.",
+        ]
+    )
+
+
+def _section(table: Table, causes: dict[str, str]) -> str:
+    header = table.config.read_text(encoding="utf-8").partition("\n#\n")[0]
+    title = " ".join(line.removeprefix("#").strip() for line in header.splitlines())
+    published = json.loads(table.config.with_name("tables.json").read_text(encoding="utf-8")).get(table.name)
+    command = f"`fedsim run configs/published/{table.config.name}`"
+    source = f" Source: {published['source']}; {published['number']}." if published else ""
+    parts = [f"## {table.name}", f"{title}{source}"]
+    if not table.claims:
+        return "\n\n".join([*parts, f"{command}: not run."])
+    num_cells = f" {len(table.cells)} of {len(published['cells'])} cells." if table.cells and published else ""
+    rows = [(c.text, c.published, c.measured, c.margin("seed"), c.verdict, cause_of(c, causes)) for c in table.claims]
+    header_ = ("Cell", "Published", "fedsim", "Difference, in pooled sd", "Verdict", "Cause")
+    shown = report.markdown([text_table("", header_, rows, num_text=len(header_))], literal=False).strip()
+    return "\n\n".join([*parts, f"{command}: {table.record}.{num_cells}", shown])

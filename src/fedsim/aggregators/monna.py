@@ -1,0 +1,48 @@
+"""MoNNA: the mean of the updates nearest to a trusted one.
+
+Farhadkhani, Guerraoui, Gupta, Hoang, Pinot, Stephan: "Robust Collaborative Learning with Linear Gradient Overhead",
+ICML 2023, https://arxiv.org/abs/2209.10931
+"""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights, ranks
+from fedsim.core.contracts import Aggregator
+from fedsim.core.settings import Limit, Traced
+from fedsim.core.trees import squared_norms
+from fedsim.core.types import Array, CohortReport
+
+
+def monna(
+    *,
+    num_byzantine: Annotated[NumByzantine, MINORITY] = None,
+    client_id: Annotated[
+        Array | int, Traced(ge=0), Limit("client_id < N", lambda n: n - 1, of="clients"), "id of the trusted client"
+    ] = 0,
+) -> Aggregator:
+    """The mean of the K - f updates that are nearest to that of a trusted client, including its own.
+
+    f = `num_byzantine`, K is the number of valid clients; f is clipped to 2 f < K, and f = 0 gives the mean. Equal
+    distances: the lower client id is nearer. In the paper each client trusts itself; here the server trusts the client
+    `client_id`. The round is skipped if that client is not in the cohort or does not answer. Raises `ValueError` if
+    2 f >= K for the whole cohort.
+
+    >>> import fedsim
+    >>> rule = fedsim.aggregators.monna(num_byzantine=1, client_id=1)
+    >>> fedsim.aggregators.apply(rule, [[0.0], [1.0], [2.0], [99.0]]).update.tolist()
+    [1.0]
+    """
+
+    def compute_weights(report: CohortReport) -> Array:
+        is_trusted = report.valid & (report.client_ids == client_id)
+        pivot = jnp.argmax(is_trusted)
+        from_pivot = squared_norms(jax.tree.map(lambda u: u - u[pivot][None], report.updates))
+        distances = jnp.where(is_trusted, -1.0, from_pivot)  # itself comes first
+        num_nearest = jnp.sum(report.valid) - assumed_minority(num_byzantine, report)
+        is_near = report.valid & (ranks(distances, report) < num_nearest)
+        return equal_weights(is_near & jnp.any(is_trusted))
+
+    return from_weights(compute_weights)

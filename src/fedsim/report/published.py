@@ -1,0 +1,80 @@
+"""A published number beside runs: the difference in pooled standard deviations, and a verdict."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsim.errors import ConfigError
+
+AGREES, NEAR, DIFFERS = "agrees", "near", "differs"
+MAX_AGREES, MAX_NEAR = 2.0, 4.0  # pooled standard deviations
+MAX_NEAR_POINTS = 2.0
+ROUNDING = 1e-9
+
+
+class Published(NamedTuple):
+    """A mean over runs that others have made."""
+
+    mean: float
+    std: float | None  # sample standard deviation over the runs; None: not known, as of a single run
+    num_runs: int | None = None  # None: as many as are compared with it
+
+    @classmethod
+    def parse(cls, reference: Any) -> "Published":
+        """From the `reference` of a claim. Raises `ConfigError` if that is no such tuple."""
+        match reference:
+            case (int() | float() as mean, None | int() | float() as std, *rest) if np.isfinite(mean):
+                if (std is None or std >= 0) and _are_counts(rest):
+                    return cls(mean, std, *rest)
+        form = "(mean, standard deviation, number of runs), the latter two None if not known"
+        raise ConfigError(f"reference: must be {form}, got {reference!r}")
+
+    def __str__(self) -> str:
+        """For example "93.20 ± 0.21"."""
+        return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"
+
+
+class Comparison(NamedTuple):
+    """A difference from a published number, measured minus published."""
+
+    difference: float
+    pooled: float | None  # standard deviation; None: neither is known
+    unit: str
+
+    def __str__(self) -> str:
+        """For example "-0.36 points, -1.4 sd"; no number of standard deviations where none is known, or all are 0."""
+        in_std = f", {self.difference / self.pooled:+.1f} sd" if self.pooled else ""
+        return f"{self.difference:+.2f} {self.unit}".strip() + in_std
+
+    @property
+    def verdict(self) -> str:
+        """Agrees: within 2 pooled standard deviations; near: within 4, or within 2 points; else differs.
+
+        Without any standard deviation nothing agrees: the points alone decide.
+        """
+        distance = abs(self.difference) - ROUNDING
+        is_within = lambda number: self.pooled is not None and distance <= number * self.pooled
+        if is_within(MAX_AGREES):
+            return AGREES
+        return NEAR if is_within(MAX_NEAR) or (self.unit == "points" and distance <= MAX_NEAR_POINTS) else DIFFERS
+
+
+def compare(values: np.ndarray, published: Published, unit: str) -> Comparison:
+    """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one."""
+    ours, num_runs = mean_of_runs(values), published.num_runs or len(values)
+    known = [(len(values) - 1, ours.std)] if ours.std is not None else []
+    known += [(max(num_runs - 1, 1), published.std)] if published.std is not None else []
+    weights, stds = np.asarray(known, float).reshape(-1, 2).T
+    pooled = float(np.sqrt(np.average(stds**2, weights=weights))) if known else None
+    return Comparison(ours.mean - published.mean, pooled, unit)
+
+
+def mean_of_runs(values: np.ndarray) -> Published:
+    """The mean of `values` [P], and their standard deviation if there are several."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return Published(float(values.mean()), std, len(values))
+
+
+def _are_counts(rest: list[Any]) -> bool:
+    """Whether what follows a mean and a standard deviation is a number of runs, or nothing."""
+    return len(rest) < 2 and all(number is None or (isinstance(number, int) and number > 0) for number in rest)
