@@ -79,7 +79,7 @@ class FoolsGoldSoftmax(nn.Module):
 
 
 def foolsgold_softmax(spec: DataSpec) -> FoolsGoldSoftmax:
-    """DistributedML/FoolsGold, ML/code/softmax_model_obj.py; its test pixels are not divided, which changes no argmax."""
+    """DistributedML/FoolsGold, ML/code/softmax_model_obj.py; not dividing test pixels, as there, changes no argmax."""
     return FoolsGoldSoftmax(spec.num_outputs)
 
 
