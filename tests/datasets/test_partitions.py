@@ -132,6 +132,9 @@ def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
     assert [set(raw.y[positions]) for positions in clients] == [{k} for k in range(7)]
     for positions in (one, two, three):
         assert sorted(positions) == sorted(clients[4]) == np.flatnonzero(raw.y == 4).tolist()
+    *same, shard = held_positions(raw, extreme(raw, 10, np.random.default_rng(0), num_sybils=3, sybil_class="iid"))
+    assert all(np.array_equal(*pair) for pair in zip(same, [*clients, shard, shard], strict=True))
+    assert (len(shard), len(set(raw.y[shard])) > 1) == (6, True)
     alone = extreme(raw, 7, np.random.default_rng(0))
     assert np.array_equal(partition.client_ids[: len(raw.y)], alone)
 

@@ -1,7 +1,7 @@
 """Partitions in which each client has few classes."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -61,8 +61,11 @@ def extreme(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    num_sybils: Annotated[int, Bounds(ge=0), "the last clients, which all hold all examples of one class instead"] = 0,
-    sybil_class: Annotated[int, Bounds(ge=0), "that class"] = 0,
+    num_sybils: Annotated[int, Bounds(ge=0), "the last clients, which all hold the same examples instead"] = 0,
+    sybil_class: Annotated[
+        Annotated[int, Bounds(ge=0)] | Literal["iid"],
+        "all examples of this class; iid: one of N shards of all examples",
+    ] = 0,
 ) -> np.ndarray | Partition:
     """Client [M] of each training example: client i has only class i mod C, split equally among a class's clients.
 
@@ -73,10 +76,12 @@ def extreme(
     """
     require_single_label(raw, "extreme")
     classes, num_others = np.unique(raw.y), _count_others(num_clients, num_sybils, "extreme.num_sybils")
-    if num_sybils and sybil_class not in classes:
+    if num_sybils and sybil_class not in ("iid", *classes):
         raise DataError(f"extreme.sybil_class: must be a class with examples of {raw.name}, got {sybil_class}")
     client_ids = _split_classes(raw, classes, _assign_classes(len(classes), num_others), rng, "data.num_clients")
-    return _add_clients(client_ids, num_others, [np.flatnonzero(raw.y == sybil_class)] * num_sybils)
+    shard = rng.permutation(len(raw.y))[: len(raw.y) // num_others]
+    held = shard if sybil_class == "iid" else np.flatnonzero(raw.y == sybil_class)
+    return _add_clients(client_ids, num_others, [held] * num_sybils)
 
 
 def similarity(
