@@ -85,6 +85,7 @@ of fedsim. **{summary}.**
 All numbers can be computed again from `docs/results/rows` without running anything: `python docs/results/make.py`
 writes this page and those that it links. Earlier versions also measured the presets `medium` and `small` on CIFAR-10,
 FEMNIST and Shakespeare; their rows were not kept, so their pages are gone, and new rows follow as they are completed.
+Tables of other papers are compared on a page of their own: [other people's numbers](published.md).
 """
 
 

@@ -3,19 +3,24 @@
 import json
 from zlib import crc32
 
+import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import fedsim
 from fedsim import report
 from fedsim.config.components import flatten
 from fedsim.report.claims import call
+from tests.attacks.contexts import MALICIOUS, VALID, forge, make_context, rows
+from tests.conftest import load_script
 from tests.docs.pages import ROOT
 from tests.report.synthetic import write_folder
 
 CONFIGS = ROOT / "configs" / "published"
 TABLES = json.loads((CONFIGS / "tables.json").read_text())
 SEEDS = fedsim.sweep([5, 6])
+MNIST = fedsim.DataSpec("image", "classes", 10, (28, 28, 1), "uint8")
 
 
 def accuracy(run, t):
@@ -82,3 +87,31 @@ def test_signs_of_tables_without_numbers(tmp_path):
         if (run["fedprox.mu"], run["synthetic.iid"]) == (mu, True)
     ]
     np.testing.assert_allclose(claims[0].numbers[0], np.subtract(late(1), late(0)))
+
+
+def test_the_lie_of_flanders():
+    """All clients count, also malicious ones; Phi and a root of the deviation, as in the program."""
+    context = make_context()
+    x, n, m = rows(context.report.updates)[VALID], VALID.sum(), (VALID & MALICIOUS).sum()
+    z = norm.cdf((n - m - (n // 2 + 1 - m)) / (n - m))
+    forged = forge(load_script(CONFIGS / "attacks.py").flanders_lie(), context)
+    np.testing.assert_allclose(forged, np.tile(x.mean(0) - z * np.sqrt(x.std(0)), (len(forged), 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("readme_mlp", 159_010), ("readme_cnn", 21_840), ("flanders_mlp", 101_770), ("lpa_softmax", 7_850)],
+)
+def test_networks_have_the_published_numbers_of_parameters(name, number):
+    """As PyTorch counts them for images of 28 x 28 and 10 classes."""
+    module = getattr(load_script(CONFIGS / "models.py"), name)(MNIST)
+    params = jax.eval_shape(module.init, jax.random.key(0), np.zeros((1, 28, 28, 1), np.float32))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == number
+
+
+def test_flanders_normalizes_in_training_alone():
+    module = load_script(CONFIGS / "models.py").flanders_mlp(MNIST)
+    x = np.random.default_rng(0).random((3, 28, 28, 1), np.float32)
+    params = module.init(jax.random.key(0), x)
+    in_training = module.apply(params, x, train=True, rngs={"dropout": jax.random.key(1)})
+    np.testing.assert_allclose(in_training, module.apply(params, (x - 0.5) / 0.5), atol=1e-5)
