@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
 from fedsim import Attack, AttackContext
-from fedsim.attacks.honest import honest_mean, honest_std, identical_updates
+from fedsim.attacks import honest_mean, honest_std, identical_updates
 
 
 def flanders_lie() -> Attack:

@@ -20,7 +20,7 @@ FAILS = (DIFFERS, "fails", "fails (mean only)")
 INTRO = """\
 A cell *agrees* if the means differ by at most 2 pooled standard deviations (of runs with different seeds), is *near*
 within 4 of them or within 2 points, and *differs* otherwise ([how](extending.md#claims-of-a-paper)). Tables without
-published numbers are checked by their signs. A cell with a cause was looked into; the others are called unexplained.
+published numbers are checked by their signs. What differs has a cause, or is called unexplained.
 All numbers can be computed again from `docs/results/rows/published-*` without running anything, by
 `python docs/results/make.py`. To compare an installation, `--preset check` runs a part of each table."""
 
@@ -43,7 +43,7 @@ class Table(NamedTuple):
 
     @property
     def signs(self) -> list[Claim]:
-        return [claim for claim in self.claims if claim.kind != "published" and claim.holds is not None]
+        return [claim for claim in self.claims if claim.kind != "published" and claim.numbers]
 
 
 def page(tables: Sequence[Table], folder: Path) -> str:
@@ -74,16 +74,14 @@ def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
     known = [cause_of(claim, causes[table.name]) for table in tables for claim in (*table.cells, *table.signs)]
     num_unexplained, num_explained = known.count(UNEXPLAINED), len(known) - known.count(UNEXPLAINED) - known.count("")
     good = verdicts[AGREES] + verdicts[NEAR]
-    by_table = [
-        f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}"
-        for table in tables
-        if table.cells
-    ]
+    count = lambda table: f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}"
+    by_table = [count(table) for table in tables if table.cells]
     missing = [table.name for table in tables if not table.claims]
     return "\n".join(
         [
             f"- **{good} of {verdicts.total()} published numbers agree ({verdicts[AGREES]}) or are near "
-            f"({verdicts[NEAR]})**; {signs.count(True)} of {len(signs)} signs of tables without numbers are found.",
+            f"({verdicts[NEAR]})**; of tables without numbers, {signs.count(True)} of {len(signs)} signs are found "
+            f"({signs.count(None)} open).",
             f"- By table: {', '.join(by_table) or 'none was run'}. Not run: {', '.join(missing) or 'none'}.",
             f"- Of what differs, {num_explained} have a cause below, and {num_unexplained} are unexplained.",
         ]

@@ -16,7 +16,13 @@ import repository_files
 
 ROOT = Path(__file__).parents[2]
 WIDE = ("index.md", "gallery.md")  # pages without a section, whose navigation would be empty
-SEARCHED_LAST = ("results/", "reference/api.md", "changelog.md", "benchmarks.md")  # long, or measurements
+SEARCHED_LAST = (
+    "results/",
+    "published.md",
+    "reference/api.md",
+    "changelog.md",
+    "benchmarks.md",
+)  # long, or measurements
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -63,7 +63,7 @@ def test_numbers_of_a_readme(tmp_path):
 
 
 def test_signs_of_tables_without_numbers(tmp_path):
-    """FLANDERS: by the best accuracy; label poisoning: where nodes have one class."""
+    """FLANDERS: by the best accuracy; label poisoning: where nodes have one class; FedProx: by the second half."""
     claims, runs = claims_of(tmp_path / "flanders", "flanders", seed=fedsim.sweep([5, 6, 7]))
     assert len(claims) == 4 * 4 + 1  # the rules under attack, and Multi-Krum without any
     of = lambda rule: [run for run in runs if (run["server.aggregator"], run["attack.kind"]) == (rule, "fang")]
@@ -74,3 +74,11 @@ def test_signs_of_tables_without_numbers(tmp_path):
     claims, _ = claims_of(tmp_path / "poisoning", "label-poisoning")
     assert [claim.verdict for claim in claims].count("-") == 4  # IID and Dirichlet, for comparison
     assert sum("the mean is above" in claim.text for claim in claims) == 2 * 4
+    claims, runs = claims_of(tmp_path / "fedprox", "fedprox")
+    assert len(claims) == 1 + 2 * 3
+    late = lambda mu: [
+        np.mean([accuracy(run, -t) for t in (120, 160, 200)])
+        for run in runs
+        if (run["fedprox.mu"], run["synthetic.iid"]) == (mu, True)
+    ]
+    np.testing.assert_allclose(claims[0].numbers[0], np.subtract(late(1), late(0)))

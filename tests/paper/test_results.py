@@ -30,6 +30,34 @@ def test_the_overview_has_all_claims_and_there_are_no_other_pages():
     assert sum(path.stat().st_size for path in files) < MAX_BYTES
 
 
+def test_a_page_of_published_tables_counts_verdicts_and_gives_causes(tmp_path):
+    table = lambda name, *of_rows: MAKE.published.Table(MAKE.PUBLISHED / f"{name}.toml", *of_rows)
+    about = {"unit": "points", "kind": "published"}
+    cell = lambda text, mean: fedsim.Claim(text, [90, 91, 92], **about, reference=(mean, 1.0, 3))
+    cells = [cell("A, IID", 91), cell("B, IID", 94), cell("B, non-IID", 50), cell("C", 40), fedsim.Claim("x")]
+    signs = [fedsim.Claim(f"D is above {values}", values) for values in ([3, 3.1, 2.9], [-3, -3.1, -2.9], [9])]
+    (tmp_path / "published-readme.notes.md").write_text("- `B, *`: their code\n  divides by 2\n- `C, *`: not C\n")
+    tables = [table("readme", cells, "9 min"), table("flanders", signs, "2 min"), table("bucketing")]
+    page = MAKE.published.page(tables, tmp_path)
+    assert page.splitlines()[2:5] == [
+        "- **2 of 4 published numbers agree (1) or are near (1)**; of tables without numbers, 1 of 3 signs are found "
+        "(1 open).",
+        "- By table: readme 2 of 4. Not run: bucketing.",
+        "- Of what differs, 1 have a cause below, and 2 are unexplained.",
+    ]
+    assert "`fedsim run configs/published/readme.toml`: 9 min. 4 of 8 cells." in page
+    assert "| B, non-IID | 50.00 ± 1.00 | 91.00 ± 1.00 | +41.00 points, +41.0 sd | differs | their code divides" in page
+    assert page.count("| unexplained |") == 2
+
+
+def test_every_cause_is_of_something_that_differs():
+    for path in MAKE.PAGES.glob("published-*.notes.md"):
+        name = path.name.removesuffix(".notes.md")
+        causes = MAKE.published.read_causes(MAKE.PAGES, name.removeprefix("published-"))
+        claims = fedsim.report.claims.call(MAKE.claims_of(name), MAKE.load(name))
+        assert {MAKE.published.cause_of(claim, causes) for claim in claims} >= {*causes.values()}, path.name
+
+
 @pytest.mark.parametrize(
     ("name", "study"),
     [("intro", "intro"), ("fraction-femnist-small", "fraction-femnist"), ("fraction-digits", "fraction")],
