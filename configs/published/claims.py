@@ -188,7 +188,8 @@ def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str,
     """`first` is above `second` (sign 1), or below it (-1); not run where they are of other seeds."""
     if len(first) != len(second):
         return Claim(text, published=published)
-    measured = f"{np.nanmean(first):.2f} and {np.nanmean(second):.2f}{' %' * (unit == 'points')}"
+    form, suffix = (".2f", " %") if unit == "points" else (".3f", "")
+    measured = f"{np.nanmean(first):{form}} and {np.nanmean(second):{form}}{suffix}"
     return Claim(text, sign * (first - second), published, measured, unit)
 
 
