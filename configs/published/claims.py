@@ -7,7 +7,6 @@ from a configuration's own in any key are listed with that key, and without a pu
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, configuration, with_labels
-from fedsim.report.metric import ACCURACY, BACKDOOR
+from fedsim.report.metric import BACKDOOR
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -28,8 +27,10 @@ FOLDER = Path(__file__).parent
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
 ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
-BUCKETING_ROUNDS = 600
+ROUNDS = "server.num_rounds"
 WORST_OF = 3  # attacks
+MIN_GAP = 5  # points, for the sign of a single published run
+LAST_FIVE = Final("mean", 5)
 Numbers = np.ndarray  # over seeds [P], in percent
 
 
@@ -45,12 +46,9 @@ def bucketing(results: Results) -> list[Claim]:
         momentum = f", momentum {beta:g}" if beta else ""
         return f"{aggregator_name(setting.aggregator)}{bucket}, {threat}, {data}{momentum}"
 
-    claims = []
-    for name, setting in _cells(results, "bucketing", cell):
-        is_part = setting.rounds[-1] < BUCKETING_ROUNDS
-        numbers = results.numbers(setting, ACCURACY, LAST if is_part else Final("mean", 5))
-        claims.append(_claim("bucketing", name + f", after {setting.rounds[-1]} rounds" * is_part, numbers))
-    return claims
+    final = lambda name: LAST if name.endswith(" rounds") else LAST_FIVE
+    cells = _cells(results, "bucketing", cell)
+    return [_claim("bucketing", name, results.numbers(setting, final=final(name))) for name, setting in cells]
 
 
 def foolsgold(results: Results) -> list[Claim]:
@@ -73,36 +71,38 @@ def foolsgold(results: Results) -> list[Claim]:
 
 
 def heatmaps(results: Results) -> list[Claim]:
-    """T3: the worst attack, by the mean over seeds."""
+    """T3: the worst attack, after the rounds whose mean over seeds is best, as in ByzFL's `test_heatmap`."""
 
     def cell(run: Run, setting: Setting) -> str:
         f = round(setting.scenario.share * run["data.num_clients"])
         return f"{aggregator_name(setting.aggregator)}, gamma {run['similarity.gamma']:g}, f {f}"
 
+    def best(setting: Setting) -> Numbers:
+        return max((_after(results, setting, rounds) for rounds in setting.rounds), key=np.mean)
+
     attacks: dict[str, dict[str, Numbers]] = {}
     for name, setting in _cells(results, "heatmaps", cell):
-        attacks.setdefault(name, {})[setting.attack] = results.numbers(setting)
+        attacks.setdefault(name, {})[setting.attack] = best(setting)
     of_all = lambda name: name if len(attacks[name]) == WORST_OF else f"{name}, {' and '.join(attacks[name])} alone"
-    return [_claim("heatmaps", of_all(name), min(of.values(), key=np.nanmean)) for name, of in attacks.items()]
+    return [_claim("heatmaps", of_all(name), min(of.values(), key=np.mean)) for name, of in attacks.items()]
 
 
 def niid_bench(results: Results) -> list[Claim]:
-    """T4: the best accuracy over the rounds."""
-    num_classes = lambda number: "1 class a client" if number == 1 else f"{number} classes a client"
+    """T4: the best accuracy over the rounds; of FedProx, with the best mu."""
 
     def cell(run: Run, setting: Setting) -> str:
+        number = run.get("label_quantity.num_classes")
         data = {
             "iid": "IID",
             "dirichlet": f"Dirichlet {run.get('dirichlet.alpha')}",
-            "label_quantity": num_classes(run.get("label_quantity.num_classes")),
+            "label_quantity": "1 class a client" if number == 1 else f"{number} classes a client",
         }
         return f"{ALGORITHMS[run['client.algorithm']]}, {data[run['data.partition']]}"
 
-    best = lambda curve: max(curve.values())
-    return [
-        _claim("niid-bench", name, _of_curves(results, setting, best))
-        for name, setting in _cells(results, "niid-bench", cell)
-    ]
+    cells: dict[str, list[Numbers]] = {}
+    for name, setting in _cells(results, "niid-bench", cell):
+        cells.setdefault(name, []).append(_best(results, setting))
+    return [_claim("niid-bench", name, max(tried, key=np.mean)) for name, tried in cells.items()]
 
 
 def readme(results: Results) -> list[Claim]:
@@ -113,25 +113,106 @@ def readme(results: Results) -> list[Claim]:
         return f"{run['model.name'].removeprefix('readme_').upper()}, {data}"
 
     return [
-        _claim("readme", f"{name}, after {number} rounds", _of_curves(results, setting, itemgetter(number)))
+        _claim("readme", f"{name.partition(', after')[0]}, after {rounds} rounds", _after(results, setting, rounds))
         for name, setting in _cells(results, "readme", cell)
-        for number in (10, 50)
-        if number in setting.rounds
+        for rounds in (10, 50)
+        if rounds in setting.rounds
     ]
+
+
+# Tables and curves of which signs are compared
+
+
+def flanders(results: Results) -> list[Claim]:
+    """T6: which rules are above or below FedAvg, by the best accuracy from the third round on."""
+    attacks = {"gaussian": "Gaussian", "flanders_lie": "LIE", "fang": "OPT", "min_max": "Min-Max", "none": "no attack"}
+    cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attacks.get(setting.attack, setting.attack)}"
+    numbers = {name: _best(results, setting, 3) for name, setting in _cells(results, "flanders", cell)}
+    published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}
+    claims = []
+    for name in filter(published.get, numbers):
+        rule, _, attack = name.partition(", ")
+        of_fedavg = f"FedAvg, {attack}"
+        gap = published[name] - published[of_fedavg]
+        if abs(gap) < MIN_GAP or of_fedavg not in numbers:
+            continue
+        text = f"{rule} is {'above' if gap > 0 else 'below'} FedAvg, {attack}"
+        claims.append(_sign(text, np.sign(gap), numbers[name], numbers[of_fedavg], f"{gap:+g} points"))
+    return claims
+
+
+def label_poisoning(results: Results) -> list[Claim]:
+    """T5: where each node has one class, the mean is above every rule; other accuracies are for comparison."""
+    data = {"iid": "IID", "dirichlet": "Dirichlet 1", "label_quantity": "One class a node"}
+    labels = {"flipping": "9 - y", "furthest_flipping": "furthest label"}
+    cell = lambda run, setting: f"{data[run['data.partition']]}, {labels[setting.corruption]}"
+    scenarios: dict[str, dict[str, Numbers]] = {}
+    for name, setting in _cells(results, "label-poisoning", cell):
+        rule = aggregator_name(setting.aggregator)
+        scenarios.setdefault(name, {})[rule] = results.numbers(setting, final=LAST_FIVE)
+    claims = []
+    for name, numbers in scenarios.items():
+        if "FedAvg" in numbers and name.startswith(data["label_quantity"]):
+            others = [(rule, values) for rule, values in numbers.items() if rule != "FedAvg"]
+            text, mean = f"{name}: the mean is above {{}}", numbers["FedAvg"]
+            claims += [_sign(text.format(rule), 1, mean, values, "Fig. 1, 2") for rule, values in others]
+        else:
+            shown = [f"{rule} {np.nanmean(values):.2f} %" for rule, values in numbers.items()]
+            claims.append(Claim(f"{name}: accuracies", measured=", ".join(shown)))
+    return claims
+
+
+def fedprox(results: Results) -> list[Claim]:
+    """T9: on heterogeneous data FedAvg's loss is above that of mu = 1, and fluctuates more; on IID data it is below."""
+    numbers: dict[tuple[str, float], list[Numbers]] = {}
+    for setting in results.settings:
+        run = results.runs[setting.runs[0]]
+        data = "IID" if run["synthetic.iid"] else f"beta {run['synthetic.beta']:g}"
+        curves = _curves(results, setting, "test_loss")
+        fluctuations = [np.std(np.diff(list(curve.values()))) for curve in curves]
+        losses = [np.mean(list(curve.values())) for curve in curves]
+        numbers[data, run["fedprox.mu"]] = [results.per_unit(setting, values) for values in (losses, fluctuations)]
+    claims = []
+    for data in dict.fromkeys(data for data, _ in numbers):
+        if (data, 0.0) in numbers and (data, 1.0) in numbers:
+            (loss, fluctuation), (loss_1, fluctuation_1) = numbers[data, 0.0], numbers[data, 1.0]
+            above, sign = ("below", -1) if data == "IID" else ("above", 1)
+            text = f"{data}: FedAvg's mean loss over all rounds is {above} that of mu = 1"
+            claims.append(_sign(text, sign, loss, loss_1, "Fig. 2", "nats"))
+            text = f"{data}: FedAvg's loss fluctuates more (standard deviation of its steps)"
+            claims += [] if data == "IID" else [_sign(text, 1, fluctuation, fluctuation_1, "Fig. 2", "nats")]
+    return claims
+
+
+def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str, unit: str = "points") -> Claim:
+    """`first` is above `second` (sign 1), or below it (-1); not run where they are of other seeds."""
+    if len(first) != len(second):
+        return Claim(text, published=published)
+    measured = f"{np.nanmean(first):.2f} and {np.nanmean(second):.2f}{' %' * (unit == 'points')}"
+    return Claim(text, sign * (first - second), published, measured, unit)
+
+
+# What the functions share
 
 
 def _claim(table: str, name: str, numbers: Numbers | None) -> Claim:
     """The numbers beside the published one, if there is one."""
-    return Claim(name, numbers, unit="points", kind="published", reference=TABLES[table]["cells"].get(name))
+    cells = TABLES[table]["cells"] | TABLES[table].get("early", {})
+    return Claim(name, numbers, unit="points", kind="published", reference=cells.get(name))
 
 
 def _cells(results: Results, table: str, cell: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:
-    """The settings with their names: that of `cell`, and keys with values that the configuration does not have."""
+    """The settings with their names: that of `cell`, and keys with values that the configuration does not have.
+
+    Fewer or more rounds than in the configuration are named last.
+    """
     values = _values(table)
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
-        other = [f"{key} = {value}" for key, value in run.items() if key in values and value not in values[key]]
-        yield ", ".join([cell(run, setting), *other]), setting
+        is_other = lambda key, value: key != ROUNDS and value not in values.get(key, [value])
+        other = [f"{key} = {value}" for key, value in run.items() if is_other(key, value)]
+        rounds = [] if setting.rounds[-1] in values[ROUNDS] else [f"after {setting.rounds[-1]} rounds"]
+        yield ", ".join([cell(run, setting), *other, *rounds]), setting
 
 
 @cache
@@ -139,14 +220,23 @@ def _values(table: str) -> Mapping[str, list[Any]]:
     """All values that the runs of a configuration have, by key; without keys that are no part of a setting."""
     experiment = fedsim.load(FOLDER / f"{table}.toml")
     runs = with_labels([configuration(flatten(run)) for run in experiment.runs()])
-    keys = set().union(*runs) - {*NOT_IN_IDS, "seed", "data.seed", "server.num_rounds"}
+    keys = set().union(*runs) - {*NOT_IN_IDS, "seed", "data.seed"}
     return {key: [run[key] for run in runs if key in run] for key in keys}
 
 
-def _of_curves(results: Results, setting: Setting, number: Callable[[dict[int, float]], float]) -> Numbers:
-    """A number of each run's accuracies (percent) by round."""
-    rows = results.table.select("run", "round", "test_accuracy").drop_nulls()
-    curves: dict[int, dict[int, float]] = {run: {} for run in setting.runs}
-    for run, round_, accuracy in rows.filter(rows["run"].is_in(setting.runs)).iter_rows():
-        curves[run][round_] = 100 * accuracy
-    return results.per_unit(setting, [number(curves[run]) for run in setting.runs])
+def _best(results: Results, setting: Setting, first: int = 0) -> Numbers:
+    """Each run's best accuracy (percent) from the round `first` on."""
+    curves = _curves(results, setting)
+    return results.per_unit(setting, [100 * max(v for t, v in curve.items() if t >= first) for curve in curves])
+
+
+def _after(results: Results, setting: Setting, rounds: int) -> Numbers:
+    """Each run's accuracy (percent) after a number of rounds."""
+    return results.per_unit(setting, [100 * curve[rounds] for curve in _curves(results, setting)])
+
+
+def _curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
+    """What each run of the setting recorded, by round."""
+    rows = results.table.select("run", "round", column).sort("round")
+    of_run = lambda run: rows.filter(rows["run"] == run)
+    return [dict(zip(of_run(run)["round"], of_run(run)[column], strict=True)) for run in setting.runs]

@@ -1,5 +1,7 @@
 """Networks of published tables, with the initial distribution of the programs that gave them (PyTorch's defaults)."""
 
+from typing import Annotated, Literal
+
 import flax.linen as nn
 import jax
 from jax.nn.initializers import Initializer, variance_scaling
@@ -77,7 +79,7 @@ class FoolsGoldSoftmax(nn.Module):
 
 
 def foolsgold_softmax(spec: DataSpec) -> FoolsGoldSoftmax:
-    """DistributedML/FoolsGold, ML/code/softmax_model_obj.py; its test pixels are not divided, which changes no argmax."""
+    """DistributedML/FoolsGold, ML/code/softmax_model_obj.py; not dividing test pixels, as there, changes no argmax."""
     return FoolsGoldSoftmax(spec.num_outputs)
 
 
@@ -101,20 +103,27 @@ def torch_bias(fan_in: int) -> Initializer:
     return lambda key, shape, dtype=float: jax.random.uniform(key, shape, dtype, -limit, limit)
 
 
-class ReadmeMLP(nn.Module):
-    """A hidden layer with dropout before its relu; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
+class MLP(nn.Module):
+    """Hidden layers, each with dropout before its relu; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
 
     num_classes: int
+    hidden_sizes: tuple[int, ...]
+    mean: float
+    std: float
+    dropout_rate: float = 0.0
+    is_normalized_in_training_only: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
-        x = (x.reshape(x.shape[0], -1) - MNIST[0]) / MNIST[1]
-        x = nn.relu(nn.Dropout(0.5)(torch_dense(x, 200), deterministic=not train))
+        x = x.reshape(x.shape[0], -1)
+        x = (x - self.mean) / self.std if train or not self.is_normalized_in_training_only else x
+        for features in self.hidden_sizes:
+            x = nn.relu(nn.Dropout(self.dropout_rate)(torch_dense(x, features), deterministic=not train))
         return torch_dense(x, self.num_classes)
 
 
 class ReadmeCNN(nn.Module):
-    """Two convolutions, the second with dropout of whole channels; x and logits as of `ReadmeMLP`."""
+    """Two convolutions, the second with dropout of whole channels; x and logits as of `MLP`."""
 
     num_classes: int
 
@@ -127,11 +136,42 @@ class ReadmeCNN(nn.Module):
         return torch_dense(nn.Dropout(0.5)(x, deterministic=not train), self.num_classes)
 
 
-def readme_mlp(spec: DataSpec) -> ReadmeMLP:
+def readme_mlp(spec: DataSpec) -> MLP:
     """For images of MNIST; shaoxiongji/federated-learning, models/Nets.py: MLP."""
-    return ReadmeMLP(spec.num_outputs)
+    return MLP(spec.num_outputs, (200,), *MNIST, dropout_rate=0.5)
 
 
 def readme_cnn(spec: DataSpec) -> ReadmeCNN:
     """For images of MNIST; shaoxiongji/federated-learning, models/Nets.py: CNNMnist."""
     return ReadmeCNN(spec.num_outputs)
+
+
+def flanders_mlp(
+    spec: DataSpec,
+    *,
+    normalizes: Annotated[
+        Literal["training", "always"], "when pixels are normalized: as in the published program, or also in tests"
+    ] = "training",
+) -> MLP:
+    """For images of MNIST; flwrlabs/flower, baselines/flanders/flanders/models.py: MnistNet.
+
+    The program normalizes training images (dataset.py: mnist_transformation), but not test images (utils.py:
+    mnist_evaluate).
+    """
+    return MLP(spec.num_outputs, (128,), 0.5, 0.5, is_normalized_in_training_only=normalizes == "training")
+
+
+class SoftmaxOfOnes(nn.Module):
+    """Softmax regression whose parameters start at 1; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        dense = nn.Dense(self.num_classes, kernel_init=nn.initializers.ones, bias_init=nn.initializers.ones)
+        return dense((x.reshape(x.shape[0], -1) - 0.5) / 0.5)
+
+
+def lpa_softmax(spec: DataSpec) -> SoftmaxOfOnes:
+    """For images of MNIST; pengj97/LPA, ByrdLab/tasks/softmaxRegression.py, ByrdLab/library/dataset.py: get_mnist."""
+    return SoftmaxOfOnes(spec.num_outputs)

@@ -99,7 +99,7 @@ def _section(table: Table, causes: dict[str, str]) -> str:
     parts = [f"## {table.name}", f"{title}{source}"]
     if not table.claims:
         return "\n\n".join([*parts, f"{command}: not run."])
-    num_cells = f" {len(table.cells)} of {len(published['cells'])} cells." if published else ""
+    num_cells = f" {len(table.cells)} of {len(published['cells'])} cells." if table.cells and published else ""
     rows = [(c.text, c.published, c.measured, c.margin("seed"), c.verdict, cause_of(c, causes)) for c in table.claims]
     header_ = ("Cell", "Published", "fedsim", "Difference, in pooled sd", "Verdict", "Cause")
     shown = report.markdown([text_table("", header_, rows, num_text=len(header_))], literal=False).strip()

@@ -20,6 +20,7 @@ from fedsim.core.contracts import (
 )
 from fedsim.core.corrupt import Corruption, corrupt
 from fedsim.core.evaluate import evaluate
+from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, client_sgd, plain_sgd
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
@@ -91,6 +92,7 @@ __all__ = [
     "evaluate",
     "from_arrays",
     "from_pandas",
+    "layerwise",
     "load",
     "plain_sgd",
     "regression",

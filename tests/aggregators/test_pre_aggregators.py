@@ -1,12 +1,12 @@
-"""Pre-aggregators, against the formulas of their papers in float64 NumPy."""
+"""Pre-aggregators and adaptive clipping, against the formulas of their papers in float64 NumPy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedsim.aggregators import arc, bucketing, clipping, nnm, zeroing
-from tests.aggregators.test_robust import KEY, clip, report_of, updates_of
+from fedsim.aggregators import adaptive_clipping, arc, bucketing, clipping, nnm, zeroing
+from tests.aggregators.test_robust import KEY, clip, flat, report_of, updates_of
 
 VALID = np.arange(11) != 4
 
@@ -88,3 +88,35 @@ def test_zeroing_keeps_the_client_and_its_weight(norm):
     np.testing.assert_array_equal(zeroed.valid, VALID)
     with pytest.raises(ValueError, match=r'^norm: must be "inf" or 2, got 1$'):
         zeroing(norm=1)
+
+
+@pytest.mark.parametrize(("zeroes", "weighting"), [(False, "equal"), (True, "examples"), (True, "equal")])
+def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
+    """Z grows until an outlier in each round is not zeroed any more."""
+    rule = adaptive_clipping(quantile=0.8, threshold=1.0, learning_rate=0.2, zeroing=zeroes, weighting=weighting)
+    state, c, z = rule.init((), None, None), 1.0, 10.0
+    number_zeroed = []
+    for seed in range(6):
+        valid = np.arange(11) != seed
+        x = updates_of(seed)
+        x[8] = 30.0
+        m = np.where(valid, np.arange(1, 12) if weighting == "examples" else 1.0, 0)
+        largest = np.abs(x).max(axis=1)
+        is_zeroed = zeroes & (largest > 2 * z + 1)
+        number_zeroed.append(is_zeroed.sum())
+        z *= np.exp(-np.log(10) * (np.mean(largest[valid] <= z) - 0.98))
+        sent = np.where(is_zeroed[:, None], 0, x)
+        norms = np.linalg.norm(sent, axis=1)
+        factors = np.minimum(1, c / np.maximum(norms, 1e-9))
+        aggregate, state = jax.jit(rule.aggregate)(state, report_of(x, valid), KEY)
+        assert aggregate.info["threshold"] == pytest.approx(c, rel=1e-5)
+        np.testing.assert_allclose(flat(aggregate.update), m * factors @ sent / m.sum(), atol=1e-5)
+        weights = m * factors * ~is_zeroed
+        np.testing.assert_allclose(aggregate.weights, weights / weights.sum(), atol=1e-5)
+        c *= np.exp(-0.2 * (np.mean(norms[valid] <= c) - 0.8))
+        assert state.clip == pytest.approx(c, rel=1e-5)
+        assert not zeroes or state.zero == pytest.approx(z, rel=1e-5)
+    assert sum(number_zeroed) == (3 if zeroes else 0)
+    no_valid_clients, after = rule.aggregate(state, report_of(x, np.zeros(11, bool)), KEY)
+    assert not np.any(flat(no_valid_clients.update))
+    assert after.clip == state.clip

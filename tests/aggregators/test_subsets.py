@@ -1,4 +1,4 @@
-"""MDA and SMEA against all subsets in float64, one by one."""
+"""MDA and SMEA against all subsets in float64, one by one; FABA and MoNNA against their definitions."""
 
 from itertools import combinations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim.aggregators import mda, smea
+from fedsim.aggregators import faba, mda, monna, smea
 from fedsim.aggregators.subsets import MAX_SUBSETS
 from tests.aggregators.test_robust import KEY, flat, report_of, updates_of
 from tests.aggregators.test_tight_groups import tight
@@ -102,3 +102,39 @@ def test_too_many_subsets_are_an_error(rule):
     with pytest.raises(ValueError, match=r"^num_byzantine: .* f = 5 of 40"):
         jax.eval_shape(rule(num_byzantine=5).aggregate, (), report, KEY)
     jax.eval_shape(rule(num_byzantine=4).aggregate, (), report, KEY)  # 91,390
+
+
+def faba_formula(x, who, f):
+    who = list(who)
+    for _ in range(f):
+        mean = x[who].mean(axis=0)
+        who.remove(max(who, key=lambda i: np.linalg.norm(x[i] - mean)))
+    return np.isin(np.arange(len(x)), who) / len(who)
+
+
+def monna_formula(x, who, f, trusted):
+    nearest = sorted(who, key=lambda i: np.linalg.norm(x[i] - x[trusted]))[: len(who) - f]
+    return np.isin(np.arange(len(x)), nearest) / len(nearest)
+
+
+def test_faba_and_monna_match_their_formulas():
+    valid = np.arange(11) != 4
+    who = np.flatnonzero(valid)
+    weights_of = lambda rule, report: rule.aggregate((), report, KEY)[0].weights
+    faba_of = jax.jit(lambda f, report: weights_of(faba(num_byzantine=f), report))
+    monna_of = jax.jit(lambda f, client, report: weights_of(monna(num_byzantine=f, client_id=client), report))
+    differences = 0
+    for seed, f in enumerate([0, 1, 2, 3, 4, 4, 50]):
+        x, used, trusted = updates_of(seed), min(f, 4), (seed + 5) % 11
+        x[[0, 1]] *= 4
+        expected = faba_formula(x, who, used)
+        np.testing.assert_allclose(faba_of(f, report_of(x, valid)), expected, atol=1e-6)
+        expected_of_monna = monna_formula(x, who, used, trusted)
+        np.testing.assert_allclose(monna_of(f, trusted, report_of(x, valid)), expected_of_monna, atol=1e-6)
+        differences += not np.array_equal(expected, expected_of_monna)
+    assert differences
+    assert not np.any(monna_of(2, 4, report_of(x, valid)))  # the trusted client has not answered
+    ties = jnp.asarray([1, 0, 2])  # both outer ones are farthest, and nearest to the middle one
+    for rule in (faba(num_byzantine=1), monna(num_byzantine=1, client_id=0)):
+        weights = weights_of(rule, report_of(np.outer([0, 1, 2], np.ones(6)))._replace(client_ids=ties))
+        np.testing.assert_array_equal(weights, [0.5, 0.5, 0])

@@ -31,7 +31,13 @@ def test_defaults_are_a_valid_run():
     assert experiment.runs() == [schema().resolve({})]
     given = {key: value for key, value in experiment.runs()[0].settings if value is not None}
     arfl = {"arfl.lam": 1.0, "arfl.target_of": "clients", "arfl.source": "clients"}
-    assert given == {"mlp.hidden_sizes": (64,), **arfl, "sgd.momentum": 0.0, "sgd.weight_decay": 0.0}
+    assert given == {
+        "mlp.hidden_sizes": (64,),
+        "mlp.dropout_rate": 0.0,
+        **arfl,
+        "sgd.momentum": 0.0,
+        "sgd.weight_decay": 0.0,
+    }
 
 
 def test_a_flat_configuration_resolves_to_itself():

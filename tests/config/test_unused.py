@@ -41,6 +41,10 @@ SWEEP = "[[sweep]]\nserver.aggregator=['fedavg', 'arfl']\n"
         ("[[sweep]]\nengine.run_width=[1, 2]", ["sweep: engine.run_width changes no results"]),
         ("[[sweep]]\nserver.num_rounds=[10, 20]", ["sweep: server.num_rounds: 10 rounds are part"]),
         ("client.schedule='cosine'\n[[sweep]]\nserver.num_rounds=[10, 20]", []),
+        (
+            "server.aggregator='norm_clipping'\nserver.layerwise=true\nnorm_clipping.delta=1e-5",
+            ["norm_clipping.delta: has no effect: server.layerwise is true"],
+        ),
         ("arfl.target=3", ['arfl.target: has no effect: arfl.lam is not "auto"']),
         ("arfl.target_of='effective'", ['arfl.target_of: has no effect: arfl.lam is not "auto"']),
         (

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
 import fedsim
 from fedsim.corruption import noisy
-from fedsim.datasets import digits, separable_2d
+from fedsim.datasets import digits, separable_2d, synthetic
 from fedsim.datasets.canonical import canonicalize
 from fedsim.datasets.dirichlet import dirichlet
 from fedsim.datasets.federated import make_federated_dataset
@@ -186,6 +187,37 @@ def test_separable_2d_is_linearly_separable():
     dataset = build_dataset('data = {name = "separable_2d", partition = "natural"}')
     assert dataset.train.num_examples.tolist() == [60, 60, 60]
     assert dataset.num_test_clients == 3
+
+
+@pytest.mark.parametrize("iid", [False, True])
+def test_synthetic_clients_have_linear_classifiers_of_their_own_unless_iid(iid):
+    """What fits the largest client holds for its test examples, but for other clients only if they share it."""
+    raw = synthetic.synthetic(4, iid=iid)
+    sizes = np.bincount(raw.client_ids)
+    total = sizes + np.bincount(raw.test_client_ids)
+    assert (len(total), raw.x.shape[1], total.min() >= 50) == (30, 60, True)
+    assert sizes.tolist() == [int(0.9 * size) for size in total]
+    largest = np.argmax(sizes)
+    members, tests = raw.client_ids == largest, raw.test_client_ids == largest
+    model = LogisticRegression(C=100, max_iter=300).fit(raw.x[members], raw.y[members])
+    assert model.score(raw.x_test[tests], raw.y_test[tests]) > 0.9
+    others = model.score(raw.x[~members], raw.y[~members])
+    assert others > 0.9 if iid else others < 0.4
+
+
+@pytest.mark.parametrize(("settings", "std"), [({"beta": 0.0}, 0), ({"beta": 3.0}, 3), ({"iid": True}, None)])
+def test_synthetic_inputs_have_the_published_moments(settings, std):
+    """Variances j^-1.2 around means from N(B, 1), with B from N(0, beta^2); iid: around 0."""
+    raw = synthetic.synthetic(4, **settings)
+    x = raw.x[raw.client_ids == np.argmax(np.bincount(raw.client_ids))]
+    np.testing.assert_allclose(x.var(axis=0), np.arange(1, 61) ** -1.2, rtol=5 * np.sqrt(2 / len(x)))
+    means = np.stack([raw.x[raw.client_ids == client].mean(axis=0) for client in range(30)])
+    if std is None:
+        assert abs(x.mean(axis=0)).max() < 5 / np.sqrt(len(x))
+    else:
+        assert means.std(axis=1).mean() == pytest.approx(1, rel=0.1)
+        expected = np.sqrt(std**2 + 1 / 60)
+        assert abs(means.mean(axis=1).std() - expected) < 5 * expected / np.sqrt(60)
 
 
 def test_examples_are_subsampled_before_they_are_partitioned():

@@ -33,10 +33,11 @@ def check_agreement(fedsim_rule, byzfl_rule, num_clients, atol=2e-6, **options):
     [
         (aggregators.trimmed_mean, byzfl.TrMean),
         (aggregators.meamed, byzfl.Meamed),
+        (aggregators.monna, byzfl.MoNNA),
         (lambda num_byzantine: aggregators.krum(num_byzantine=num_byzantine, neighbors="n-f-1"), byzfl.Krum),
         (lambda num_byzantine: aggregators.multi_krum(num_byzantine=num_byzantine, neighbors="n-f-1"), byzfl.MultiKrum),
     ],
-    ids=["trimmed_mean", "meamed", "krum", "multi_krum"],
+    ids=["trimmed_mean", "meamed", "monna", "krum", "multi_krum"],
 )
 def test_rules_with_f(fedsim_rule, byzfl_rule, num_clients, f):
     check_agreement(fedsim_rule(num_byzantine=f), byzfl_rule(f), num_clients)

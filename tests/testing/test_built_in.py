@@ -154,6 +154,8 @@ def test_models(name, spec, values):
         'data.partition = "shards"',
         'data.partition = "label_quantity"',
         'data.partition = "extreme"',
+        'data.partition = "similarity"',
+        'data = {name = "synthetic", partition = "natural"}',
         'data.partition = "quantity"',
         'data.partition = "feature_noise"',
         'data = {name = "separable_2d", num_clients = 10, num_train = 50}',

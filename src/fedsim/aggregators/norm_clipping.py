@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import add_noise, clip_factors
 from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
-from fedsim.core.settings import POSITIVE, Traced
+from fedsim.core.settings import POSITIVE, OnlyIf, Traced
 from fedsim.core.trees import weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
@@ -28,6 +28,7 @@ def norm_clipping(
     delta: Annotated[
         Scalar | None,
         Traced(ge=1e-30, lt=1),
+        OnlyIf("server.layerwise", False, "server.layerwise is true: epsilon is known for whole updates only"),
         "record what each round's epsilon of (epsilon, delta) differential privacy depends on; default: do not",
     ] = None,
 ) -> Aggregator:

@@ -58,7 +58,7 @@ def scaffold(
         return LocalResult(trained, control, (weight, jax.tree.map(lambda change: weight * change, changes)))
 
     def update_server_state(server_state: PyTree, messages: PyTree, valid: Array, num_clients: int) -> PyTree:
-        total = num_clients
+        total: Array | int = num_clients
         if weighting == "examples":
             weights, messages = messages
             total = num_clients * jnp.sum(weights) / jnp.maximum(jnp.sum(valid), 1)

@@ -14,6 +14,7 @@ from fedsim.config.sections import Role
 
 SHAPE = (Role.PROGRAM, Role.ENGINE, Role.RECORD)  # of the programs of a group, except for its branches and data
 LATER = {  # keys that are younger than ids, which contain them only if they have another value than these defaults
+    "adagrad.initial": None,
     "client.optimizer": "sgd",
     "data.long_tail": 1.0,
     "dirichlet.balanced": False,
@@ -23,16 +24,15 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "extreme.sybil_class": 0,
     "flipping.to": "one",
     "krum.power": "second",
-    "multi_krum.power": "second",
     "mlp.dropout_rate": 0.0,
+    "multi_krum.power": "second",
     "optimal_alie.search": "grid",
     "optimal_ipm.search": "grid",
+    "rfa.start": "mean",
     "scaffold.corrects": "gradient",
     "scaffold.weighting": "equal",
+    "server.layerwise": False,
     "sgd.weight_decay": 0.0,
-    "rfa.start": "mean",
-    "adagrad.initial": None,
-    "mlp.dropout_rate": 0.0,
 }
 NOT_IN_IDS = frozenset(field.name for field in FIXED.values() if field.role in (Role.RECORD, Role.ENGINE))
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

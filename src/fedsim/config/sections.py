@@ -171,6 +171,7 @@ class ServerConfig:
         "rule whose weights take the place of the clients' examples in the pre-aggregators and the rule, such as arfl; "
         "clients to which it gives no weight are left out; default: none",
     ] = None
+    layerwise: Annotated[bool, Role.BRANCH, "apply the aggregation rule to each array of the model by itself"] = False
     num_byzantine: Annotated[
         NonNegativeInt | Literal["corrupted", "malicious"] | None,
         Role.TRACED,  # it reaches a program as a setting of rules, which has a role of its own

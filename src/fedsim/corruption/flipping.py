@@ -32,7 +32,9 @@ def flipping(
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
         owner = example_owners(data)
         if to == "opposite":
-            return data._replace(y=jnp.where(expand_like(corrupted[owner], data.y), spec.num_classes - 1 - data.y, data.y))
+            return data._replace(
+                y=jnp.where(expand_like(corrupted[owner], data.y), spec.num_classes - 1 - data.y, data.y)
+            )
         classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
         is_corrupted, new_labels = (expand_like(values[owner], data.y) for values in (corrupted, classes))
         return data._replace(y=jnp.where(is_corrupted, new_labels, data.y))

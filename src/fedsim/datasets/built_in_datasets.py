@@ -2,6 +2,7 @@
 
 from fedsim.datasets.digits import digits as digits
 from fedsim.datasets.separable_2d import separable_2d as separable_2d
+from fedsim.datasets.synthetic import synthetic as synthetic
 from fedsim.datasets.prepared import cifar10 as cifar10
 from fedsim.datasets.cifar100 import cifar100 as cifar100
 from fedsim.datasets.mnist import mnist as mnist, fashion_mnist as fashion_mnist

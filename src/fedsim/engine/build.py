@@ -12,6 +12,7 @@ from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
 from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule
 from fedsim.core.corrupt import Corruption
+from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
@@ -69,7 +70,7 @@ def _server_parts(config: Config) -> Callable[[HParams], dict[str, Any]]:
     return lambda hparams: {
         "weighting": weighting(hparams),
         "pre_aggregators": [make(hparams) for make in mixing],
-        "aggregator": rule(hparams),
+        "aggregator": layerwise(rule(hparams)) if config.server.layerwise else rule(hparams),
     }
 
 

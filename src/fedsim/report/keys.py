@@ -29,7 +29,7 @@ SETTING_KEYS = (
 )
 # Sections and components whose keys have a role; all other keys are of the training.
 ROLES: dict[Role, tuple[str, ...]] = {
-    "rule": ("server.aggregator", "server.weighting"),
+    "rule": ("server.aggregator", "server.weighting", "server.layerwise"),
     "pre-aggregator": ("server.pre_aggregators",),
     "data": ("data", "data.name", "data.partition"),
     "threat": ("corruption", "attack", "corruption.kind", "attack.kind"),

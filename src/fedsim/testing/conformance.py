@@ -22,7 +22,6 @@ from fedsim.testing.clauses import one_line
 FILE = Path(__file__).with_name("cases.json")
 KINDS = "rule", "pre_aggregator", "attack"
 ROUNDING = 1e-6  # of float32, relative to the expected value
-SHARE = 0.97  # of the distance by which a published vector of a search moves the aggregate
 KEY = jax.random.key(0)
 
 
@@ -71,7 +70,7 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
 
 def describe(settings: dict[str, Any]) -> str:
     """The settings in words."""
-    return ", ".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()) or "no settings"
+    return ", ".join(f"{name} = {json.dumps(value, default=str)}" for name, value in settings.items()) or "no settings"
 
 
 def _compare(make: Any, case: dict[str, Any], is_built: bool) -> bool:
@@ -86,11 +85,7 @@ def _compare(make: Any, case: dict[str, Any], is_built: bool) -> bool:
         raise AssertionError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
     if actual.shape != expected.shape:
         raise AssertionError(f"{where}: expected the shape {expected.shape}, got {actual.shape}")
-    if case["tolerance"] is None:
-        needed, distance = SHARE * displacement(expected, case), displacement(actual, case)
-        if not distance >= needed:
-            raise AssertionError(f"{where}: must move the aggregate by at least {needed:.4g}, got {distance:.4g}")
-    elif not np.allclose(actual, expected, ROUNDING, case["tolerance"]):
+    if not np.allclose(actual, expected, ROUNDING, case["tolerance"]):
         got = f"expected {_show(expected)}, got {_show(actual)}"
         raise AssertionError(f"{where}: {got}, with a tolerance of {case['tolerance']:g}")
     return True
@@ -119,7 +114,7 @@ def compute(component: Aggregator | PreAggregator | Attack, case: dict[str, Any]
         raise ValueError(f"must be an Aggregator, a PreAggregator or an Attack, got {component!r}")
     if np.ndim(case["expected"]) == 1:
         return np.asarray(apply(fedavg(), rows, num_examples=weights, pre_aggregators=[component]).update)
-    return np.asarray(jax.jit(component)(_report(rows), KEY).updates.params)
+    return np.asarray(jax.jit(component)(make_report(rows), KEY).updates.params)
 
 
 def input_rows(case: dict[str, Any]) -> np.ndarray:
@@ -131,22 +126,11 @@ def input_rows(case: dict[str, Any]) -> np.ndarray:
     return numbers ** np.asarray(inputs["powers"]) / np.asarray(inputs["divisors"])
 
 
-def displacement(forged: np.ndarray, case: dict[str, Any]) -> float:
-    """The distance from the mean of the inputs to the aggregate of the inputs and one `forged` update [d]."""
-    rows, (*stages, rule) = input_rows(case), _stages(case)
-    update = apply(rule, np.concatenate([rows, forged[None]]), pre_aggregators=stages).update
-    return float(np.linalg.norm(update - rows.mean(axis=0)))
-
-
-def _stages(case: dict[str, Any]) -> list[Any]:
-    """The pre-aggregators and the rule that an attack is against."""
-    return [getattr(aggregators, name)(**settings) for name, settings in case.get("server", [["fedavg", {}]])]
-
-
 def _forge(attack: Attack, case: dict[str, Any]) -> np.ndarray:
-    """The update [d] of one malicious client beside the honest inputs."""
-    honest, server = input_rows(case), chain(*_stages(case))
-    report = _report(np.concatenate([honest, honest[:1]]))
+    """The update [d] of one malicious client beside the honest inputs, against the stages in the case's `server`."""
+    honest, stages = input_rows(case), case.get("server", [["fedavg", {}]])
+    server = chain(*(getattr(aggregators, name)(**settings) for name, settings in stages))
+    report = make_report(np.concatenate([honest, honest[:1]]))
     variables = Variables(jnp.zeros(honest.shape[1]))
     server_state = server.init(variables, report.num_examples, report.losses)
     aggregate = lambda report: server.aggregate(server_state, report, KEY)[0]
@@ -155,6 +139,7 @@ def _forge(attack: Attack, case: dict[str, Any]) -> np.ndarray:
     return np.asarray(forge(attack.init(variables, report.num_examples)).params[-1])
 
 
-def _report(rows: np.ndarray) -> CohortReport:
+def make_report(rows: np.ndarray) -> CohortReport:
+    """The report of clients with the updates `rows` [K, d] and equal numbers of examples."""
     ones, updates = jnp.ones(len(rows)), Variables(jnp.asarray(rows, jnp.float32))
     return CohortReport(jnp.arange(len(rows)), ones.astype(jnp.int32), ones, updates, ones > 0)
