@@ -52,7 +52,7 @@ def bucketing(results: Results) -> list[Claim]:
 
 
 def foolsgold(results: Results) -> list[Claim]:
-    """T2: the final accuracy, and the attack rate if it was recorded."""
+    """T2: accuracy and attack rate after the rounds whose numbers the published ones are, and after the paper's."""
 
     def cell(run: Run, setting: Setting) -> str:
         num_clients = run["data.num_clients"]
@@ -62,12 +62,13 @@ def foolsgold(results: Results) -> list[Claim]:
         share = "" if trimmed is None else f" of {percent.get(trimmed)} %"
         return f"{aggregator_name(setting.aggregator)}{share}, {num_sybils} sybil{'s' * (num_sybils != 1)}"
 
-    claims = []
+    published, as_in_paper = [], []
     for name, setting in _cells(results, "foolsgold", cell):
-        claims.append(_claim("foolsgold", f"{name}: accuracy", results.numbers(setting)))
-        if setting in results.with_backdoor:
-            claims.append(_claim("foolsgold", f"{name}: attack rate", results.numbers(setting, BACKDOOR)))
-    return claims
+        columns = {"accuracy": "test_accuracy"} | {"attack rate": "backdoor_success"} * (setting in results.with_backdoor)
+        for what, column in columns.items():
+            for rounds, claims in ((FOOLSGOLD_ROUNDS, published), (max(setting.rounds), as_in_paper)):
+                claims.append(_claim("foolsgold", f"{name}: {what}", _after(results, setting, rounds, column)))
+    return [_summary("After the 3,000 rounds of the paper's text", as_in_paper), *published]
 
 
 def heatmaps(results: Results) -> list[Claim]:
@@ -231,9 +232,15 @@ def _best(results: Results, setting: Setting, first: int = 0) -> Numbers:
     return results.per_unit(setting, [100 * max(v for t, v in curve.items() if t >= first) for curve in curves])
 
 
-def _after(results: Results, setting: Setting, rounds: int) -> Numbers:
-    """Each run's accuracy (percent) after a number of rounds."""
-    return results.per_unit(setting, [100 * curve[rounds] for curve in _curves(results, setting)])
+def _summary(when: str, claims: list[Claim]) -> Claim:
+    """How many published numbers other runs, or other rounds, would give."""
+    compared = [claim.holds for claim in claims if claim.comparison]
+    return Claim(f"{when}: numbers that agree or are near", measured=f"{sum(compared)} of {len(compared)}")
+
+
+def _after(results: Results, setting: Setting, rounds: int, column: str = "test_accuracy") -> Numbers:
+    """Each run's accuracy, or another share, (percent) after a number of rounds."""
+    return results.per_unit(setting, [100 * curve[rounds] for curve in _curves(results, setting, column)])
 
 
 def _curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
