@@ -18,7 +18,6 @@ from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
 from fedsim.report.final import LAST, Final
 from fedsim.report.keys import Run, configuration, with_labels
-from fedsim.report.metric import BACKDOOR
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -64,8 +63,8 @@ def foolsgold(results: Results) -> list[Claim]:
 
     published, as_in_paper = [], []
     for name, setting in _cells(results, "foolsgold", cell):
-        columns = {"accuracy": "test_accuracy"} | {"attack rate": "backdoor_success"} * (setting in results.with_backdoor)
-        for what, column in columns.items():
+        columns = [("accuracy", "test_accuracy"), ("attack rate", "backdoor_success")]
+        for what, column in columns if setting in results.with_backdoor else columns[:1]:
             for rounds, claims in ((FOOLSGOLD_ROUNDS, published), (max(setting.rounds), as_in_paper)):
                 claims.append(_claim("foolsgold", f"{name}: {what}", _after(results, setting, rounds, column)))
     return [_summary("After the 3,000 rounds of the paper's text", as_in_paper), *published]
