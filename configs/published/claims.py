@@ -28,6 +28,7 @@ ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign fl
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
 ROUNDS = "server.num_rounds"
 WORST_OF = 3  # attacks
+FOOLSGOLD_ROUNDS = 2000  # whose numbers the published ones are; the paper says 3,000
 MIN_GAP = 5  # points, for the sign of a single published run
 LAST_FIVE = Final("mean", 5)
 Numbers = np.ndarray  # over seeds [P], in percent
