@@ -9,7 +9,7 @@ from fedsim.errors import ConfigError
 AGREES, NEAR, DIFFERS = "agrees", "near", "differs"
 MAX_AGREES, MAX_NEAR = 2.0, 4.0  # pooled standard deviations
 MAX_NEAR_POINTS = 2.0
-ROUNDING = 1e-9
+ROUNDING = {"points": 0.005}  # of published numbers, which are percentages with two digits
 
 
 class Published(NamedTuple):
@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
 
         Without any standard deviation nothing agrees: the points alone decide.
         """
-        distance = abs(self.difference) - ROUNDING
+        distance = abs(self.difference) - ROUNDING.get(self.unit, 0) - 1e-9
         is_within = lambda number: self.pooled is not None and distance <= number * self.pooled
         if is_within(MAX_AGREES):
             return AGREES
