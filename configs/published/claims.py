@@ -5,19 +5,16 @@ from a configuration's own in any key are listed with that key, and without a pu
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import fedsim
 from fedsim import Claim
-from fedsim.config.components import flatten
-from fedsim.config.roles import NOT_IN_IDS
+from fedsim.report.cells import cells, curves
 from fedsim.report.final import LAST, Final
-from fedsim.report.keys import Run, configuration, with_labels
+from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
@@ -26,7 +23,6 @@ FOLDER = Path(__file__).parent
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
 ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
-ROUNDS = "server.num_rounds"
 WORST_OF = 3  # attacks
 FOOLSGOLD_ROUNDS = 2000  # whose numbers the published ones are; the paper says 3,000
 MIN_GAP = 5  # points, for the sign of a single published run
@@ -169,8 +165,8 @@ def fedprox(results: Results) -> list[Claim]:
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         data = "IID" if run["synthetic.iid"] else f"beta {run['synthetic.beta']:g}"
-        curves = _curves(results, setting, "test_loss")
-        late = [[loss for t, loss in curve.items() if t >= setting.rounds[-1] / 2] for curve in curves]
+        of_runs = curves(results, setting, "test_loss")
+        late = [[loss for t, loss in curve.items() if t >= setting.rounds[-1] / 2] for curve in of_runs]
         means, steps = [np.mean(losses) for losses in late], [np.std(np.diff(losses)) for losses in late]
         numbers[data, run["fedprox.mu"]] = results.per_unit(setting, means), results.per_unit(setting, steps)
     claims = []
@@ -199,37 +195,19 @@ def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str,
 
 def _claim(table: str, name: str, numbers: Numbers | None) -> Claim:
     """The numbers beside the published one, if there is one."""
-    cells = TABLES[table]["cells"] | TABLES[table].get("early", {})
-    return Claim(name, numbers, unit="points", kind="published", reference=cells.get(name))
+    numbers_of = TABLES[table]["cells"] | TABLES[table].get("early", {})
+    return Claim(name, numbers, unit="points", kind="published", reference=numbers_of.get(name))
 
 
-def _cells(results: Results, table: str, cell: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:
-    """The settings with their names: that of `cell`, and keys with values that the configuration does not have.
-
-    Fewer or more rounds than in the configuration are named last.
-    """
-    values = _values(table)
-    for setting in results.settings:
-        run = results.runs[setting.runs[0]]
-        is_other = lambda key, value: key != ROUNDS and value not in values.get(key, [value])
-        other = [f"{key} = {value}" for key, value in run.items() if is_other(key, value)]
-        rounds = [] if setting.rounds[-1] in values[ROUNDS] else [f"after {setting.rounds[-1]} rounds"]
-        yield ", ".join([cell(run, setting), *other, *rounds]), setting
-
-
-@cache
-def _values(table: str) -> Mapping[str, list[Any]]:
-    """All values that the runs of a configuration have, by key; without keys that are no part of a setting."""
-    experiment = fedsim.load(FOLDER / f"{table}.toml")
-    runs = with_labels([configuration(flatten(run)) for run in experiment.runs()])
-    keys = set().union(*runs) - {*NOT_IN_IDS, "seed", "data.seed"}
-    return {key: [run[key] for run in runs if key in run] for key in keys}
+def _cells(results: Results, table: str, name: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:
+    """The settings by the names of their cells; those that differ from the configuration's have other names."""
+    return cells(results, fedsim.load(FOLDER / f"{table}.toml"), name)
 
 
 def _best(results: Results, setting: Setting, first: int = 0) -> Numbers:
     """Each run's best accuracy (percent) from the round `first` on."""
-    curves = _curves(results, setting)
-    return results.per_unit(setting, [100 * max(v for t, v in curve.items() if t >= first) for curve in curves])
+    of_runs = curves(results, setting)
+    return results.per_unit(setting, [100 * max(v for t, v in curve.items() if t >= first) for curve in of_runs])
 
 
 def _summary(when: str, claims: list[Claim]) -> Claim:
@@ -240,11 +218,4 @@ def _summary(when: str, claims: list[Claim]) -> Claim:
 
 def _after(results: Results, setting: Setting, rounds: int, column: str = "test_accuracy") -> Numbers:
     """Each run's accuracy, or another share, (percent) after a number of rounds."""
-    return results.per_unit(setting, [100 * curve[rounds] for curve in _curves(results, setting, column)])
-
-
-def _curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
-    """What each run of the setting recorded, by round."""
-    rows = results.table.select("run", "round", column).sort("round")
-    of_run = lambda run: rows.filter(rows["run"] == run)
-    return [dict(zip(of_run(run)["round"], of_run(run)[column], strict=True)) for run in setting.runs]
+    return results.per_unit(setting, [100 * curve[rounds] for curve in curves(results, setting, column)])
