@@ -52,4 +52,4 @@ def choose_labels(task: Task, spec: DataSpec) -> Task:
 
     bind = task.bind
     rebind = None if bind is None else lambda frozen: choose_labels(bind(frozen), spec)
-    return task._replace(loss=loss, metrics=metrics, bind=rebind)
+    return task._replace(loss=loss, metrics=metrics, bind=rebind, num_classes=None)  # which would refuse FURTHEST
