@@ -115,7 +115,7 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     """
     keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
     is_delayed = any(config.corruption.start_round for config in configs)
-    change_task = build.corruption(configs[0]).change_task
+    change_task = build.change_task(configs[0])
     return keys, changed_fields(configs), change_task, is_delayed, dataset.spec, dataset.num_test_clients
 
 

@@ -22,7 +22,7 @@ from fedsim.engine.families import Group, family_key, group_runs, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
-from fedsim.engine.model import make_task, num_params
+from fedsim.engine.model import num_params
 from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
 
 
@@ -125,7 +125,7 @@ def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
     """The layout of `num_runs` runs like `config`."""
     optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
-    task = make_task(config, dataset, machine.backend)
+    task = build.task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
     return choose_layout(config, num_runs, num_params(config, dataset), num_examples, step_bytes, machine)
