@@ -18,7 +18,7 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
 from fedsim.engine.data import load_dataset
-from fedsim.engine.families import Group, family_key, group_runs, make_families
+from fedsim.engine.families import Group, group_runs, layout_key, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
@@ -112,9 +112,9 @@ def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
         dataset = plan.datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
         max_runs = max(1, int(available) // max(run_bytes(distinct_runs(configs), dataset, is_on_host)))
-        family = family_key(configs, dataset)
+        form = layout_key(configs, dataset)
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
-            key = (family, len(part))
+            key = (form, len(part))
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
             layout = with_buffers(layouts[key], configs, dataset, machine) if is_on_host else layouts[key]
