@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fedsim
@@ -140,12 +140,13 @@ def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
 
 
 @given(LABELS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.66, 1.0]), SEEDS)
+@example(np.arange(50) % 7, 5, 0.58, 0)  # 0.58 * 50 is a little less than 29
 @settings(max_examples=40)
 def test_similarity_is_part_iid_and_part_contiguous(y, num_clients, gamma, seed):
     """As ByzFL's gamma_similarity_niid; the examples of the IID part are known from the same generator."""
     client_ids = similarity(make_raw(y), num_clients, np.random.default_rng(seed), gamma=gamma)
     order = np.random.default_rng(seed).permutation(len(y))
-    num_iid = int(len(y) * gamma)
+    num_iid = round(100 * gamma) * len(y) // 100
     by_class = sorted(order[num_iid:], key=lambda position: y[position])
     for part in (order[:num_iid], by_class):
         bounds = [0]
