@@ -205,6 +205,9 @@ def test_any_configuration_can_have_a_long_tail():
     for before, after in ((whole.train.y, tail.train.y), (whole.y_test, tail.y_test)):
         sizes = [int(0.8**k * size + 1e-9) for k, size in enumerate(np.bincount(before))]
         assert np.bincount(after).tolist() == sizes
+    kept = len(tail.train.y)
+    with pytest.raises(DataError, match=rf"^data\.num_train: .* the {kept} .* that data\.long_tail = 0\.8 keeps, got"):
+        build_dataset(f"data = {{long_tail = 0.8, num_train = {kept + 1}}}")
     with pytest.raises(DataError, match=r"^data\.long_tail: must be larger for the .* examples of example, got 0\.1"):
         make_long_tail(replace(make_raw([5]), y=np.arange(1, 6)), 0.1, np.random.default_rng(0))
     with pytest.raises(DataError, match=r"^data\.long_tail: must be 1 for example, .* no single class, got 0\.5"):

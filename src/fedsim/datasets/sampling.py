@@ -38,8 +38,9 @@ def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> 
         return raw
     raw = canonicalize(raw, needs_test=False)
     raw = raw if has_test else split_test(raw, config.test_fraction, rng)
-    train = _draw_examples(raw.name, "num_train", config.num_train, len(raw.y), rng)
-    test = _draw_examples(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
+    name = raw.name if config.long_tail == 1 else f"{raw.name} that data.long_tail = {config.long_tail:g} keeps"
+    train = _draw_examples(name, "num_train", config.num_train, len(raw.y), rng)
+    test = _draw_examples(name, "num_test", config.num_test, len(raw.y_test), rng)
     return select_examples(raw, train, test)
 
 
