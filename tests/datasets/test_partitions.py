@@ -327,6 +327,10 @@ def test_wrong_positions_of_a_partition_raise(examples):
             r"^similarity\.iid_clients: must be less than data\.num_clients = 4, got 4",
         ),
         (
+            lambda raw, rng: similarity(raw, 25, rng, iid_clients=1),
+            r"^similarity\.gamma: must be nearer to 0 or 1 for the 40 .* and 24 clients, got 0\.5; .*data\.num_clients",
+        ),
+        (
             lambda raw, rng: extreme(raw, 4, rng, num_sybils=5),
             r"^extreme\.num_sybils: must be less than data\.num_clients = 4, got 5",
         ),

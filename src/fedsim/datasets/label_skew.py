@@ -106,6 +106,11 @@ def similarity(
     require_examples(raw, num_others, 1, "data.num_clients")
     order = rng.permutation(len(raw.y))
     shuffled, rest = np.split(order, [floor_fraction(len(order), gamma)])
+    if max(len(shuffled), len(rest)) < num_others:  # the last client would get none of either
+        raise DataError(
+            f"similarity.gamma: must be nearer to 0 or 1 for the {len(order)} training examples of {raw.name} and "
+            f"{num_others} clients, got {gamma:g}; or lower data.num_clients"
+        )
     client_ids = np.empty(len(order), np.int64)
     for part in (shuffled, rest[np.argsort(raw.y[rest], kind="stable")]):
         for client, members in enumerate(np.array_split(part, num_others)):
