@@ -118,6 +118,28 @@ def test_furthest_labels_have_the_smallest_logit():
     assert metrics.num_correct == sum(np.argmax(logits, axis=1) == labels)
 
 
+def test_a_simulation_takes_furthest_labels():
+    """Outside a trace, where labels are checked: the losses of a round at the model before it."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 4)).astype(np.float32), np.asarray([0, 1, 2, 0, 1, 2])
+    data = fedsim.from_arrays(x, y, np.repeat([0, 1], 3), x, y)
+    train = fedsim.corrupt(furthest_flipping(), KEY, data.train, data.spec, 0, client_ids=[1])
+    simulation = fedsim.Simulation(
+        task=furthest_flipping().change_task(fedsim.classification(nn.Dense(3), x[0]), data.spec),
+        method=lambda hparams, round: fedsim.Method(fedsim.aggregators.fedavg(), fedsim.client_sgd(hparams)),
+        cohort=fedsim.CohortOptions(size=2),
+        training=fedsim.TrainingOptions(batch_size=3, max_num_examples=3),
+    )
+    hparams = fedsim.HParams(learning_rate=0.1)
+    state = simulation.init(KEY, train, hparams)
+    kernel, bias = (np.asarray(state.variables.params[name], float) for name in ("kernel", "bias"))
+    _, record = simulation.round(state, train, hparams)
+    logits = x @ kernel + bias
+    labels = [*y[:3], *np.argmin(logits[3:], axis=1)]
+    losses = -np.log(softmax(logits))[np.arange(6), labels].reshape(2, 3).mean(axis=1)
+    np.testing.assert_allclose(record.losses, losses[record.client_ids], rtol=1e-5)
+
+
 FURTHEST = """
 data = {num_clients = 4, num_train = 200}
 model.name = "logistic"

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fedsim
@@ -140,12 +140,13 @@ def test_sybils_hold_all_examples_of_one_class_which_others_hold_too():
 
 
 @given(LABELS, st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.66, 1.0]), SEEDS)
+@example(np.arange(50) % 7, 5, 0.58, 0)  # 0.58 * 50 is a little less than 29
 @settings(max_examples=40)
 def test_similarity_is_part_iid_and_part_contiguous(y, num_clients, gamma, seed):
     """As ByzFL's gamma_similarity_niid; the examples of the IID part are known from the same generator."""
     client_ids = similarity(make_raw(y), num_clients, np.random.default_rng(seed), gamma=gamma)
     order = np.random.default_rng(seed).permutation(len(y))
-    num_iid = int(len(y) * gamma)
+    num_iid = round(100 * gamma) * len(y) // 100
     by_class = sorted(order[num_iid:], key=lambda position: y[position])
     for part in (order[:num_iid], by_class):
         bounds = [0]
@@ -324,6 +325,10 @@ def test_wrong_positions_of_a_partition_raise(examples):
         (
             lambda raw, rng: similarity(raw, 4, rng, iid_clients=4),
             r"^similarity\.iid_clients: must be less than data\.num_clients = 4, got 4",
+        ),
+        (
+            lambda raw, rng: similarity(raw, 25, rng, iid_clients=1),
+            r"^similarity\.gamma: must be nearer to 0 or 1 for the 40 .* and 24 clients, got 0\.5; .*data\.num_clients",
         ),
         (
             lambda raw, rng: extreme(raw, 4, rng, num_sybils=5),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsim.config.sections import DataConfig
 from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.sampling import _floor_fraction, sample_clients
+from fedsim.datasets.sampling import floor_fraction, sample_clients
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
 
@@ -65,14 +65,14 @@ def test_fractions_are_rounded_down_as_decimals(number, digits, data):
     part = data.draw(st.integers(0, 10**digits))
     expected = number * part // 10**digits
     if digits <= 5 or number < 10**6:  # otherwise the product exceeds the precision of a float
-        assert _floor_fraction(number, part / 10**digits) == expected
-        assert _floor_fraction(number, 1 - (10**digits - part) / 10**digits) == expected
+        assert floor_fraction(number, part / 10**digits) == expected
+        assert floor_fraction(number, 1 - (10**digits - part) / 10**digits) == expected
 
 
 def test_common_fractions_are_as_in_leaf():
     for share in (1 - 0.2, 0.8, 1 - 0.1, 0.9, 0.05, 0.5, 1.0):
-        assert [_floor_fraction(n, share) for n in range(20_001)] == [int(share * n) for n in range(20_001)]
-    assert [_floor_fraction(n, 1 / 3) for n in range(0, 3000, 3)] == list(range(1000))
+        assert [floor_fraction(n, share) for n in range(20_001)] == [int(share * n) for n in range(20_001)]
+    assert [floor_fraction(n, 1 / 3) for n in range(0, 3000, 3)] == list(range(1000))
 
 
 def test_the_default_split_tests_on_a_fifth():
@@ -194,6 +194,8 @@ def test_a_long_tail_keeps_a_power_of_each_class_for_training_and_for_testing():
     assert np.array_equal(tail.y, raw.y[tail.x[:, 0].astype(int)])
     assert np.all(np.diff(tail.x[:, 0]) > 0)
     assert len(tail.client_ids) == len(tail.y)
+    tenths = make_long_tail(replace(raw, y=np.arange(200) // 100), 0.29, np.random.default_rng(0))
+    assert np.bincount(tenths.y).tolist() == [100, 29]  # 0.29 * 100 is a little less
 
 
 def test_any_configuration_can_have_a_long_tail():
@@ -201,8 +203,11 @@ def test_any_configuration_can_have_a_long_tail():
         build_dataset(f"data = {{num_clients = 5, long_tail = {mu}}}\nserver.cohort_size = 5") for mu in (1, 0.8)
     )
     for before, after in ((whole.train.y, tail.train.y), (whole.y_test, tail.y_test)):
-        sizes = [int(0.8**k * size) for k, size in enumerate(np.bincount(before))]
+        sizes = [int(0.8**k * size + 1e-9) for k, size in enumerate(np.bincount(before))]
         assert np.bincount(after).tolist() == sizes
+    kept = len(tail.train.y)
+    with pytest.raises(DataError, match=rf"^data\.num_train: .* the {kept} .* that data\.long_tail = 0\.8 keeps, got"):
+        build_dataset(f"data = {{long_tail = 0.8, num_train = {kept + 1}}}")
     with pytest.raises(DataError, match=r"^data\.long_tail: must be larger for the .* examples of example, got 0\.1"):
         make_long_tail(replace(make_raw([5]), y=np.arange(1, 6)), 0.1, np.random.default_rng(0))
     with pytest.raises(DataError, match=r"^data\.long_tail: must be 1 for example, .* no single class, got 0\.5"):

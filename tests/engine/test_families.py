@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.engine import compiling, make_plan, run_plan
 from fedsim.engine.compiling import clear_programs
+from fedsim.engine.placement import make_inputs
 from fedsim.runs.folder import RunFolder
 from tests.conftest import check_equal
 from tests.engine.test_store import compute
@@ -218,6 +220,20 @@ def test_splits_share_a_program(directory):
         expected = run_plan(make_plan(parse(FAMILY, {"data.seed": seed})), directory / f"split-{seed}")
         for kind in ("rounds", "clients"):
             assert rows(expected, kind, range(1)).equals(rows(folder, kind, range(seed, seed + 1)))
+
+
+def test_splits_with_targeted_labels_share_a_program_if_their_test_sets_have_equal_classes():
+    y = np.repeat(np.arange(10), 12)
+    data = fedsim.from_arrays(y[:, None].astype(np.float32), y, x_test=np.ones((40, 1), np.float32), y_test=y[:40])
+    tables = {
+        "data": {"num_clients": 6, "partition": "iid", "seed": fedsim.sweep([0, 1])},
+        "corruption": {"kind": "targeted", "fraction": 0.5},
+        "server": {"cohort_size": 6, "num_rounds": 1},
+    }
+    for num_test, number in (40, 1), (20, 2):
+        plan = make_plan(fedsim.load(tables, data=data, data__num_test=num_test))
+        keys = {compiling._key(make_inputs(*pair)) for pair in zip(plan.groups, plan.families, strict=True)}
+        assert (len(set(plan.families)), len(keys)) == (number, number)
 
 
 def test_runs_of_a_later_batch_may_change_more_data(directory):

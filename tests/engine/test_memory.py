@@ -8,7 +8,8 @@ import pytest
 import fedsim
 from fedsim.config.toml import parse
 from fedsim.core.method import client_sgd
-from fedsim.engine import devices, make_plan, memory, run_plan
+from fedsim.engine import build, devices, make_plan, memory, run_plan
+from fedsim.engine.layout import Machine
 from fedsim.errors import ConfigError
 from fedsim.models import MLP
 from tests.conftest import make_dataset
@@ -43,6 +44,18 @@ def test_step_bytes_bound_what_xla_needs(size):
     momentum = memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams(momentum=0.9)).transformation)
     assert momentum - bound == 2 * memory.tree_bytes(variables.params)  # before and after the step
     assert memory.step_bytes(task, dataset, size, client_sgd(fedsim.HParams()).transformation) == bound
+
+
+def test_a_layout_counts_the_labels_that_depend_on_the_model():
+    """The step of the task that the corruption changes bounds the models in lockstep."""
+    config = "data = {num_train = 400, num_test = 20}\nmodel.name = 'logistic'\ncorruption = {fraction = 0.5, kind = "
+    models = []
+    for kind in ("flipping", "furthest_flipping"):
+        (group,) = make_plan(parse(f"{config}'{kind}'}}"), Machine("cpu", 1, 2**20)).groups
+        step_bytes = memory.step_bytes(build.task(group.configs[0], group.dataset), group.dataset, 32)
+        assert group.layout.num_models * step_bytes <= 2**19
+        models.append(group.layout.num_models)
+    assert models[0] > models[1]
 
 
 def test_bytes_of_a_tree_are_those_of_its_arrays():

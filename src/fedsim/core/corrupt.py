@@ -66,7 +66,7 @@ class Corruption(NamedTuple):
     change_task: Callable[[Task, DataSpec], Task] | None = None
     """For labels that depend on the model: `(task, spec) -> task` that understands the negative labels of `apply`.
 
-    All clients get this task, so such runs have programs of their own.
+    Its `num_classes` is None, since they are no classes. All clients get it, so such runs have programs of their own.
     """
 
 

@@ -48,8 +48,10 @@ def choose_labels(task: Task, spec: DataSpec) -> Task:
         return task.loss(variables, x, choose(variables, x, y), mask, key)
 
     def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
-        return task.metrics(variables, x, choose(variables, x, y), mask)
+        keep = lambda variables, x, y: y  # test labels are never FURTHEST
+        labels = jax.lax.cond(jnp.any(y == FURTHEST), choose, keep, variables, x, y)
+        return task.metrics(variables, x, labels, mask)
 
     bind = task.bind
     rebind = None if bind is None else lambda frozen: choose_labels(bind(frozen), spec)
-    return task._replace(loss=loss, metrics=metrics, bind=rebind)
+    return task._replace(loss=loss, metrics=metrics, bind=rebind, num_classes=None)  # which would refuse FURTHEST

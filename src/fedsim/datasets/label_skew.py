@@ -8,6 +8,7 @@ import numpy as np
 from fedsim.core.settings import Bounds
 from fedsim.datasets.partition import require_examples, require_single_label
 from fedsim.datasets.raw import Partition, RawDataset
+from fedsim.datasets.sampling import floor_fraction
 from fedsim.errors import DataError
 
 
@@ -104,7 +105,12 @@ def similarity(
     num_others = _count_others(num_clients, iid_clients, "similarity.iid_clients")
     require_examples(raw, num_others, 1, "data.num_clients")
     order = rng.permutation(len(raw.y))
-    shuffled, rest = np.split(order, [int(gamma * len(order))])
+    shuffled, rest = np.split(order, [floor_fraction(len(order), gamma)])
+    if max(len(shuffled), len(rest)) < num_others:  # the last client would get none of either
+        raise DataError(
+            f"similarity.gamma: must be nearer to 0 or 1 for the {len(order)} training examples of {raw.name} and "
+            f"{num_others} clients, got {gamma:g}; or lower data.num_clients"
+        )
     client_ids = np.empty(len(order), np.int64)
     for part in (shuffled, rest[np.argsort(raw.y[rest], kind="stable")]):
         for client, members in enumerate(np.array_split(part, num_others)):

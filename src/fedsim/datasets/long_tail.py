@@ -8,11 +8,12 @@ import numpy as np
 
 from fedsim.datasets.partition import is_single_label
 from fedsim.datasets.raw import RawDataset, select_examples
+from fedsim.datasets.sampling import floor_fraction
 from fedsim.errors import DataError
 
 
 def make_long_tail(raw: RawDataset, decay: float, rng: np.random.Generator) -> RawDataset:
-    """`raw` with int(`decay`^k n) of the n examples of class k, drawn at random, for training and for testing.
+    """`raw` with floor(`decay`^k n) of the n examples of class k, drawn at random, for training and for testing.
 
     Raises `DataError` if examples do not have a single class each, or none is left for training.
     """
@@ -27,4 +28,4 @@ def make_long_tail(raw: RawDataset, decay: float, rng: np.random.Generator) -> R
 def _draw(y: np.ndarray, num_classes: int, decay: float, rng: np.random.Generator) -> np.ndarray:
     """The positions, in their order, of the examples that are kept."""
     members = [rng.permutation(np.flatnonzero(y == k)) for k in range(num_classes)]
-    return np.sort(np.concatenate([part[: int(decay**k * len(part))] for k, part in enumerate(members)]))
+    return np.sort(np.concatenate([part[: floor_fraction(len(part), decay**k)] for k, part in enumerate(members)]))

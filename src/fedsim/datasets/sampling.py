@@ -38,8 +38,9 @@ def subsample(raw: RawDataset, config: DataConfig, rng: np.random.Generator) -> 
         return raw
     raw = canonicalize(raw, needs_test=False)
     raw = raw if has_test else split_test(raw, config.test_fraction, rng)
-    train = _draw_examples(raw.name, "num_train", config.num_train, len(raw.y), rng)
-    test = _draw_examples(raw.name, "num_test", config.num_test, len(raw.y_test), rng)
+    name = raw.name if config.long_tail == 1 else f"{raw.name} that data.long_tail = {config.long_tail:g} keeps"
+    train = _draw_examples(name, "num_train", config.num_train, len(raw.y), rng)
+    test = _draw_examples(name, "num_test", config.num_test, len(raw.y_test), rng)
     return select_examples(raw, train, test)
 
 
@@ -164,7 +165,7 @@ def _draw_clients(name: str, pools: Pools, config: DataConfig, rng: np.random.Ge
                 f"data.sample_clients: must be at most the {len(drawn)} clients of {name}, got {config.sample_clients}"
             )
         drawn = drawn[: config.sample_clients]
-    budget = _floor_fraction(sum(len(pools[client]) for client in drawn), config.sample_fraction)
+    budget = floor_fraction(sum(len(pools[client]) for client in drawn), config.sample_fraction)
     selected = {}
     for client in drawn:
         selected[client] = pools[client][:budget]
@@ -183,7 +184,7 @@ def _split(
     """
     gap = raw.x.shape[1] - 1 if raw.inputs == "text" else 0  # windows that share characters with a window
     train_fraction = 1 - (config.test_fraction or DEFAULT_TEST_FRACTION)
-    num_train = lambda pool: max(1, _floor_fraction(len(pool), train_fraction))
+    num_train = lambda pool: max(1, floor_fraction(len(pool), train_fraction))
     is_large_enough = lambda pool: len(pool) > num_train(pool) + gap
     pools = {client: pool for client, pool in _make_pools(client_ids).items() if is_large_enough(pool)}
     train, test = {}, {}
@@ -195,7 +196,7 @@ def _split(
     return train, test
 
 
-def _floor_fraction(number: int, fraction: float) -> int:
+def floor_fraction(number: int, fraction: float) -> int:
     """`fraction` of `number`, rounded down as in LEAF, but robust to float rounding such as 1 - 0.9 < 0.1."""
     return math.floor(number * (fraction + ROUNDING_MARGIN))
 

@@ -10,14 +10,14 @@ from fedsim.config.components import traced_settings
 from fedsim.config.roles import server_component, takes_rounds
 from fedsim.config.schema import Config
 from fedsim.core.branches import MethodFamily
-from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule
+from fedsim.core.contracts import Aggregator, Attack, ClientOptimizer, Schedule, Task
 from fedsim.core.corrupt import Corruption
 from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, MethodFunction, client_sgd, join_server
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.rule_trace import RuleTrace, trace_rule
 from fedsim.core.simulation import Simulation
-from fedsim.core.types import Array, FederatedDataset, HParams
+from fedsim.core.types import Array, DataSpec, FederatedDataset, HParams
 from fedsim.engine import factories
 from fedsim.engine.layout import Layout
 from fedsim.engine.model import cached_by_program, make_task, model_shapes
@@ -27,6 +27,17 @@ from fedsim.errors import ConfigError
 def corruption(config: Config) -> Corruption:
     """The corruption of the run's clients."""
     return factories.build(config, "corruption.kind", config.corruption.kind)
+
+
+def change_task(config: Config) -> Callable[[Task, DataSpec], Task] | None:
+    """How the run's corruption changes the task of its clients; None if it does not."""
+    return corruption(config).change_task
+
+
+def task(config: Config, dataset: FederatedDataset, backend: str | None = None) -> Task:
+    """The task of the run's clients: `make_task`, as its corruption changes it."""
+    plain, change = make_task(config, dataset, backend), change_task(config)
+    return plain if change is None else change(plain, dataset.spec)
 
 
 def schedule(config: Config) -> Callable[[HParams, Array], HParams]:
@@ -145,10 +156,9 @@ def simulation(
     A family of runs gives its own `make_method` and the number of examples of the largest client of all its data sets.
     """
     layout = layout or Layout(client_width=config.server.cohort_size, backend=jax.default_backend())
-    client, change_task = config.client, corruption(config).change_task
-    task = make_task(config, dataset, layout.backend)
+    client = config.client
     return Simulation(
-        task=task if change_task is None else change_task(task, dataset.spec),
+        task=task(config, dataset, layout.backend),
         method=make_method or method(config),
         cohort=CohortOptions(
             config.server.cohort_size,

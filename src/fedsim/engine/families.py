@@ -102,10 +102,20 @@ def make_family(groups: Sequence[Group], reason: str = "") -> Family:
 
 def family_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
     """Equal for groups whose programs differ in their branches and layouts only."""
+    counts = np.unique(dataset.y_test, return_counts=True)  # which determine the number of triggered examples
+    return layout_key(configs, dataset), str(counts) if _has_triggers(configs) else None
+
+
+def layout_key(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
+    """Equal for groups that have the same layout if they have as many runs."""
     shapes = jax.tree.map(np.shape, (dataset.train, dataset.x_test, dataset.y_test, dataset.root, dataset.validation))
-    has_triggers = any(find_trigger(config) is not None for config in distinct_runs(configs))
-    dataset_id = id(dataset) if has_triggers else None  # the number of triggered examples depends on the labels
-    return program_form(configs, dataset), str(shapes), dataset_id
+    has_backdoors = _has_triggers(configs) and "x" in changed_fields(configs)
+    return program_form(configs, dataset), str(shapes), id(dataset) if has_backdoors else None
+
+
+def _has_triggers(configs: Sequence[Config]) -> bool:
+    """Whether the success of a backdoor, or of targeted label noise, is measured."""
+    return any(find_trigger(config) is not None for config in distinct_runs(configs))
 
 
 def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashable:
@@ -115,7 +125,7 @@ def program_form(configs: Sequence[Config], dataset: FederatedDataset) -> Hashab
     """
     keys = tuple(pair for pair in part(configs[0], *SHAPE, Role.DATA) if pair[0] != "data.seed")
     is_delayed = any(config.corruption.start_round for config in configs)
-    change_task = build.corruption(configs[0]).change_task
+    change_task = build.change_task(configs[0])
     return keys, changed_fields(configs), change_task, is_delayed, dataset.spec, dataset.num_test_clients
 
 

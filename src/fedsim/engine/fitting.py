@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import jax
 
-from fedsim.engine import devices, factories, memory
+from fedsim.engine import build, devices, factories, memory
 from fedsim.engine.compiling import peak_memory
 from fedsim.engine.families import Group, make_family
 from fedsim.engine.family import Family
 from fedsim.engine.group_inputs import Inputs
 from fedsim.engine.layout import Layout, widest_fitting
-from fedsim.engine.model import make_task
 from fedsim.engine.placement import make_inputs
 from fedsim.engine.plan import Plan
 from fedsim.errors import ConfigError
@@ -56,7 +55,7 @@ def check_memory(inputs: Inputs) -> None:
         return
     layout, config = group.layout, group.configs[0]
     needed = "more memory than the device has" if peak is None else memory.gibibytes(peak.temp_bytes)
-    step_bytes = memory.step_bytes(make_task(config, group.dataset), group.dataset, 1)
+    step_bytes = memory.step_bytes(build.task(config, group.dataset), group.dataset, 1)
     fitting = next((narrower for narrower in layout.narrower() if _fits(group, narrower, available)), None)
     if fitting is not None:
         remedy = (

@@ -211,7 +211,7 @@ class GroupRun:
         corruptions = {factories.factory_of(config, "corruption.kind") for config in self._configs}
         plugins = [factory.name for factory in corruptions if factory.file is not None]
         num_classes = self._dataset.num_classes
-        if not plugins or not num_classes or build.corruption(self._configs[0]).change_task is not None:
+        if not plugins or not num_classes or build.change_task(self._configs[0]) is not None:
             return
         for labels in inputs.changed_labels():
             for label in (labels.min(), labels.max()):

@@ -18,11 +18,11 @@ from fedsim.core.types import FederatedDataset
 from fedsim.engine import build, factories, memory
 from fedsim.engine.checks import check_group
 from fedsim.engine.data import load_dataset
-from fedsim.engine.families import Group, family_key, group_runs, make_families
+from fedsim.engine.families import Group, group_runs, layout_key, make_families
 from fedsim.engine.family import Family
 from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
-from fedsim.engine.model import make_task, num_params
+from fedsim.engine.model import num_params
 from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
 
 
@@ -112,9 +112,9 @@ def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
         dataset = plan.datasets[data_choice(configs[0])]
         is_on_host = stays_on_host(configs, dataset, machine)
         max_runs = max(1, int(available) // max(run_bytes(distinct_runs(configs), dataset, is_on_host)))
-        family = family_key(configs, dataset)
+        form = layout_key(configs, dataset)
         for part in np.array_split(positions, -(-len(positions) // max_runs)):
-            key = (family, len(part))
+            key = (form, len(part))
             if key not in layouts:
                 layouts[key] = _choose_layout(configs[0], len(part), dataset, machine)
             layout = with_buffers(layouts[key], configs, dataset, machine) if is_on_host else layouts[key]
@@ -125,7 +125,7 @@ def _make_groups(plan: Plan, grouped: Sequence[Sequence[int]]) -> list[Group]:
 def _choose_layout(config: Config, num_runs: int, dataset: FederatedDataset, machine: Machine) -> Layout:
     """The layout of `num_runs` runs like `config`."""
     optimizer = build.client_optimizer(config)(build.hparams(config)).transformation
-    task = make_task(config, dataset, machine.backend)
+    task = build.task(config, dataset, machine.backend)
     step_bytes = partial(memory.step_bytes, task, dataset, optimizer=optimizer)
     num_examples = np.asarray(dataset.train.num_examples)
     return choose_layout(config, num_runs, num_params(config, dataset), num_examples, step_bytes, machine)

@@ -15,7 +15,7 @@ from fedsim.engine import build, devices, memory
 from fedsim.engine.data import find_trigger
 from fedsim.engine.inputs import buffer_shapes
 from fedsim.engine.layout import Layout
-from fedsim.engine.model import cached_by_program, make_task
+from fedsim.engine.model import cached_by_program
 from fedsim.engine.slots import num_computed, sample_cohort_sizes
 from fedsim.errors import ConfigError
 
@@ -26,7 +26,7 @@ FORWARD_SHARE = 1 / 3  # of a gradient step's time
 def group_bytes(configs: Sequence[Config], dataset: FederatedDataset, layout: Layout) -> int:
     """Bytes that a group needs on all its devices together; an upper bound."""
     config = configs[0]
-    task = make_task(config, dataset)
+    task = build.task(config, dataset)
     num_triggers = len({find_trigger(config) for config in configs} - {None})
     tests = [*[dataset.x_test] * (1 + num_triggers), dataset.y_test]
     train = dataset.train
@@ -65,10 +65,10 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
     return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + num_examples.sum())
 
 
-@cached_by_program()
+@cached_by_program(build.change_task)
 def _example_seconds(config: Config, dataset: FederatedDataset, layout: Layout) -> float:
     """Seconds of a gradient step for one example of one model, on a device while all others do the same."""
-    task = make_task(config, dataset, layout.backend)
+    task = build.task(config, dataset, layout.backend)
     batch = min(layout.micro_batch or config.client.batch_size, len(dataset.train.y))
     x, y = jnp.asarray(dataset.train.x[:batch]), jnp.asarray(dataset.train.y[:batch])
 
