@@ -4,6 +4,7 @@ Jebreel, Domingo-Ferrer, Sánchez, Blanco-Justicia: "LFighter: Defending against
 Learning", Neural Networks 2024, https://doi.org/10.1016/j.neunet.2023.11.019; https://arxiv.org/abs/2207.01982
 """
 
+import re
 from typing import Annotated
 
 import jax
@@ -33,7 +34,7 @@ def lfighter(
     cluster of the lowest client id.
 
     The output layer's weights are the last array of two or more axes (if there is none, the last array) whose path
-    contains `parameters`, in alphabetical order of paths; their last axis is the classes. All built-in models need no
+    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. All built-in models need no
     `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains `parameters`.
     """
 
@@ -49,9 +50,11 @@ def lfighter(
     return from_weights(compute_weights)
 
 
-def _relevant_columns(leaves: list[Array], valid: Array) -> Array:
+def _relevant_columns(leaves: dict[str, Array], valid: Array) -> Array:
     """The output layer's weights [K, inputs, 2] of the two classes with the largest norms."""
-    weights = ([leaf for leaf in leaves if leaf.ndim > 2] or leaves)[-1]
+    matrices = {path: leaf for path, leaf in leaves.items() if leaf.ndim > 2} or leaves
+    by_numbers = lambda path: re.sub(r"\d+", lambda number: number[0].zfill(9), path)
+    weights = matrices[max(matrices, key=by_numbers)]
     weights = weights.reshape(valid.size, -1, weights.shape[-1]).astype(jnp.float32)
     norms = jnp.linalg.norm(weights, axis=1)
     classes = jax.lax.top_k(jnp.sum(norms, axis=0), min(2, norms.shape[1]))[1]
