@@ -55,7 +55,8 @@ def _relevant_columns(leaves: dict[str, Array], valid: Array) -> Array:
     matrices = {path: leaf for path, leaf in leaves.items() if leaf.ndim > 2} or leaves
     by_numbers = lambda path: re.sub(r"\d+", lambda number: number[0].zfill(9), path)
     weights = matrices[max(matrices, key=by_numbers)]
-    weights = weights.reshape(valid.size, -1, weights.shape[-1]).astype(jnp.float32)
+    num_classes = (1, *weights.shape[1:])[-1]  # 1 for a scalar
+    weights = weights.reshape(valid.size, -1, num_classes).astype(jnp.float32)
     norms = jnp.linalg.norm(weights, axis=1)
     classes = jax.lax.top_k(jnp.sum(norms, axis=0), min(2, norms.shape[1]))[1]
     return weights[:, :, classes]
