@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import cosine_similarities, pairwise_distances
-from fedsim.aggregators.weighting import equal_weights, from_weights, ranks
+from fedsim.aggregators.weighting import WHOLE_MODELS, equal_weights, from_weights, ranks
 from fedsim.core.contracts import Aggregator
 from fedsim.core.trees import gram_matrix, leaves_by_path
 from fedsim.core.types import Array, CohortReport
@@ -23,7 +23,9 @@ MAX_STEPS = 100
 def lfighter(
     *,
     parameters: Annotated[
-        str, 'the output layer\'s weights are the last matrix with this text in its path; "": the last of all'
+        str,
+        WHOLE_MODELS,
+        'the output layer\'s weights are the last matrix with this text in its path; "": the last of all',
     ] = "",
 ) -> Aggregator:
     """The mean of the better of two clusters of clients, by the output layer's weights of two classes.
@@ -34,8 +36,9 @@ def lfighter(
     cluster of the lowest client id.
 
     The output layer's weights are the last array of two or more axes (if there is none, the last array) whose path
-    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. All built-in models need no
-    `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains `parameters`.
+    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. All built-in models
+    need no `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains
+    `parameters`.
     """
 
     def compute_weights(report: CohortReport) -> Array:
