@@ -83,6 +83,8 @@ def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
         make_plan(parse(text + "trimmed_mean.num_byzantine = 1\n[[sweep]]\nbucketing.size = [2, 5]"))
     with pytest.raises(ConfigError, match=r"^bucketing\.size: .*at most 10 .*got 11$"):
         make_plan(parse(text + "bucketing.size = 11"))
+    with pytest.raises(ConfigError, match=r"^server\.pre_aggregators: .* monna, .* 5 rows .* cohort of 10; leave out"):
+        make_plan(parse(text.replace("trimmed_mean", "monna")))
 
 
 OWN = """

@@ -141,7 +141,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     """Checks settings that count clients against the cohort, in the runs of a group.
 
     Returns notes about values for which a rule's authors guarantee nothing. Raises `ConfigError` if a value is beyond a
-    limit that the rule requires.
+    limit that the rule requires, or if pre-aggregators merge clients of MoNNA.
     """
     config = configs[0]
     cohort_size = num_rows = config.server.cohort_size
@@ -164,6 +164,11 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
                 notes[str(error)] = None
         if key == "server.pre_aggregators":
             num_rows = _count_rows(config, dataset, name, num_rows)
+    if config.server.aggregator == "monna" and num_rows < cohort_size:
+        raise ConfigError(
+            "server.pre_aggregators: must not merge clients for monna, whose trusted client needs a row of its own, "
+            f"got {num_rows} rows of a cohort of {cohort_size}; leave out {', '.join(config.server.pre_aggregators)}"
+        )
     return list(notes)
 
 
