@@ -116,6 +116,16 @@ def test_what_authors_promise_nothing_for_is_told_and_runs(tmp_path, capsys):
     assert re.match(f"fedsim: note: {note}", capsys.readouterr().err.splitlines()[0])
 
 
+def test_a_trusted_client_that_may_be_absent_or_malicious_is_told():
+    text = PLANE + 'server = {aggregator = "monna", cohort_size = 6}\nmonna.num_byzantine = 2\nattack.kind = "ipm"\n'
+    absent, malicious = make_plan(parse(text + "attack.fraction = 0.25")).notes
+    assert absent.startswith("monna.client_id: the trusted client is in 50 % of the cohorts")
+    assert malicious.startswith("monna.client_id: client 0 may be malicious")
+    text = text.replace("= 6", "= 12")
+    assert make_plan(parse(text + "attack.clients = [0, 3]")).notes == (malicious,)
+    assert make_plan(parse(text + "attack.clients = [0, 3]\nmonna.client_id = 1")).notes == ()
+
+
 SPLIT = {"data.seed": 0}  # splits have the same limits
 
 

@@ -38,6 +38,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    notes += _note_trusted_client(configs, dataset.num_clients)
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         notes.append(f"model.name: {configs[0].model.name} takes characters as numbers; char_lstm embeds them")
     return notes
@@ -189,3 +190,19 @@ def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[s
                 f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "
                 f"{config.server.cohort_size} of a round (server.cohort_size)"
             )
+
+
+def _note_trusted_client(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
+    """Notes about runs in which MoNNA's trusted client is not in every cohort, or may be malicious."""
+    for config in configs:
+        server, client_id = config.server, config.section("monna").get("client_id")
+        if client_id is None:
+            continue
+        if server.cohort_size < num_clients:
+            yield (
+                f"monna.client_id: the trusted client is in {100 * server.cohort_size / num_clients:.3g} % of the cohorts, "
+                f"and other rounds are skipped; set server.cohort_size = {num_clients}"
+            )
+        listed = config.attack.clients if config.has_malicious_set else config.corruption.clients
+        if config.has_attack and (client_id in listed or not listed):
+            yield f"monna.client_id: client {client_id} may be malicious; list others in attack.clients"
