@@ -199,9 +199,10 @@ def _note_trusted_client(configs: Sequence[Config], num_clients: int) -> Iterato
         if client_id is None:
             continue
         if server.cohort_size < num_clients:
+            percent = 100 * server.cohort_size / num_clients
             yield (
-                f"monna.client_id: the trusted client is in {100 * server.cohort_size / num_clients:.3g} % of the cohorts, "
-                f"and other rounds are skipped; set server.cohort_size = {num_clients}"
+                f"monna.client_id: the trusted client is in {percent:.3g} % of the cohorts, and other rounds are "
+                f"skipped; set server.cohort_size = {num_clients}"
             )
         listed = config.attack.clients if config.has_malicious_set else config.corruption.clients
         if config.has_attack and (client_id in listed or not listed):
