@@ -12,7 +12,7 @@ from fedsim.engine import build
 from fedsim.testing import check_aggregator
 
 K = 7
-SHAPES = {"Conv_0": (3, 2), "Dense_0": (2, 4), "bias": (5,)}
+SHAPES = {"Conv_0": (3, 2), "Dense_0": (2, 4), "bias": (5,), "scale": ()}
 TOTAL = sum(np.prod(shape) for shape in SHAPES.values())
 RULES = {
     "krum": aggregators.krum(num_byzantine=2),

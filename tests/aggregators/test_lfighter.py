@@ -43,8 +43,9 @@ def lfighter_formula(kernels):
     return members / members.sum()
 
 
-@pytest.mark.parametrize("name", ["Dense_1", ""])
-def test_matches_its_definition(name):
+@pytest.mark.parametrize(("name", "first", "last"), [("Dense_1", 0, 1), ("", 0, 1), ("", 2, 10)])
+def test_matches_its_definition(name, first, last):
+    """Layer 10 comes after layer 2."""
     rule = jax.jit(lambda updates, valid: apply(lfighter(parameters=name), updates, valid=valid))
     kept = []
     for seed in range(8):
@@ -54,13 +55,14 @@ def test_matches_its_definition(name):
         attackers, valid = rng.permutation(K)[:3], rng.random(K) < 0.9
         kernels[attackers] = kernels[attackers][:, :, [0, 3, 2, 1, 4]]  # labels 1 and 3 are swapped
         hidden = rng.normal(size=(K, 6, INPUTS))
-        tree = {"Dense_0": {"kernel": hidden}, "Dense_1": {"bias": rng.normal(size=(K, CLASSES)), "kernel": kernels}}
+        output = {"bias": rng.normal(size=(K, CLASSES)), "kernel": kernels}
+        tree = {f"Dense_{first}": {"kernel": hidden}, f"Dense_{last}": output}
         result = rule(Variables(tree, {"mean": rng.normal(size=(K, INPUTS))}), valid)
         expected = np.zeros(K)
         expected[valid] = lfighter_formula(kernels[valid])
         np.testing.assert_allclose(result.weights, expected, atol=1e-6)
         np.testing.assert_allclose(
-            result.update.params["Dense_0"]["kernel"], np.tensordot(expected, hidden, 1), atol=1e-5
+            result.update.params[f"Dense_{first}"]["kernel"], np.tensordot(expected, hidden, 1), atol=1e-5
         )
         kept.append(set(np.flatnonzero(expected)).isdisjoint(attackers))
     assert sum(kept) >= 6

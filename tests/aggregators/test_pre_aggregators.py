@@ -117,6 +117,9 @@ def test_adaptive_clipping_matches_its_recursion_over_rounds(zeroes, weighting):
         assert state.clip == pytest.approx(c, rel=1e-5)
         assert not zeroes or state.zero == pytest.approx(z, rel=1e-5)
     assert sum(number_zeroed) == (3 if zeroes else 0)
+    all_zeroed, _ = rule.aggregate(rule.init((), None, None), report_of(np.full_like(x, 30.0), valid), KEY)
+    assert np.any(flat(all_zeroed.update)) != zeroes
+    np.testing.assert_allclose(all_zeroed.weights, m / m.sum(), atol=1e-6)
     no_valid_clients, after = rule.aggregate(state, report_of(x, np.zeros(11, bool)), KEY)
     assert not np.any(flat(no_valid_clients.update))
     assert after.clip == state.clip

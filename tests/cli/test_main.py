@@ -131,6 +131,10 @@ def test_wrong_usage(arguments, message, config, capsys):
         ("--corruption.clients [6]", "corruption.clients: must be ids from 0 to 5, got 6"),
         ("--data.partition natural --data.num-train 240", "data.num_train: has no effect: data.partition is"),
         ("--data.partition natural", 'data.partition: must not be "natural" for digits'),
+        (
+            "--server.aggregator lfighter --lfighter.parameters Dense --sweep.server.layerwise false true",
+            "lfighter.parameters: has no effect: server.layerwise is true",
+        ),
         ("--data.sample-clients 3", "data.sample_clients: has no effect: data.partition is not"),
         ("--data.name femnist", "femnist is not prepared in "),
         (

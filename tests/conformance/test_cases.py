@@ -9,7 +9,7 @@ import pytest
 
 import fedsim
 from fedsim import Variables, aggregators, algorithms
-from fedsim.aggregators.coordinatewise import mean_around
+from fedsim.aggregators.coordinatewise import mean_around_median
 from fedsim.algorithms.fednova import effective_steps
 from fedsim.config.registry import find
 from fedsim.core.contracts import LocalTraining
@@ -50,7 +50,7 @@ def check_helper(case):
     assert case["name"] == "mean_of_nearest"
     report = make_report(np.asarray(case["inputs"], float))
     center, count = np.asarray(case["params"]["reference"], np.float32), np.asarray(case["params"]["count"])
-    check(case, jax.jit(mean_around)(center, report, report.valid, count)[0].params)
+    check(case, jax.jit(mean_around_median)(report, report.valid, count, center)[0].params)
 
 
 def check_server_optimizer(case):

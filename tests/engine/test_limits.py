@@ -85,6 +85,8 @@ def test_a_rule_counts_the_rows_that_pre_aggregators_leave():
         make_plan(parse(text + "trimmed_mean.num_byzantine = 1\n[[sweep]]\nbucketing.size = [2, 5]"))
     with pytest.raises(ConfigError, match=r"^bucketing\.size: .*at most 10 .*got 11$"):
         make_plan(parse(text + "bucketing.size = 11"))
+    with pytest.raises(ConfigError, match=r"^server\.pre_aggregators: .* monna, .* 5 rows .* cohort of 10; leave out"):
+        make_plan(parse(text.replace("trimmed_mean", "monna")))
 
 
 OWN = """
@@ -114,6 +116,16 @@ def test_what_authors_promise_nothing_for_is_told_and_runs(tmp_path, capsys):
         fedsim.run(config, out=tmp_path / "out", progress=False)
     assert main(["run", str(config), "--out", str(tmp_path / "out")]) == 0
     assert re.match(f"fedsim: note: {note}", capsys.readouterr().err.splitlines()[0])
+
+
+def test_a_trusted_client_that_may_be_absent_or_malicious_is_told():
+    text = PLANE + 'server = {aggregator = "monna", cohort_size = 6}\nmonna.num_byzantine = 2\nattack.kind = "ipm"\n'
+    absent, malicious = make_plan(parse(text + "attack.fraction = 0.25")).notes
+    assert absent.startswith("monna.client_id: the trusted client is in 50 % of the cohorts")
+    assert malicious.startswith("monna.client_id: client 0 may be malicious")
+    text = text.replace("= 6", "= 12")
+    assert make_plan(parse(text + "attack.clients = [0, 3]")).notes == (malicious,)
+    assert make_plan(parse(text + "attack.clients = [0, 3]\nmonna.client_id = 1")).notes == ()
 
 
 SPLIT = {"data.seed": 0}  # splits have the same limits

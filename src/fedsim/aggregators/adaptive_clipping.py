@@ -48,7 +48,8 @@ def adaptive_clipping(
 
     With `zeroing`, an update whose largest absolute value exceeds 2 Z + 1 is zero and keeps its weight. Z starts at 10
     and tracks the 0.98-quantile of these values with eta = ln 10. The recorded weights are a diagnostic, in proportion
-    to min(1, C / |u_k|), 0 for zeroed updates, times m_k if clients are weighted by examples.
+    to min(1, C / |u_k|), 0 for zeroed updates, times m_k if clients are weighted by examples. If all updates
+    are zeroed, they are those without clipping, so that the round counts.
     """
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> AdaptiveState:
@@ -64,6 +65,7 @@ def adaptive_clipping(
             updates, zero = mask_invalid(updates, kept), _track(zero, largest, valid, **ZEROING)
         factors, shares = clip_factors(updates, state.clip), weights_by(weighting, valid, report)
         diagnostic = normalize(jnp.where(kept, factors if weighting == "equal" else factors * shares, 0.0))
+        diagnostic = jnp.where(jnp.any(kept), diagnostic, shares)  # weights of zero would skip the round
         clip = _track(state.clip, jnp.sqrt(squared_norms(updates)), valid, quantile, learning_rate)
         update = weighted_sum(factors * shares, updates)
         return Aggregate(update, diagnostic, {"threshold": state.clip}), AdaptiveState(clip, zero)

@@ -74,19 +74,19 @@ def median_ranks(num_valid: Array) -> Ranks:
     return (num_valid - 1) // 2, num_valid // 2
 
 
-def mean_around_median(report: CohortReport, mask: Array, num_kept: Array) -> tuple[PyTree, Array]:
+def mean_around_median(
+    report: CohortReport, mask: Array, num_kept: Array, center: Array | None = None
+) -> tuple[PyTree, Array]:
     """At each parameter, the mean of the `num_kept` values nearest to the median of the clients in `mask` [K].
 
-    Returns the update and weights [K]. Of two values with the same distance, the lower one is kept.
+    Returns the update and weights [K]. Of two values with the same distance, the lower one is kept. A `center` [d]
+    takes the place of the median.
     """
-    median = rank_mean(_columns(report, mask), _rank_weights(median_ranks(jnp.sum(mask)), mask))
-    return mean_around(median, report, mask, num_kept)
-
-
-def mean_around(center: Array, report: CohortReport, mask: Array, num_kept: Array) -> tuple[PyTree, Array]:
-    """As `mean_around_median`, with `center` [d] in place of the median."""
-    columns = _columns(report, mask)._replace(center=center)
-    return _mean_and_weights(report, columns, (jnp.zeros_like(num_kept), num_kept - 1), NEAREST)
+    columns = _columns(report, mask)
+    if center is None:
+        center = rank_mean(columns, _rank_weights(median_ranks(jnp.sum(mask)), mask))
+    kept = jnp.zeros_like(num_kept), num_kept - 1
+    return _mean_and_weights(report, columns._replace(center=center), kept, NEAREST)
 
 
 def _columns(report: CohortReport, mask: Array) -> CenteredColumns:

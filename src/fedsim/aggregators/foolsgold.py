@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import cosine_similarities
-from fedsim.aggregators.weighting import normalize
+from fedsim.aggregators.weighting import WHOLE_MODELS, normalize
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Traced
 from fedsim.core.trees import gram_matrix, leaves_by_path, nonzero, ravel_updates, weighted_sum
@@ -24,7 +24,9 @@ MAX_ALPHA = 1 - 1e-6
 def foolsgold(
     *,
     kappa: Annotated[Scalar, Traced(**POSITIVE), "confidence, a factor of the logit"] = 1.0,
-    parameters: Annotated[str, 'compare only parameters with this text in their path, such as "Dense_1"; "": all'] = "",
+    parameters: Annotated[
+        str, WHOLE_MODELS, 'compare only parameters with this text in their path, such as "Dense_1"; "": all'
+    ] = "",
     divide_by: Annotated[
         Literal["clients", "weights", "nothing"], "what the sum of alpha_k u_k is divided by"
     ] = "clients",
@@ -42,12 +44,13 @@ def foolsgold(
 
     def init(variables: PyTree, num_examples: Array, losses: Array) -> Array:
         del losses
-        size = sum(leaf.size for leaf in leaves_by_path(variables, parameters))
+        size = sum(leaf.size for leaf in leaves_by_path(variables, parameters).values())
         return jnp.zeros((num_examples.size, size))  # H [N, d']
 
     def aggregate(state: Array, report: CohortReport, key: Array) -> tuple[Aggregate, Array]:
         del key
-        state = state.at[report.client_ids].add(ravel_updates(leaves_by_path(report.updates, parameters)))
+        compared = [*leaves_by_path(report.updates, parameters).values()]
+        state = state.at[report.client_ids].add(ravel_updates(compared))
         alpha = _compute_alpha(cosine_similarities(gram_matrix(state[report.client_ids])), report.valid, kappa)
         factors = normalize(alpha)
         if divide_by != "weights":

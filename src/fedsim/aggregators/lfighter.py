@@ -4,13 +4,14 @@ Jebreel, Domingo-Ferrer, Sánchez, Blanco-Justicia: "LFighter: Defending against
 Learning", Neural Networks 2024, https://doi.org/10.1016/j.neunet.2023.11.019; https://arxiv.org/abs/2207.01982
 """
 
+import re
 from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import cosine_similarities, pairwise_distances
-from fedsim.aggregators.weighting import equal_weights, from_weights, ranks
+from fedsim.aggregators.weighting import WHOLE_MODELS, equal_weights, from_weights, ranks
 from fedsim.core.contracts import Aggregator
 from fedsim.core.trees import gram_matrix, leaves_by_path
 from fedsim.core.types import Array, CohortReport
@@ -22,7 +23,9 @@ MAX_STEPS = 100
 def lfighter(
     *,
     parameters: Annotated[
-        str, 'the output layer\'s weights are the last matrix with this text in its path; "": the last of all'
+        str,
+        WHOLE_MODELS,
+        'the output layer\'s weights are the last matrix with this text in its path; "": the last of all',
     ] = "",
 ) -> Aggregator:
     """The mean of the better of two clusters of clients, by the output layer's weights of two classes.
@@ -33,8 +36,9 @@ def lfighter(
     cluster of the lowest client id.
 
     The output layer's weights are the last array of two or more axes (if there is none, the last array) whose path
-    contains `parameters`, in alphabetical order of paths; their last axis is the classes. All built-in models need no
-    `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains `parameters`.
+    contains `parameters`, by path, where Dense_10 follows Dense_2; their last axis is the classes. All built-in models
+    need no `parameters`, except `char_lstm`, which needs "Dense_0". Raises `ValueError` if no path contains
+    `parameters`.
     """
 
     def compute_weights(report: CohortReport) -> Array:
@@ -49,10 +53,13 @@ def lfighter(
     return from_weights(compute_weights)
 
 
-def _relevant_columns(leaves: list[Array], valid: Array) -> Array:
+def _relevant_columns(leaves: dict[str, Array], valid: Array) -> Array:
     """The output layer's weights [K, inputs, 2] of the two classes with the largest norms."""
-    weights = ([leaf for leaf in leaves if leaf.ndim > 2] or leaves)[-1]
-    weights = weights.reshape(valid.size, -1, weights.shape[-1]).astype(jnp.float32)
+    matrices = {path: leaf for path, leaf in leaves.items() if leaf.ndim > 2} or leaves
+    by_numbers = lambda path: re.sub(r"\d+", lambda number: number[0].zfill(9), path)
+    weights = matrices[max(matrices, key=by_numbers)]
+    num_classes = (1, *weights.shape[1:])[-1]  # 1 for a scalar
+    weights = weights.reshape(valid.size, -1, num_classes).astype(jnp.float32)
     norms = jnp.linalg.norm(weights, axis=1)
     classes = jax.lax.top_k(jnp.sum(norms, axis=0), min(2, norms.shape[1]))[1]
     return weights[:, :, classes]

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from fedsim.core import require
 from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
-from fedsim.core.settings import Limit, Traced
+from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.core.trees import nonzero, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
@@ -19,6 +19,7 @@ NumByzantine = Annotated[
 ]
 Weights: TypeAlias = Float[Array, " K"]
 MINORITY = Limit("2 f < K", lambda k: (k - 1) // 2)
+WHOLE_MODELS = OnlyIf("server.layerwise", False, "server.layerwise is true: leave it out", is_error=True)
 Weighting = Annotated[
     Literal["examples", "equal"], "weights in proportion to the clients' examples (or by server.weighting), or equal"
 ]

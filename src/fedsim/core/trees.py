@@ -38,15 +38,15 @@ def weighted_sum(weights: Num[Array, " K"], updates: Updates) -> PyTree:
     return jax.tree.map(leaf, updates)
 
 
-def leaves_by_path(tree: PyTree, parameters: str) -> list[Array]:
-    """The leaves of `tree` with the text `parameters` in their path.
+def leaves_by_path(tree: PyTree, parameters: str) -> dict[str, Array]:
+    """The leaves of `tree` with the text `parameters` in their path, by path, in the order of the tree.
 
     Raises `ValueError` if there are none, unless `tree` is empty.
     """
-    leaves = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
-    chosen = [leaf for path, leaf in leaves if parameters in path]
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    chosen = {path: leaf for path, leaf in leaves.items() if parameters in path}
     if leaves and not chosen:
-        paths = ", ".join(path for path, _ in leaves)
+        paths = ", ".join(leaves)
         raise ValueError(f'parameters: must be part of the path of a parameter, got "{parameters}"; paths are {paths}')
     return chosen
 

@@ -38,6 +38,7 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     check_characters(configs[0], dataset)
     check_plugins(configs, dataset)
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
+    notes += _note_trusted_client(configs, dataset.num_clients)
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
         notes.append(f"model.name: {configs[0].model.name} takes characters as numbers; char_lstm embeds them")
     return notes
@@ -141,7 +142,7 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
     """Checks settings that count clients against the cohort, in the runs of a group.
 
     Returns notes about values for which a rule's authors guarantee nothing. Raises `ConfigError` if a value is beyond a
-    limit that the rule requires.
+    limit that the rule requires, or if pre-aggregators merge clients of MoNNA.
     """
     config = configs[0]
     cohort_size = num_rows = config.server.cohort_size
@@ -164,6 +165,11 @@ def check_limits(configs: Sequence[Config], dataset: FederatedDataset) -> list[s
                 notes[str(error)] = None
         if key == "server.pre_aggregators":
             num_rows = _count_rows(config, dataset, name, num_rows)
+    if config.server.aggregator == "monna" and num_rows < cohort_size:
+        raise ConfigError(
+            "server.pre_aggregators: must not merge clients for monna, whose trusted client needs a row of its own, "
+            f"got {num_rows} rows of a cohort of {cohort_size}; leave out {', '.join(config.server.pre_aggregators)}"
+        )
     return list(notes)
 
 
@@ -184,3 +190,20 @@ def _note_few_clients(configs: Sequence[Config], num_clients: int) -> Iterator[s
                 f"corruption.kind: exclude leaves {left} of {num_clients} clients, fewer than the "
                 f"{config.server.cohort_size} of a round (server.cohort_size)"
             )
+
+
+def _note_trusted_client(configs: Sequence[Config], num_clients: int) -> Iterator[str]:
+    """Notes about runs in which MoNNA's trusted client is not in every cohort, or may be malicious."""
+    for config in configs:
+        server, client_id = config.server, config.section("monna").get("client_id")
+        if client_id is None:
+            continue
+        if server.cohort_size < num_clients:
+            percent = 100 * server.cohort_size / num_clients
+            yield (
+                f"monna.client_id: the trusted client is in {percent:.3g} % of the cohorts, and other rounds are "
+                f"skipped; set server.cohort_size = {num_clients}"
+            )
+        listed = config.attack.clients if config.has_malicious_set else config.corruption.clients
+        if config.has_attack and (client_id in listed or not listed):
+            yield f"monna.client_id: client {client_id} may be malicious; list others in attack.clients"

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.config.components import without_effect
 from fedsim.config.roles import component
 from fedsim.config.schema import Config
 from fedsim.core.types import Array, ClientData, FederatedDataset
@@ -20,7 +19,6 @@ from fedsim.datasets.long_tail import make_long_tail
 from fedsim.datasets.partition import natural_test_clients
 from fedsim.datasets.scales import scale_notes
 from fedsim.engine import build, factories
-from fedsim.errors import ConfigError
 
 
 def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None) -> FederatedDataset:
@@ -30,8 +28,6 @@ def load_dataset(config: Config, data_in_memory: FederatedDataset | None = None)
     """
     data, split = config.data, int(config.data.seed)  # a number in every run
     is_natural = config.has_natural_clients
-    for key, reason in without_effect(config).items():
-        raise ConfigError(f"{key}: has no effect: {reason}")
     load = lambda: factories.build(config, "data.name", data.name, split)
     raw = canonicalize(load() if data_in_memory is None else to_raw(data_in_memory), needs_test=False)
     notes = [*sampling.default_split_notes(raw, data), *sampling.unused_client_notes(raw, data)]

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from fedsim.config.components import distinct_runs
+from fedsim.config.components import distinct_runs, without_effect
 from fedsim.config.experiment import Experiment
 from fedsim.config.roles import data_choice
 from fedsim.config.schema import Config, Settings
@@ -24,6 +24,7 @@ from fedsim.engine.layout import SHARE_OF_MEMORY, Layout, Machine, choose_layout
 from fedsim.engine.memory import run_bytes
 from fedsim.engine.model import num_params
 from fedsim.engine.streamed.buffers import placement_note, stays_on_host, with_buffers
+from fedsim.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ def make_plan(experiment: Experiment, machine: Machine | None = None) -> Plan:
         grouped = group_runs(runs)
     datasets: dict[Settings, FederatedDataset] = {}
     for config in (runs[members[0]] for members in grouped):
+        for key, reason in without_effect(config).items():
+            raise ConfigError(f"{key}: has no effect: {reason}")
         if (choice := data_choice(config)) not in datasets:
             datasets[choice] = load_dataset(config, experiment.data)
     machine = machine or Machine.current()  # what has been loaded is no longer free
