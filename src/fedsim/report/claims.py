@@ -3,7 +3,7 @@
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,6 +65,8 @@ class Claim:
     >>> fedsim.Claim("Median", [63.1, 66.8], reference=(64.27, 3.7, 3), unit="points", kind="published").verdict
     'agrees'
     """
+    comparison: Comparison | None = field(init=False, default=None)
+    """With `reference`; None: there is none, or no number."""
 
     def __post_init__(self) -> None:
         if self.kind not in COUNTED:
@@ -80,20 +82,15 @@ class Claim:
         if self.reference is not None:
             if self.kind != "published" or len(self.numbers) > 1:
                 raise ConfigError('reference: must come with one list of numbers and kind "published"')
-            self._set("reference", Published.parse(self.reference))
+            reference = Published.parse(self.reference)
+            self._set("reference", reference)
+            self._set("comparison", compare(self.numbers[0], reference, self.unit) if self.numbers else None)
         if self.kind == "published":
             self._set("published", self.published or str(self.reference or ""))
             self._set("measured", self.measured or "".join(str(mean_of_runs(values)) for values in self.numbers))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """With `reference`; None: there is none, or no number."""
-        if self.reference is None or not self.numbers:
-            return None
-        return compare(self.numbers[0], Published(*self.reference), self.unit)
 
     @property
     def holds(self) -> bool | None:
