@@ -1,5 +1,6 @@
 """A published number beside runs: the difference in pooled standard deviations, and a verdict."""
 
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,8 @@ class Published(NamedTuple):
     def parse(cls, reference: Any) -> "Published":
         """From the `reference` of a claim. Raises `ConfigError` if that is no such tuple."""
         match reference:
-            case (int() | float() as mean, None | int() | float() as std, *rest) if np.isfinite(mean):
-                if (std is None or std >= 0) and _are_counts(rest):
-                    return cls(mean, std, *rest)
+            case (mean, std, *rest) if _is_number(mean) and (std is None or _is_number(std, 0)) and _are_counts(rest):
+                return cls(mean, std, *rest)
         form = "(mean, standard deviation, number of runs), the latter two None if not known"
         raise ConfigError(f"reference: must be {form}, got {reference!r}")
 
@@ -75,6 +75,12 @@ def mean_of_runs(values: np.ndarray) -> Published:
     return Published(float(values.mean()), std, len(values))
 
 
+def _is_number(value: Any, least: float = -np.inf) -> bool:
+    """Whether this is a finite number, of Python or NumPy, that is at least `least`."""
+    return isinstance(value, Real) and not isinstance(value, bool) and np.isfinite(value) and bool(value >= least)
+
+
 def _are_counts(rest: list[Any]) -> bool:
     """Whether what follows a mean and a standard deviation is a number of runs, or nothing."""
-    return len(rest) < 2 and all(number is None or (isinstance(number, int) and number > 0) for number in rest)
+    is_count = lambda number: isinstance(number, Integral) and _is_number(number, 1)
+    return len(rest) < 2 and all(number is None or is_count(number) for number in rest)
