@@ -195,8 +195,9 @@ def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str,
 
 def _claim(table: str, name: str, numbers: Numbers | None) -> Claim:
     """The numbers beside the published one, if there is one."""
-    numbers_of = TABLES[table]["cells"] | TABLES[table].get("early", {})
-    return Claim(name, numbers, unit="points", kind="published", reference=numbers_of.get(name))
+    reference = (TABLES[table]["cells"] | TABLES[table].get("early", {})).get(name)
+    reference = reference and (*reference, TABLES[table]["rounding"])
+    return Claim(name, numbers, unit="points", kind="published", reference=reference)
 
 
 def _cells(results: Results, table: str, name: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:

@@ -92,6 +92,10 @@ def test_margins():
         ([93.0], (93.0, None), "+0.00 points", "near"),  # two single runs
         ([90.0], (93.0, None), "-3.00 points", "differs"),
         ([93.0, 93.4], None, "", "-"),
+        ([97.51, 97.53], (98, None, 3, 0.5), "-0.48 points, -33.9 sd", "agrees"),  # rounded to a point
+        ([97.51, 97.53], (98, None, 3), "-0.48 points, -33.9 sd", "near"),
+        ([99.556, 99.556], (99.56, 0, 5, 0.005), "-0.00 points", "agrees"),
+        ([99.55, 99.55], (99.56, 0, 5, 0.005), "-0.01 points", "near"),
         (None, (93.0, 0.2), "", "not run"),
     ],
 )
@@ -114,7 +118,7 @@ def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
 
 @pytest.mark.parametrize(
     "reference",
-    [(1,), (1, -1), (np.nan, 1), (1, np.inf), (True, 1), (1, False), (1, 1, 0), (1, 1, True), (1, 1, 2, 3), "12", 5],
+    [(1,), (1, -1), (np.nan, 1), (1, np.inf), (True, 1), (1, False), (1, 1, 0), (1, 1, True), (1, 1, 2, -1), "12", 5],
 )
 def test_what_is_no_published_number(reference):
     with pytest.raises(fedsim.errors.ConfigError, match=r"reference: must be \(mean, standard deviation"):

@@ -59,8 +59,11 @@ class Claim:
     numbers are bools, or the shares of a split's seeds for which it is true. "published": they are what `reference` is
     the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ.
     """
-    reference: tuple[float, float | None] | tuple[float, float | None, int | None] | None = None
-    """Of kind "published": mean, standard deviation, number of runs; None: not known. None as a whole: no number.
+    reference: Sequence[float | None] | None = None
+    """Of kind "published": mean, standard deviation, number of runs, rounding. None as a whole: no number.
+
+    The second and third may be None: not known. The last two may be left out; the rounding, half a unit of the mean's
+    last digit, is then 0.
 
     >>> fedsim.Claim("Median", [63.1, 66.8], reference=(64.27, 3.7, 3), unit="points", kind="published").verdict
     'agrees'
