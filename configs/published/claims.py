@@ -13,7 +13,7 @@ import numpy as np
 import fedsim
 from fedsim import Claim
 from fedsim.report.cells import cells, curves
-from fedsim.report.final import LAST, Final
+from fedsim.report.final import Final
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
@@ -42,9 +42,12 @@ def bucketing(results: Results) -> list[Claim]:
         momentum = f", momentum {beta:g}" if beta else ""
         return f"{aggregator_name(setting.aggregator)}{bucket}, {threat}, {data}{momentum}"
 
-    final = lambda name: LAST if name.endswith(" rounds") else LAST_FIVE
-    cells = _cells(results, "bucketing", cell)
-    return [_claim("bucketing", name, results.numbers(setting, final=final(name))) for name, setting in cells]
+    def last(name: str, setting: Setting) -> Numbers:  # `Results.numbers` has NaN for seeds that others have
+        number = 1 if name.endswith(" rounds") else 5
+        of_runs = curves(results, setting)
+        return results.per_unit(setting, [100 * np.mean([*curve.values()][-number:]) for curve in of_runs])
+
+    return [_claim("bucketing", name, last(name, setting)) for name, setting in _cells(results, "bucketing", cell)]
 
 
 def foolsgold(results: Results) -> list[Claim]:

@@ -28,15 +28,16 @@ def accuracy(run, t):
     return crc32(repr((run, t)).encode()) / 2**32
 
 
-def claims_of(path, table, **keys):
-    """The claims of all runs of a configuration, and the runs."""
+def claims_of(path, table, change=lambda row: {}, **keys):
+    """The claims of all runs of a configuration, and the runs; `change` gives other values of a row of rounds."""
     experiment = fedsim.load(CONFIGS / f"{table}.toml", **{"seed": SEEDS} | keys)
     runs = [flatten(run) for run in experiment.runs()]
     of_column = {"test_accuracy": 1, "test_loss": -1, "backdoor_success": 1, "corrupted_weight": 1}
     rounds = [
-        {"run": number, "round": t} | {column: accuracy(run, sign * t) for column, sign in of_column.items()}
+        row | change(row)
         for number, run in enumerate(runs)
         for t in range(0, run["server.num_rounds"] + 1, max(run["server.eval_every"], run["server.num_rounds"] // 20))
+        for row in [{"run": number, "round": t} | {name: accuracy(run, sign * t) for name, sign in of_column.items()}]
     ]
     sizes = [run["data.num_clients"] for run in runs]
     folder = write_folder(path, runs, {"rounds": rounds}, num_clients=sizes, config=experiment.dump())
@@ -57,6 +58,19 @@ def test_each_cell_has_its_runs_and_other_values_have_no_published_number(tmp_pa
     others = [claim for claim in others if claim.kind == "published"]
     assert all(", data.num_train = 20000" in claim.text for claim in others)
     assert {claim.verdict for claim in others} == {"-"}
+
+
+def test_a_run_that_diverged_differs_and_one_that_is_not_there_does_not(tmp_path):
+    lost = lambda row: {"backdoor_success": None} if row["run"] == 0 and row["round"] else {}  # as FoolsGold's would be
+    claims, _ = claims_of(tmp_path / "foolsgold", "foolsgold", lost)
+    of_run = [claim.verdict for claim in claims if claim.measured.endswith(", 1 of 2 runs diverged")]
+    assert of_run == ["differs"]
+    for name, seeds in (("krum", 5), ("median", SEEDS)):
+        claims_of(tmp_path / name, "bucketing", seed=seeds, server__aggregator=name)
+    results = report.load(tmp_path / "krum", tmp_path / "median")
+    claims = call(fedsim.load(CONFIGS / "bucketing.toml").claims, results)
+    assert {len(claim.numbers[0]) for claim in claims} == {1, 2}
+    assert not any("diverged" in claim.measured for claim in claims)
 
 
 def test_numbers_of_a_readme(tmp_path):

@@ -96,13 +96,23 @@ def test_margins():
         ([97.51, 97.53], (98, None, 3), "-0.48 points, -33.9 sd", "near"),
         ([99.556, 99.556], (99.56, 0, 5, 0.005), "-0.00 points", "agrees"),
         ([99.55, 99.55], (99.56, 0, 5, 0.005), "-0.01 points", "near"),
+        ([93.0, np.nan, 93.0], (93.0, 0.2), "diverged", "differs"),
+        ([np.inf], (93.0, None), "diverged", "differs"),
+        ([np.nan], None, "", "-"),
         (None, (93.0, 0.2), "", "not run"),
+        ([], (93.0, 0.2), "", "not run"),
     ],
 )
 def test_published_numbers(numbers, reference, margin, verdict):
     claim = Claim("", numbers, unit="points", kind="published", reference=reference)
     assert (claim.margin("seed"), claim.verdict) == (margin, verdict)
     assert claim.holds is {"agrees": True, "near": True, "differs": False}.get(verdict)
+
+
+def test_diverged_runs_are_counted():
+    measured = lambda *numbers: Claim("", numbers, kind="published", reference=(93.0, 0.2)).measured
+    assert measured(93.0, np.nan, 94.0) == "93.50 ± 0.71, 1 of 3 runs diverged"
+    assert measured(np.nan, np.inf) == "2 of 2 runs diverged"
 
 
 def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():

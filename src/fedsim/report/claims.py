@@ -57,7 +57,8 @@ class Claim:
 
     "not above": the numbers are positive where something is above; that they are not is no evidence. "yes or no": the
     numbers are bools, or the shares of a split's seeds for which it is true. "published": they are what `reference` is
-    the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ.
+    the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ. They also
+    differ if any is not finite; other kinds leave these numbers out.
     """
     reference: Sequence[float | None] | None = None
     """Of kind "published": mean, standard deviation, number of runs, rounding. None as a whole: no number.
@@ -83,14 +84,16 @@ class Claim:
         known = tuple(a[np.isfinite(a)] for a in every)
         self._set("numbers", known if all(map(len, known)) else ())
         if self.reference is not None:
-            if self.kind != "published" or len(self.numbers) > 1:
+            if self.kind != "published" or len(every) > 1:
                 raise ConfigError('reference: must come with one list of numbers and kind "published"')
             reference = Published.parse(self.reference)
             self._set("reference", reference)
-            self._set("comparison", compare(self.numbers[0], reference, self.unit) if self.numbers else None)
+            self._set("comparison", compare(every[0], reference, self.unit) if every and len(every[0]) else None)
         if self.kind == "published":
             self._set("published", self.published or str(self.reference or ""))
-            self._set("measured", self.measured or "".join(str(mean_of_runs(values)) for values in self.numbers))
+            counts = [(int((~np.isfinite(values)).sum()), len(values)) for values in every]
+            lost = [f"{count} of {total} runs diverged" for count, total in counts if count]
+            self._set("measured", self.measured or ", ".join([*map(str, map(mean_of_runs, self.numbers)), *lost]))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

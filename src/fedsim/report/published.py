@@ -42,13 +42,15 @@ class Published(NamedTuple):
 class Comparison(NamedTuple):
     """A difference from a published number, measured minus published."""
 
-    difference: float
+    difference: float  # NaN: a run has diverged
     pooled: float | None  # standard deviation; None: neither is known
     unit: str
     rounding: float = 0.0  # of the published number
 
     def __str__(self) -> str:
         """For example "-0.36 points, -1.4 sd"; no number of standard deviations where none is known, or all are 0."""
+        if math.isnan(self.difference):
+            return "diverged"
         in_std = f", {self.difference / self.pooled:+.1f} sd" if self.pooled else ""
         return f"{self.difference:+.2f} {self.unit}".strip() + in_std
 
@@ -67,7 +69,12 @@ class Comparison(NamedTuple):
 
 
 def compare(values: np.ndarray, published: Published, unit: str) -> Comparison:
-    """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one."""
+    """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one.
+
+    If one is not finite, its run has diverged, and nothing can agree.
+    """
+    if not np.isfinite(values).all():
+        return Comparison(math.nan, None, unit)
     ours, num_runs = mean_of_runs(values), published.num_runs or len(values)
     known = [(len(values) - 1, ours.std)] if ours.std is not None else []
     known += [(max(num_runs - 1, 1), published.std)] if published.std is not None else []
