@@ -13,7 +13,7 @@ import numpy as np
 import fedsim
 from fedsim import Claim
 from fedsim.report.cells import cells, curves
-from fedsim.report.final import LAST, Final
+from fedsim.report.final import Final
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name
 from fedsim.report.results import Results
@@ -24,7 +24,8 @@ TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
 ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
 WORST_OF = 3  # attacks
-FOOLSGOLD_ROUNDS = 2000  # whose numbers the published ones are; the paper says 3,000
+FOOLSGOLD_ROUNDS = 2000  # inferred: nearly all published numbers are within seed noise of these
+PAPER_ROUNDS = 3000  # of its text
 MIN_GAP = 5  # points, for the sign of a single published run
 LAST_FIVE = Final("mean", 5)
 Numbers = np.ndarray  # over seeds [P], in percent
@@ -34,37 +35,49 @@ def bucketing(results: Results) -> list[Claim]:
     """T1: the mean of the last five evaluations, or the last one after fewer rounds."""
 
     def cell(run: Run, setting: Setting) -> str:
-        bucket = f" with bucketing of {run['bucketing.size']}" if run["server.pre_aggregators"] else ""
-        corruption = "no attack" if setting.corruption == "none" else "label flip"
+        size = {"bucketing": f"bucketing of {run.get('bucketing.size')}"}
+        before = [size.get(name, name) for name in run["server.pre_aggregators"]]
+        bucket = f" with {' and '.join(before)}" if before else ""
+        corruption = {"none": "no attack", "flipping": "label flip"}.get(setting.corruption, setting.corruption)
         threat = corruption if setting.attack == "none" else ATTACKS.get(setting.attack, setting.attack)
         data = "IID" if run["data.partition"] == "iid" or run.get("similarity.gamma") == 1 else "non-IID"
         beta = run.get("worker_momentum.beta", 0)
         momentum = f", momentum {beta:g}" if beta else ""
         return f"{aggregator_name(setting.aggregator)}{bucket}, {threat}, {data}{momentum}"
 
-    final = lambda name: LAST if name.endswith(" rounds") else LAST_FIVE
-    cells = _cells(results, "bucketing", cell)
-    return [_claim("bucketing", name, results.numbers(setting, final=final(name))) for name, setting in cells]
+    def last(name: str, setting: Setting) -> Numbers:  # `Results.numbers` has NaN for seeds that others have
+        number = 1 if name.endswith(" rounds") else 5
+        of_runs = curves(results, setting)
+        return results.per_unit(setting, [100 * np.mean([*curve.values()][-number:]) for curve in of_runs])
+
+    return [_claim("bucketing", name, last(name, setting)) for name, setting in _cells(results, "bucketing", cell)]
 
 
 def foolsgold(results: Results) -> list[Claim]:
-    """T2: accuracy and attack rate after the rounds whose numbers the published ones are, and after the paper's."""
+    """T2: accuracy and attack rate after the inferred number of rounds, and a count after the paper's."""
 
     def cell(run: Run, setting: Setting) -> str:
         num_clients = run["data.num_clients"]
         num_sybils = round(setting.scenario.share * num_clients)
         trimmed = run.get("trimmed_mean.num_byzantine")
-        percent = {num_clients // 10: 10, num_clients // 5: 20}
-        share = "" if trimmed is None else f" of {percent.get(trimmed)} %"
+        cut = {num_clients // 10: "10 %", num_clients // 5: "20 %"}
+        share = "" if trimmed is None else f" of {cut.get(trimmed, trimmed)}"
         return f"{aggregator_name(setting.aggregator)}{share}, {num_sybils} sybil{'s' * (num_sybils != 1)}"
 
     published, as_in_paper = [], []
     for name, setting in _cells(results, "foolsgold", cell):
+        name = name.partition(", after")[0]
+        shown = FOOLSGOLD_ROUNDS if FOOLSGOLD_ROUNDS in setting.rounds else setting.rounds[-1]
+        after = "" if shown == FOOLSGOLD_ROUNDS else f", after {shown} rounds"
         columns = [("accuracy", "test_accuracy"), ("attack rate", "backdoor_success")]
         for what, column in columns if setting in results.with_backdoor else columns[:1]:
-            for rounds, claims in ((FOOLSGOLD_ROUNDS, published), (max(setting.rounds), as_in_paper)):
-                claims.append(_claim("foolsgold", f"{name}: {what}", _after(results, setting, rounds, column)))
-    return [_summary("After the 3,000 rounds of the paper's text", as_in_paper), *published]
+            compared = {shown, PAPER_ROUNDS} & {*setting.rounds}
+            numbers = {rounds: _after(results, setting, rounds, column) for rounds in compared}
+            published.append(_claim("foolsgold", f"{name}{after}: {what}", numbers[shown]))
+            if PAPER_ROUNDS in numbers:
+                as_in_paper.append(_claim("foolsgold", f"{name}: {what}", numbers[PAPER_ROUNDS]))
+    counted = [_summary("After the 3,000 rounds of the paper's text", as_in_paper)] if as_in_paper else []
+    return [*counted, *published]
 
 
 def heatmaps(results: Results) -> list[Claim]:
@@ -72,16 +85,16 @@ def heatmaps(results: Results) -> list[Claim]:
 
     def cell(run: Run, setting: Setting) -> str:
         f = round(setting.scenario.share * run["data.num_clients"])
-        return f"{aggregator_name(setting.aggregator)}, gamma {run['similarity.gamma']:g}, f {f}"
+        return f"{aggregator_name(setting.aggregator)}, gamma {run.get('similarity.gamma', 1):g}, f {f}"
 
     def best(setting: Setting) -> Numbers:
-        return max((_after(results, setting, rounds) for rounds in setting.rounds), key=np.mean)
+        return max((_after(results, setting, rounds) for rounds in setting.rounds), key=_rank)
 
     attacks: dict[str, dict[str, Numbers]] = {}
     for name, setting in _cells(results, "heatmaps", cell):
         attacks.setdefault(name, {})[setting.attack] = best(setting)
     of_all = lambda name: name if len(attacks[name]) == WORST_OF else f"{name}, {' and '.join(attacks[name])} alone"
-    return [_claim("heatmaps", of_all(name), min(of.values(), key=np.mean)) for name, of in attacks.items()]
+    return [_claim("heatmaps", of_all(name), min(of.values(), key=_rank)) for name, of in attacks.items()]
 
 
 def niid_bench(results: Results) -> list[Claim]:
@@ -94,12 +107,13 @@ def niid_bench(results: Results) -> list[Claim]:
             "dirichlet": f"Dirichlet {run.get('dirichlet.alpha')}",
             "label_quantity": "1 class a client" if number == 1 else f"{number} classes a client",
         }
-        return f"{ALGORITHMS[run['client.algorithm']]}, {data[run['data.partition']]}"
+        algorithm, partition = run["client.algorithm"], run["data.partition"]
+        return f"{ALGORITHMS.get(algorithm, algorithm)}, {data.get(partition, partition)}"
 
     cells: dict[str, list[Numbers]] = {}
     for name, setting in _cells(results, "niid-bench", cell):
         cells.setdefault(name, []).append(_best(results, setting))
-    return [_claim("niid-bench", name, max(tried, key=np.mean)) for name, tried in cells.items()]
+    return [_claim("niid-bench", name, max(tried, key=_rank)) for name, tried in cells.items()]
 
 
 def readme(results: Results) -> list[Claim]:
@@ -142,14 +156,16 @@ def label_poisoning(results: Results) -> list[Claim]:
     """T5: where each node has one class, the mean is above every rule; other accuracies are for comparison."""
     data = {"iid": "IID", "dirichlet": "Dirichlet 1", "label_quantity": "One class a node"}
     labels = {"flipping": "9 - y", "furthest_flipping": "furthest label"}
-    cell = lambda run, setting: f"{data[run['data.partition']]}, {labels[setting.corruption]}"
+    of = lambda names, name: names.get(name, name)
+    cell = lambda run, setting: f"{of(data, run['data.partition'])}, {of(labels, setting.corruption)}"
+    compared = tuple(f"{data['label_quantity']}, {label}" for label in labels.values())
     scenarios: dict[str, dict[str, Numbers]] = {}
     for name, setting in _cells(results, "label-poisoning", cell):
         rule = aggregator_name(setting.aggregator)
         scenarios.setdefault(name, {})[rule] = results.numbers(setting, final=LAST_FIVE)
     claims = []
     for name, numbers in scenarios.items():
-        if "FedAvg" in numbers and name.startswith(data["label_quantity"]):
+        if "FedAvg" in numbers and name.startswith(compared):
             others = [(rule, values) for rule, values in numbers.items() if rule != "FedAvg"]
             text, mean = f"{name}: the mean is above {{}}", numbers["FedAvg"]
             claims += [_sign(text.format(rule), 1, mean, values, "Fig. 1, 2") for rule, values in others]
@@ -164,11 +180,16 @@ def fedprox(results: Results) -> list[Claim]:
     numbers: dict[tuple[str, float], tuple[Numbers, Numbers]] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
+        if "synthetic.iid" not in run:
+            continue
         data = "IID" if run["synthetic.iid"] else f"beta {run['synthetic.beta']:g}"
         of_runs = curves(results, setting, "test_loss")
         late = [[loss for t, loss in curve.items() if t >= setting.rounds[-1] / 2] for curve in of_runs]
-        means, steps = [np.mean(losses) for losses in late], [np.std(np.diff(losses)) for losses in late]
-        numbers[data, run["fedprox.mu"]] = results.per_unit(setting, means), results.per_unit(setting, steps)
+        means, steps = (
+            [np.mean(losses) for losses in late],
+            [np.std(np.diff(losses)) if losses[1:] else np.nan for losses in late],
+        )
+        numbers[data, run.get("fedprox.mu", 0.0)] = results.per_unit(setting, means), results.per_unit(setting, steps)
     claims = []
     for data in (data for data, mu in numbers if mu == 0 and (data, 1.0) in numbers):
         (loss, steps), (loss_1, steps_1) = numbers[data, 0.0], numbers[data, 1.0]
@@ -182,8 +203,8 @@ def fedprox(results: Results) -> list[Claim]:
 
 
 def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str, unit: str = "points") -> Claim:
-    """`first` is above `second` (sign 1), or below it (-1); not run where they are of other seeds."""
-    if len(first) != len(second):
+    """`first` is above `second` (sign 1), or below it (-1); not run where they are of other seeds, or of none."""
+    if len(first) != len(second) or not np.isfinite(first - second).any():
         return Claim(text, published=published)
     form, suffix = (".2f", " %") if unit == "points" else (".3f", "")
     measured = f"{np.nanmean(first):{form}} and {np.nanmean(second):{form}}{suffix}"
@@ -195,8 +216,9 @@ def _sign(text: str, sign: int, first: Numbers, second: Numbers, published: str,
 
 def _claim(table: str, name: str, numbers: Numbers | None) -> Claim:
     """The numbers beside the published one, if there is one."""
-    numbers_of = TABLES[table]["cells"] | TABLES[table].get("early", {})
-    return Claim(name, numbers, unit="points", kind="published", reference=numbers_of.get(name))
+    reference = (TABLES[table]["cells"] | TABLES[table].get("early", {})).get(name)
+    reference = reference and (*reference, TABLES[table]["rounding"])
+    return Claim(name, numbers, unit="points", kind="published", reference=reference)
 
 
 def _cells(results: Results, table: str, name: Callable[[Run, Setting], str]) -> Iterator[tuple[str, Setting]]:
@@ -207,7 +229,13 @@ def _cells(results: Results, table: str, name: Callable[[Run, Setting], str]) ->
 def _best(results: Results, setting: Setting, first: int = 0) -> Numbers:
     """Each run's best accuracy (percent) from the round `first` on."""
     of_runs = curves(results, setting)
-    return results.per_unit(setting, [100 * max(v for t, v in curve.items() if t >= first) for curve in of_runs])
+    late = [[100 * value for t, value in curve.items() if t >= first] for curve in of_runs]
+    return results.per_unit(setting, [np.fmax.reduce(values, initial=np.nan) for values in late])
+
+
+def _rank(numbers: Numbers) -> float:
+    """Their mean, below all others if one has diverged."""
+    return float(np.nan_to_num(numbers.mean(), nan=-np.inf))
 
 
 def _summary(when: str, claims: list[Claim]) -> Claim:

@@ -28,15 +28,17 @@ def accuracy(run, t):
     return crc32(repr((run, t)).encode()) / 2**32
 
 
-def claims_of(path, table, **keys):
-    """The claims of all runs of a configuration, and the runs."""
+def claims_of(path, table, change=lambda row: {}, **keys):
+    """The claims of all runs of a configuration, and the runs; `change` gives other values of a row of rounds."""
     experiment = fedsim.load(CONFIGS / f"{table}.toml", **{"seed": SEEDS} | keys)
     runs = [flatten(run) for run in experiment.runs()]
     of_column = {"test_accuracy": 1, "test_loss": -1, "backdoor_success": 1, "corrupted_weight": 1}
     rounds = [
-        {"run": number, "round": t} | {column: accuracy(run, sign * t) for column, sign in of_column.items()}
+        row | change(row)
         for number, run in enumerate(runs)
-        for t in range(0, run["server.num_rounds"] + 1, max(run["server.eval_every"], run["server.num_rounds"] // 20))
+        for last in [run["server.num_rounds"]]
+        for t in (*range(0, last, max(run["server.eval_every"], last // 20)), last)
+        for row in [{"run": number, "round": t} | {name: accuracy(run, sign * t) for name, sign in of_column.items()}]
     ]
     sizes = [run["data.num_clients"] for run in runs]
     folder = write_folder(path, runs, {"rounds": rounds}, num_clients=sizes, config=experiment.dump())
@@ -57,6 +59,53 @@ def test_each_cell_has_its_runs_and_other_values_have_no_published_number(tmp_pa
     others = [claim for claim in others if claim.kind == "published"]
     assert all(", data.num_train = 20000" in claim.text for claim in others)
     assert {claim.verdict for claim in others} == {"-"}
+
+
+def test_a_run_that_diverged_differs_and_one_that_is_not_there_does_not(tmp_path):
+    lost = lambda row: {"backdoor_success": None} if row["run"] == 0 and row["round"] else {}  # as FoolsGold's would be
+    claims, _ = claims_of(tmp_path / "foolsgold", "foolsgold", lost)
+    of_run = [claim.verdict for claim in claims if claim.measured.endswith(", 1 of 2 runs diverged")]
+    assert of_run == ["differs"]
+    for name, seeds in (("krum", 5), ("median", SEEDS)):
+        claims_of(tmp_path / name, "bucketing", seed=seeds, server__aggregator=name)
+    results = report.load(tmp_path / "krum", tmp_path / "median")
+    claims = call(fedsim.load(CONFIGS / "bucketing.toml").claims, results)
+    assert {len(claim.numbers[0]) for claim in claims} == {1, 2}
+    assert not any("diverged" in claim.measured for claim in claims)
+
+
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        ("bucketing", {"server__pre_aggregators": ["nnm"]}),
+        ("bucketing", {"server__pre_aggregators": ["clipping", "bucketing"], "data__partition": "shards"}),
+        ("foolsgold", {"server__eval_every": 900}),
+        ("foolsgold", {"server__num_rounds": 1000}),
+        ("foolsgold", {"server__aggregator": "trimmed_mean", "trimmed_mean__num_byzantine": 4}),
+        ("heatmaps", {"data__partition": "iid"}),
+        ("niid-bench", {"data__partition": "shards"}),
+        ("niid-bench", {"client__algorithm": "worker_momentum"}),
+        ("readme", {"data__partition": "dirichlet", "dirichlet__alpha": 1.0}),
+        ("flanders", {"server__num_rounds": 2}),
+        ("label-poisoning", {"corruption__kind": "none"}),
+        ("label-poisoning", {"data__partition": "shards"}),
+        ("fedprox", {"client__algorithm": "fedavg", "server__num_rounds": 10}),
+        ("fedprox", {"data__name": "digits"}),
+    ],
+)
+def test_other_values_are_shown_without_a_published_number(tmp_path, table, keys):
+    claims, _ = claims_of(tmp_path, table, **keys)
+    assert {claim.verdict for claim in claims} <= {"-", "not run"}
+
+
+def test_foolsgold_is_compared_where_the_published_numbers_are(tmp_path):
+    """After 2,000 rounds, also of runs that end there or later; its count after 3,000 is first, if they were run."""
+    cells = {name for name in TABLES["foolsgold"]["cells"] if name.startswith("FedAvg, ")}
+    for rounds in (2000, 2500, 3000):
+        keys = {"server__num_rounds": rounds, "server__aggregator": "fedavg"}
+        claims, _ = claims_of(tmp_path / f"{rounds}", "foolsgold", **keys)
+        assert {claim.text for claim in claims if claim.comparison} == cells
+        assert claims[0].text.startswith("After the 3,000 rounds") == (rounds == 3000)
 
 
 def test_numbers_of_a_readme(tmp_path):

@@ -85,19 +85,34 @@ def test_margins():
         ([90.0, 90.2], (93.0, 1.0, 3), "-2.90 points, -3.5 sd", "near"),
         ([91.1, 91.1], (93.0, 0.0, 3), "-1.90 points", "near"),  # no deviation, but within 2 points
         ([93.0, 93.0], (93.0, 0.0), "+0.00 points", "agrees"),
+        ([93.0, 93.0], (np.float32(93.0), np.int64(0), np.int64(3)), "+0.00 points", "agrees"),
         ([90.0, 90.2], (93.0, 0.1, 3), "-2.90 points, -25.1 sd", "differs"),
         ([93.0, 93.4], (93.3, None), "-0.10 points, -0.4 sd", "agrees"),  # a single published run
         ([92.0], (93.0, 0.6, 3), "-1.00 points, -1.7 sd", "agrees"),
         ([93.0], (93.0, None), "+0.00 points", "near"),  # two single runs
         ([90.0], (93.0, None), "-3.00 points", "differs"),
         ([93.0, 93.4], None, "", "-"),
+        ([97.51, 97.53], (98, None, 3, 0.5), "-0.48 points, -33.9 sd", "agrees"),  # rounded to a point
+        ([97.51, 97.53], (98, None, 3), "-0.48 points, -33.9 sd", "near"),
+        ([99.556, 99.556], (99.56, 0, 5, 0.005), "-0.00 points", "agrees"),
+        ([99.55, 99.55], (99.56, 0, 5, 0.005), "-0.01 points", "near"),
+        ([93.0, np.nan, 93.0], (93.0, 0.2), "diverged", "differs"),
+        ([np.inf], (93.0, None), "diverged", "differs"),
+        ([np.nan], None, "", "-"),
         (None, (93.0, 0.2), "", "not run"),
+        ([], (93.0, 0.2), "", "not run"),
     ],
 )
 def test_published_numbers(numbers, reference, margin, verdict):
     claim = Claim("", numbers, unit="points", kind="published", reference=reference)
     assert (claim.margin("seed"), claim.verdict) == (margin, verdict)
     assert claim.holds is {"agrees": True, "near": True, "differs": False}.get(verdict)
+
+
+def test_diverged_runs_are_counted():
+    measured = lambda *numbers: Claim("", numbers, kind="published", reference=(93.0, 0.2)).measured
+    assert measured(93.0, np.nan, 94.0) == "93.50 ± 0.71, 1 of 3 runs diverged"
+    assert measured(np.nan, np.inf) == "2 of 2 runs diverged"
 
 
 def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
@@ -111,7 +126,10 @@ def test_the_pooled_deviation_is_that_of_the_two_sample_t_test():
     assert summarize([claim, Claim("", [1], kind="published")]) == "1 of 1 published numbers agree or are near"
 
 
-@pytest.mark.parametrize("reference", [(1,), (1, -1), (np.nan, 1), (1, 1, 0), (1, 1, 2, 3), "12", 5])
+@pytest.mark.parametrize(
+    "reference",
+    [(1,), (1, -1), (np.nan, 1), (1, np.inf), (True, 1), (1, False), (1, 1, 0), (1, 1, True), (1, 1, 2, -1), "12", 5],
+)
 def test_what_is_no_published_number(reference):
     with pytest.raises(fedsim.errors.ConfigError, match=r"reference: must be \(mean, standard deviation"):
         Claim("", [1], kind="published", reference=reference)

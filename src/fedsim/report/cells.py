@@ -1,7 +1,10 @@
 """Settings as the cells of a published table, and their curves."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from fedsim.config.components import flatten
 from fedsim.config.roles import NOT_IN_IDS
@@ -33,7 +36,7 @@ def cells(
 
 
 def curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
-    """What each run of the setting recorded in a column of `Results.table`, by round."""
-    rows = results.table.select("run", "round", column).sort("round")
+    """What each run of the setting recorded in a column of `Results.table`, by round; NaN for null."""
+    rows = results.table.select("run", "round", pl.col(column).fill_null(math.nan)).sort("round")
     of_run = lambda run: rows.filter(rows["run"] == run)
     return [dict(zip(of_run(run)["round"], of_run(run)[column], strict=True)) for run in setting.runs]

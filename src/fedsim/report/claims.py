@@ -3,7 +3,7 @@
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,14 +57,20 @@ class Claim:
 
     "not above": the numbers are positive where something is above; that they are not is no evidence. "yes or no": the
     numbers are bools, or the shares of a split's seeds for which it is true. "published": they are what `reference` is
-    the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ.
+    the mean of; they agree (within 2 pooled standard deviations), are near (within 4, or 2 points) or differ. They also
+    differ if any is not finite; other kinds leave these numbers out.
     """
-    reference: tuple[float, float | None] | tuple[float, float | None, int | None] | None = None
-    """Of kind "published": mean, standard deviation, number of runs; None: not known. None as a whole: no number.
+    reference: Sequence[float | None] | None = None
+    """Of kind "published": mean, standard deviation, number of runs, rounding. None as a whole: no number.
+
+    The second and third may be None: not known. The last two may be left out; the rounding, half a unit of the mean's
+    last digit, is then 0.
 
     >>> fedsim.Claim("Median", [63.1, 66.8], reference=(64.27, 3.7, 3), unit="points", kind="published").verdict
     'agrees'
     """
+    comparison: Comparison | None = field(init=False, default=None)
+    """With `reference`; None: there is none, or no number."""
 
     def __post_init__(self) -> None:
         if self.kind not in COUNTED:
@@ -78,22 +84,19 @@ class Claim:
         known = tuple(a[np.isfinite(a)] for a in every)
         self._set("numbers", known if all(map(len, known)) else ())
         if self.reference is not None:
-            if self.kind != "published" or len(self.numbers) > 1:
+            if self.kind != "published" or len(every) > 1:
                 raise ConfigError('reference: must come with one list of numbers and kind "published"')
-            self._set("reference", Published.parse(self.reference))
+            reference = Published.parse(self.reference)
+            self._set("reference", reference)
+            self._set("comparison", compare(every[0], reference, self.unit) if every and len(every[0]) else None)
         if self.kind == "published":
             self._set("published", self.published or str(self.reference or ""))
-            self._set("measured", self.measured or "".join(str(mean_of_runs(values)) for values in self.numbers))
+            counts = [(int((~np.isfinite(values)).sum()), len(values)) for values in every]
+            lost = [f"{count} of {total} runs diverged" for count, total in counts if count]
+            self._set("measured", self.measured or ", ".join([*map(str, map(mean_of_runs, self.numbers)), *lost]))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """With `reference`; None: there is none, or no number."""
-        if self.reference is None or not self.numbers:
-            return None
-        return compare(self.numbers[0], Published(*self.reference), self.unit)
 
     @property
     def holds(self) -> bool | None:

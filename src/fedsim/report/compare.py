@@ -101,7 +101,8 @@ def detection(clients: pl.DataFrame) -> pl.DataFrame:
     Byzantine clients are corrupted or malicious. `weight_auc` is the probability that another client's weight, relative
     to what FedAvg would give it in that round, is larger than a Byzantine one's (area under the ROC curve, by Mann and
     Whitney's U; 1/2: not at all). `exclusion_precision`, `exclusion_recall` and `exclusion_false_positive_rate` are of
-    valid clients with a weight of 0, over all rounds together. Null: a share of nothing, as the precision without any.
+    valid clients with a weight of 0, over all rounds together. Null: a share of nothing, as the precision without any;
+    so is the precision without Byzantine clients.
     """
     weighted = clients.filter(col("weight").is_not_null(), col("num_examples") > 0)
     in_round = lambda name: col(name).cast(pl.Float64).sum().over("run", "round")
@@ -116,7 +117,7 @@ def detection(clients: pl.DataFrame) -> pl.DataFrame:
     u = col("score").filter(~byzantine).sum() - num_benign * (num_benign + 1) / 2
     measures = {
         "weight_auc": u / (num_benign * num_byzantine),
-        "exclusion_precision": count(excluded & byzantine) / count(excluded),
+        "exclusion_precision": pl.when(num_byzantine > 0).then(count(excluded & byzantine) / count(excluded)),
         "exclusion_recall": count(excluded & byzantine) / num_byzantine,
         "exclusion_false_positive_rate": count(excluded & ~byzantine) / num_benign,
     }

@@ -1,5 +1,7 @@
 """A published number beside runs: the difference in pooled standard deviations, and a verdict."""
 
+import math
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +11,6 @@ from fedsim.errors import ConfigError
 AGREES, NEAR, DIFFERS = "agrees", "near", "differs"
 MAX_AGREES, MAX_NEAR = 2.0, 4.0  # pooled standard deviations
 MAX_NEAR_POINTS = 2.0
-ROUNDING = {"points": 0.005}  # of published numbers, which are percentages with two digits
 
 
 class Published(NamedTuple):
@@ -18,15 +19,19 @@ class Published(NamedTuple):
     mean: float
     std: float | None  # sample standard deviation over the runs; None: not known, as of a single run
     num_runs: int | None = None  # None: as many as are compared with it
+    rounding: float = 0.0  # half a unit of the mean's last digit
 
     @classmethod
     def parse(cls, reference: Any) -> "Published":
         """From the `reference` of a claim. Raises `ConfigError` if that is no such tuple."""
         match reference:
-            case (int() | float() as mean, None | int() | float() as std, *rest) if np.isfinite(mean):
-                if (std is None or std >= 0) and _are_counts(rest):
-                    return cls(mean, std, *rest)
-        form = "(mean, standard deviation, number of runs), the latter two None if not known"
+            case (_, _, *rest) if len(rest) <= 2:
+                mean, std, num_runs, rounding = found = cls(*reference)
+                is_count = isinstance(num_runs, Integral) and _is_number(num_runs, 1)
+                has_std, has_count = std is None or _is_number(std, 0), num_runs is None or is_count
+                if _is_number(mean) and has_std and has_count and _is_number(rounding, 0):
+                    return found
+        form = "(mean, standard deviation, number of runs, rounding), the second and third None if not known"
         raise ConfigError(f"reference: must be {form}, got {reference!r}")
 
     def __str__(self) -> str:
@@ -37,12 +42,15 @@ class Published(NamedTuple):
 class Comparison(NamedTuple):
     """A difference from a published number, measured minus published."""
 
-    difference: float
+    difference: float  # NaN: a run has diverged
     pooled: float | None  # standard deviation; None: neither is known
     unit: str
+    rounding: float = 0.0  # of the published number
 
     def __str__(self) -> str:
         """For example "-0.36 points, -1.4 sd"; no number of standard deviations where none is known, or all are 0."""
+        if math.isnan(self.difference):
+            return "diverged"
         in_std = f", {self.difference / self.pooled:+.1f} sd" if self.pooled else ""
         return f"{self.difference:+.2f} {self.unit}".strip() + in_std
 
@@ -50,9 +58,10 @@ class Comparison(NamedTuple):
     def verdict(self) -> str:
         """Agrees: within 2 pooled standard deviations; near: within 4, or within 2 points; else differs.
 
-        Without any standard deviation nothing agrees: the points alone decide.
+        Without any standard deviation nothing agrees: the points alone decide. The distance is that from the nearest
+        number that is published so when rounded.
         """
-        distance = abs(self.difference) - ROUNDING.get(self.unit, 0) - 1e-9
+        distance = abs(self.difference) - self.rounding - 1e-9
         is_within = lambda number: self.pooled is not None and distance <= number * self.pooled
         if is_within(MAX_AGREES):
             return AGREES
@@ -60,13 +69,18 @@ class Comparison(NamedTuple):
 
 
 def compare(values: np.ndarray, published: Published, unit: str) -> Comparison:
-    """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one."""
+    """Compares `values` [P] of runs, by the variances that are known, weighted by their numbers of runs less one.
+
+    If one is not finite, its run has diverged, and nothing can agree.
+    """
+    if not np.isfinite(values).all():
+        return Comparison(math.nan, None, unit)
     ours, num_runs = mean_of_runs(values), published.num_runs or len(values)
     known = [(len(values) - 1, ours.std)] if ours.std is not None else []
     known += [(max(num_runs - 1, 1), published.std)] if published.std is not None else []
     weights, stds = np.asarray(known, float).reshape(-1, 2).T
     pooled = float(np.sqrt(np.average(stds**2, weights=weights))) if known else None
-    return Comparison(ours.mean - published.mean, pooled, unit)
+    return Comparison(ours.mean - published.mean, pooled, unit, published.rounding)
 
 
 def mean_of_runs(values: np.ndarray) -> Published:
@@ -75,6 +89,7 @@ def mean_of_runs(values: np.ndarray) -> Published:
     return Published(float(values.mean()), std, len(values))
 
 
-def _are_counts(rest: list[Any]) -> bool:
-    """Whether what follows a mean and a standard deviation is a number of runs, or nothing."""
-    return len(rest) < 2 and all(number is None or (isinstance(number, int) and number > 0) for number in rest)
+def _is_number(value: Any, least: float = -math.inf) -> bool:
+    """Whether this is a finite number, of Python or NumPy, that is at least `least`."""
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and math.isfinite(value) and bool(value >= least)
