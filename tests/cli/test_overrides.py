@@ -61,6 +61,7 @@ def test_keys_are_split_from_options(arguments, rest, overrides):
         ("--sweep.seed", "--sweep.seed: .* value"),
         ("--sweep.seed c.toml", "--sweep.seed: .* value"),
         ("--client.epochs --out d", "--client.epochs: .* value"),
+        ("--corruption.clients --out d", '--corruption.clients: .* default is its default, "\\[]" an empty list'),
         ("--seed 1 --seed 2", "--seed: .* twice"),
         ("--seed 1 --sweep.seed 1 2", "--sweep.seed: .* twice"),
         ("--client.learning-rate 1 --client.learning_rate 2", "--client.learning_rate: .* twice"),
