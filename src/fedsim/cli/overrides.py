@@ -53,7 +53,8 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
         if target.startswith(SLURM) and len(values) > 1:
             raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
         if target in overrides:
-            raise ConfigError(f"{option}: must be given once, with all values of a sweep, got it twice")
+            remedy = "; give all values of a sweep at once" if is_swept else ""
+            raise ConfigError(f"{option}: is given twice{remedy}")
         words = tuple(map(Word, values))
         overrides[target] = Sweep(words) if is_swept else words[0] if len(words) == 1 else list(words)
     return rest, overrides
