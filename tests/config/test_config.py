@@ -117,6 +117,8 @@ def check(text):
         ("[server]\npre_aggregators = ['zzz']", "server.pre_aggregators: must be one of nnm"),
         ("[corruption]\nkind = 'shufling'", 'got "shufling"; did you mean shuffling?'),
         ("[corruption]\nclients = [20]", "corruption.clients: must be ids from 0 to 19, got 20"),
+        ("[corruption]\nclients = [9, 1, 9]", "corruption.clients: must be different ids, got 9 twice"),
+        ("[attack]\nclients = [4, 4]", "attack.clients: must be different ids, got 4 twice"),
         ("[data]\nname = 'digit'", 'data.name: must be a known name, got "digit"; did you mean digits?'),
         ("data.name = 'arrays'\narrays.path = 5", "arrays.path: must be text, got 5"),
         ("[engine]\nclient_width = 11", "engine.client_width: must be at most server.cohort_size (10), got 11"),
@@ -227,9 +229,9 @@ def test_points_are_unresolved_values():
         ({"corruption.kind": "noisy"}, {}, True),  # no clients are corrupted
         ({"corruption.fraction": 0.5}, {}, True),  # neither corruption nor attack
         ({"corruption.fraction": 0.5, "attack.kind": "sign_flip"}, {"corruption.fraction": 0.5}, False),
-        ({"corruption.clients": [2, 1, 1], "corruption.kind": "noisy"}, {"corruption.clients": [1, 2]}, False),
+        ({"corruption.clients": [2, 1], "corruption.kind": "noisy"}, {"corruption.clients": [1, 2]}, False),
         (
-            {"corruption.clients": [2, 1, 1], "corruption.fraction": 0.3, "corruption.kind": "noisy"},
+            {"corruption.clients": [2, 1], "corruption.fraction": 0.3, "corruption.kind": "noisy"},
             {"corruption.clients": [1, 2], "corruption.kind": "noisy"},
             True,
         ),

@@ -260,9 +260,10 @@ def test_a_large_state_has_its_own_program():
 
 def test_rules_without_losses_do_not_wait_for_losses():
     rules = {"server.aggregator": fedsim.sweep(["fedavg", "median", "arfl"]), "record.losses": False}
-    fedavg, median, arfl = make_plan(parse(FAMILY, rules)).families
-    assert fedavg is median
-    assert "losses" in arfl.reason
+    pre = {"server.pre_aggregators": fedsim.sweep([[], ["bucketing"]])}
+    fedavg, bucketed_fedavg, median, bucketed_median, *arfl = make_plan(parse(FAMILY, rules | pre)).families
+    assert fedavg is bucketed_fedavg is median is bucketed_median
+    assert all("losses" in family.reason for family in arfl)
 
 
 @pytest.mark.slow

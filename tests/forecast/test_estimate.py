@@ -36,6 +36,9 @@ def test_time_grows_with_runs_rounds_and_epochs(monkeypatch):
     before_rounds = seconds({"server.num_rounds": 0})
     one_evaluation = (seconds({"server.eval_every": 1}) - seconds({"server.eval_every": 10})) / 9
     assert seconds() - before_rounds == pytest.approx(7 * 10 * cohort * 4 / 3 + 2 * one_evaluation, rel=0.02)
+    unrecorded = {"record.losses": False, "server.aggregator": "median"}
+    assert seconds() - seconds(unrecorded) == pytest.approx(7 * (10 * cohort + 2 * cohort) / 3, rel=0.02)
+    assert seconds(unrecorded | {"server.aggregator": "arfl"}) == seconds()
     assert seconds(run_devices=2) == pytest.approx(4 / 7 * seconds())
     assert seconds(client_devices=2) < seconds()
 

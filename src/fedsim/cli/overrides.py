@@ -46,13 +46,15 @@ def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tu
         if not pending and len(values) > 1 and rest[:1] == ["run"] and not _has_configuration(rest, flags):
             rest.append(values.pop())
         if not values:
-            raise ConfigError(f"{option}: must be followed by a value")
+            remedy = "" if target.startswith(SLURM) else '; default is its default, "[]" an empty list'
+            raise ConfigError(f"{option}: must be followed by a value{remedy}")
         if is_swept:  # 1,2,3 is 1 2 3, but [1, 2] is one value
             values = [part for value in values for part in ([value] if value.startswith("[") else value.split(","))]
         if target.startswith(SLURM) and len(values) > 1:
             raise ConfigError(f"{option}: must be one value, got {' '.join(values)}")
         if target in overrides:
-            raise ConfigError(f"{option}: must be given once, with all values of a sweep, got it twice")
+            remedy = "; give all values of a sweep at once" if is_swept else ""
+            raise ConfigError(f"{option}: is given twice{remedy}")
         words = tuple(map(Word, values))
         overrides[target] = Sweep(words) if is_swept else words[0] if len(words) == 1 else list(words)
     return rest, overrides

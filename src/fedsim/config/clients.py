@@ -34,7 +34,7 @@ def has_clients(values: Mapping[str, Any]) -> bool:
 
 
 def check_clients(config: Config, num_clients: int) -> None:
-    """Raises `ConfigError` if the cohort or the corrupted clients exceed `num_clients`."""
+    """Raises `ConfigError` if the cohort or the listed clients exceed `num_clients`, or if one is listed twice."""
     size, width, corruption = config.server.cohort_size, config.engine.client_width, config.corruption
     if size > num_clients:
         raise ConfigError(f"server.cohort_size: must be at most the number of clients ({num_clients}), got {size}")
@@ -43,6 +43,8 @@ def check_clients(config: Config, num_clients: int) -> None:
     for key, ids in (("corruption.clients", corruption.clients), ("attack.clients", config.attack.clients)):
         if max(ids, default=0) >= num_clients:
             raise ConfigError(f"{key}: must be ids from 0 to {num_clients - 1}, got {max(ids)}")
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"{key}: must be different ids, got {next(i for i in ids if ids.count(i) > 1)} twice")
     if width != "auto" and width > size:
         raise ConfigError(f"engine.client_width: must be at most server.cohort_size ({size}), got {width}")
 
@@ -56,14 +58,14 @@ def num_corrupted(config: Config, num_clients: int) -> int:
     """The number of corrupted clients among `num_clients`."""
     share = config.corruption.fraction * num_clients
     whole = round(share) if config.corruption.rounding == "nearest" else int(share + ROUNDING_ERROR)
-    return len(set(config.corruption.clients)) or whole
+    return len(config.corruption.clients) or whole
 
 
 def num_malicious(config: Config, num_clients: int) -> int:
     """The number of malicious clients among `num_clients`."""
     if not config.has_malicious_set:
         return num_corrupted(config, num_clients)
-    return len(set(config.attack.clients)) or round((config.attack.fraction or 0.0) * num_clients)
+    return len(config.attack.clients) or round((config.attack.fraction or 0.0) * num_clients)
 
 
 def configured_f(config: Config, field: Field) -> int:

@@ -48,7 +48,10 @@ def trace_rule(rule: Aggregator, shapes: Variables, num_clients: int, cohort_siz
         return state, run_rule(rule, state, report, jax.random.key(0), root)[0]
 
     jaxpr, (state, aggregate) = jax.make_jaxpr(run, return_shape=True)(jnp.zeros(cohort_size), jnp.zeros(num_clients))
-    read = {id(value) for equation in jaxpr.jaxpr.eqns for value in equation.invars} | set(map(id, jaxpr.jaxpr.outvars))
+    read = set(map(id, jaxpr.jaxpr.outvars))
+    for equation in reversed(jaxpr.jaxpr.eqns):  # bucketing averages losses that a rule may not read
+        if not read.isdisjoint(map(id, equation.outvars)):
+            read.update(map(id, equation.invars))
     uses_losses = any(id(value) in read for value in jaxpr.jaxpr.invars)
     info = {name: jax.ShapeDtypeStruct(a.shape, a.dtype) for name, a in aggregate.info.items()}
     return RuleTrace(state, info, uses_losses, trains_on_root)

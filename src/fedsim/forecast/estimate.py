@@ -61,8 +61,9 @@ def example_work(config: Config, dataset: FederatedDataset, layout: Layout) -> t
     epochs = client.epochs if client.steps is None else 1
     num_validation = 0 if dataset.validation is None else len(dataset.validation.y)
     evaluated = (len(dataset.y_test) + num_validation) * (1 + -(-server.num_rounds // server.eval_every))
-    losses = cohorts.sum(axis=1).mean()
-    return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + num_examples.sum())
+    has_losses = config.record.losses or build.trace_server(config, dataset).uses_losses
+    losses, first_losses = (cohorts.sum(axis=1).mean(), num_examples.sum()) if has_losses else (0, 0)
+    return epochs * computed + FORWARD_SHARE * losses, FORWARD_SHARE * (evaluated + first_losses)
 
 
 @cached_by_program(build.change_task)
