@@ -79,6 +79,7 @@ def test_a_run_that_diverged_differs_and_one_that_is_not_there_does_not(tmp_path
     [
         ("bucketing", {"server__pre_aggregators": ["nnm"]}),
         ("bucketing", {"server__pre_aggregators": ["clipping", "bucketing"], "data__partition": "shards"}),
+        ("bucketing", {"client__algorithm": "fedavg", "server__learning_rate": 0.1}),  # which belongs to a momentum
         ("foolsgold", {"server__eval_every": 900}),
         ("foolsgold", {"server__num_rounds": 1000}),
         ("foolsgold", {"server__aggregator": "trimmed_mean", "trimmed_mean__num_byzantine": 4}),

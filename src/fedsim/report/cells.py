@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 def cells(
     results: Results, experiment: "Experiment", name: Callable[[Run, Setting], str]
 ) -> Iterator[tuple[str, Setting]]:
-    """The settings with their names: that of `name`, and keys with values that `experiment` does not have.
+    """The settings with their names: that of `name`, and keys in which they differ from all runs of `experiment`.
 
-    So a setting of the experiment has the name of its cell, and no other setting has. Fewer or more rounds are last.
+    So a setting of the experiment has the name of its cell, and no other setting has. The keys are those that differ
+    from the most similar run. Fewer or more rounds are last.
     """
-    known = with_labels([configuration(flatten(run)) for run in experiment.runs()])
-    keys = set().union(*known) - {*NOT_IN_IDS, "seed", "data.seed"}
-    values = {key: [run[key] for run in known if key in run] for key in keys}
+    runs = with_labels([configuration(flatten(run)) for run in experiment.runs()])
+    left_out = {*NOT_IN_IDS, "seed", "data.seed", ROUNDS}
+    known = [{key: value for key, value in run.items() if key not in left_out} for run in runs]
+    num_rounds = {run[ROUNDS] for run in runs}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
-        is_other = lambda key, value: key != ROUNDS and value not in values.get(key, [value])
-        other = [f"{key} = {value}" for key, value in run.items() if is_other(key, value)]
-        rounds = [] if setting.rounds[-1] in values[ROUNDS] else [f"after {setting.rounds[-1]} rounds"]
-        yield ", ".join([name(run, setting), *other, *rounds]), setting
+        keys = [key for key in run if key not in left_out]
+        different = ([key for key in keys if key not in other or other[key] != run[key]] for other in known)
+        others = [f"{key} = {run[key]}" for key in min(different, key=len)]
+        rounds = [] if setting.rounds[-1] in num_rounds else [f"after {setting.rounds[-1]} rounds"]
+        yield ", ".join([name(run, setting), *others, *rounds]), setting
 
 
 def curves(results: Results, setting: Setting, column: str = "test_accuracy") -> list[dict[int, float]]:
