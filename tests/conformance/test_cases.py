@@ -14,7 +14,8 @@ from fedsim.algorithms.fednova import effective_steps
 from fedsim.config.registry import find
 from fedsim.core.contracts import LocalTraining
 from fedsim.runs import privacy
-from fedsim.testing.conformance import ROUNDING, compute, load_cases, make_report
+from fedsim.testing.conformance import ROUNDING, compute, load_cases
+from fedsim.testing.reports import make_report
 from tests.docs.pages import blocks, text_of
 
 CASES = {case["id"]: case for case in load_cases()}

@@ -3,7 +3,7 @@
 Each check runs clause by clause and raises `AssertionError` with one sentence, which starts with the clause's name, at
 the first clause that is violated. `skip` leaves out clauses by name: a rule that adds noise, for example, cannot return
 the common update of identical clients. `CLAUSES` in each file has their names. `check_conformance` compares a version
-of a known rule, pre-aggregator or attack with cases that others have published.
+of a known rule, pre-aggregator or attack with cases that others have published, and with the built-in one.
 """
 
 from fedsim.testing.aggregators import check_aggregator

@@ -1,9 +1,9 @@
-"""Published cases, with inputs and expected outputs, for versions of known rules, pre-aggregators and attacks."""
+"""Versions of known rules, pre-aggregators and attacks: published cases first, then the built-in one."""
 
 import inspect
 import json
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim import aggregators
+from fedsim import aggregators, attacks
 from fedsim.aggregators import apply, fedavg
 from fedsim.core.chain import chain
 from fedsim.core.contracts import Aggregator, Attack, AttackContext, PreAggregator
 from fedsim.core.factories import Built
-from fedsim.core.types import CohortReport, Variables
+from fedsim.core.types import Variables
 from fedsim.testing.clauses import one_line
+from fedsim.testing.comparison import SETTINGS, compare_with_built_in, require_close
+from fedsim.testing.reports import make_report
 
 FILE = Path(__file__).with_name("cases.json")
 KINDS = "rule", "pre_aggregator", "attack"
@@ -40,8 +42,13 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
     is already built is compared with the cases of exactly its `settings`, {} by default.
 
     Some cases are variants of the paper's definition. They are left out if the factory does not have their settings, or
-    if it or the rule refuses them by a `ValueError`. Returns the ids of the cases that were compared. Raises
-    `ValueError` if there are none.
+    if it or the rule refuses them by a `ValueError`.
+
+    Then the version is compared with the built-in one on `fedsim.testing.comparison.seeded_reports`, over rounds with
+    state. Both get the settings of the cases that were compared, with f = 2 and small radii (`comparison.SETTINGS`),
+    and then `settings`, which need not be those of a case.
+
+    Returns the ids of the cases that were compared. Raises `ValueError` if there is nothing to compare.
 
     >>> import fedsim
     >>> from fedsim.testing import check_conformance
@@ -52,6 +59,7 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
     ...
     AssertionError: median: case 5 (flwrlabs/flower...): expected [0.5, ...], got [0.5666667, ...], with a tolerance...
     """
+    version: Any = make
     is_built = isinstance(make, Aggregator | Attack)
     if is_built and not settings and (built := Built.of(make)) is not None:
         settings = built.fixed | built.traced
@@ -61,11 +69,36 @@ def check_conformance(make: Callable[..., Any] | Aggregator | Attack, name: str,
         names = ", ".join(dict.fromkeys(case["name"] for case in comparable))
         raise ValueError(f"name: must be one of {names}, got {name!r}")
     matches = lambda params: settings == params if is_built else settings.items() <= params.items()
-    compared = [case["id"] for case in known if matches(case["params"]) and _compare(make, case, is_built)]
-    if not compared:
+    compared = [case for case in known if matches(case["params"]) and _compare(make, case, is_built)]
+    built_in = getattr(attacks if known[0]["kind"] == "attack" else aggregators, name)
+    shared = [settings] if is_built else _shared_settings(version, compared, settings)
+    shared = [own for own in shared if _accepts(built_in, own) and (is_built or _accepts(version, own))]
+    if not compared and not shared:
         others = "; ".join(dict.fromkeys(describe(case["params"]) for case in known))
         raise ValueError(f"settings: must be those of cases of {name} ({others}), got {describe(settings)}")
-    return compared
+    for own in shared:
+        where = f"{name}: beside fedsim's with {describe(own)}"
+        compare_with_built_in((lambda: version) if is_built else partial(version, **own), built_in(**own), where)
+    return [case["id"] for case in compared]
+
+
+def _shared_settings(
+    make: Callable[..., Any], compared: list[dict[str, Any]], settings: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What the version and the built-in one both get: settings of cases, or of `SETTINGS` those that `make` has."""
+    plain = {key: value for key, value in SETTINGS.items() if _accepts(make, {key: value}, is_complete=False)}
+    params = [case["params"] for case in compared]
+    own = [{key: SETTINGS.get(key, value) for key, value in each.items()} | settings for each in params or [plain]]
+    return [each for number, each in enumerate(own) if each not in own[:number]]
+
+
+def _accepts(make: Callable[..., Any], settings: dict[str, Any], is_complete: bool = True) -> bool:
+    signature = inspect.signature(make)
+    try:
+        (signature.bind if is_complete else signature.bind_partial)(**settings)
+    except TypeError:
+        return False
+    return True
 
 
 def describe(settings: dict[str, Any]) -> str:
@@ -83,11 +116,7 @@ def _compare(make: Any, case: dict[str, Any], is_built: bool) -> bool:
         if "variant" in case and isinstance(error, ValueError):
             return False
         raise AssertionError(f"{where}: {type(error).__name__}: {one_line(error)}") from error
-    if actual.shape != expected.shape:
-        raise AssertionError(f"{where}: expected the shape {expected.shape}, got {actual.shape}")
-    if not np.allclose(actual, expected, ROUNDING, case["tolerance"]):
-        got = f"expected {_show(expected)}, got {_show(actual)}"
-        raise AssertionError(f"{where}: {got}, with a tolerance of {case['tolerance']:g}")
+    require_close(actual, expected, where, ROUNDING, case["tolerance"])
     return True
 
 
@@ -97,10 +126,6 @@ def _build(make: Callable[..., Any], settings: dict[str, Any]) -> Any:
     except TypeError as error:
         raise ValueError(f"the factory {error}") from None
     return make(**settings)
-
-
-def _show(values: np.ndarray) -> str:
-    return " ".join(np.array2string(values, precision=7, separator=", ", threshold=20).split())
 
 
 def compute(component: Aggregator | PreAggregator | Attack, case: dict[str, Any]) -> np.ndarray:
@@ -137,9 +162,3 @@ def _forge(attack: Attack, case: dict[str, Any]) -> np.ndarray:
     context = AttackContext(report, jnp.arange(len(honest) + 1) == len(honest), variables, aggregate)
     forge = jax.jit(lambda state: attack.forge_updates(state, context, KEY)[0])  # type: ignore[misc]
     return np.asarray(forge(attack.init(variables, report.num_examples)).params[-1])
-
-
-def make_report(rows: np.ndarray) -> CohortReport:
-    """The report of clients with the updates `rows` [K, d] and equal numbers of examples."""
-    ones, updates = jnp.ones(len(rows)), Variables(jnp.asarray(rows, jnp.float32))
-    return CohortReport(jnp.arange(len(rows)), ones.astype(jnp.int32), ones, updates, ones > 0)

@@ -77,3 +77,9 @@ def invalidate(report: CohortReport, rows: list[int], loss: float) -> CohortRepo
 def equalize_updates(report: CohortReport) -> CohortReport:
     """The report with the first client's update for all clients."""
     return report._replace(updates=jax.tree.map(lambda u: jnp.broadcast_to(u[:1], u.shape), report.updates))
+
+
+def make_report(rows: np.ndarray) -> CohortReport:
+    """The report of clients with the updates `rows` [K, d] and equal numbers of examples."""
+    ones, updates = jnp.ones(len(rows)), Variables(jnp.asarray(rows, jnp.float32))
+    return CohortReport(jnp.arange(len(rows)), ones.astype(jnp.int32), ones, updates, ones > 0)
