@@ -499,6 +499,7 @@ def test_bundled_configurations_are_valid(path):
     runs = experiment.runs()
     assert runs
     assert parse(experiment.dump()).runs() == runs
+    assert not experiment.unused_keys(runs)
     command = next(line for line in path.read_text().splitlines() if "Command:" in line)
     assert f"fedsim run {path.relative_to(CONFIGS.parent)}" in command
 

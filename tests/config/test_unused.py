@@ -76,3 +76,5 @@ def test_keys_of_rules_removed_by_an_override_or_preset_are_allowed():
     assert prefixed.unused_keys(prefixed.runs()) == []
     overridden = parse(text, {"server.aggregator": "fedavg", "arfl.lam": 2})
     assert overridden.unused_keys(overridden.runs()) == ["arfl.lam: has no effect: no run uses arfl"]
+    replaced = parse(CORRUPTED + "server.num_byzantine=1\nserver.aggregator='krum'", {"server.aggregator": "median"})
+    assert replaced.unused_keys(replaced.runs()) == []

@@ -22,7 +22,8 @@ any key of the configuration can be set on the command line, which overrides the
   --arfl.lam default                    the default, as if the file did not set it
   --lr 0.05                             short for --client.learning-rate; so are --aggregator, --attack, --batch-size,
                                         --cohort-size, --corruption, --data, --epochs, --fraction, --learning-rate,
-                                        --model, --num-clients, --num-rounds and --rounds, also after --sweep.
+                                        --model, --num-clients, --num-rounds, --partition and --rounds, also
+                                        after --sweep.
 
 examples:
   fedsim run configs/quickstart.toml

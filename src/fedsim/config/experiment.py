@@ -127,7 +127,7 @@ class Experiment:
             return f"the largest batch has {largest} examples" if sizes and min(sizes) > largest else ""
         field = self.schema.fields[key]
         changed = [value for value in values if (tuple(value) if isinstance(value, list) else value) != field.default]
-        if not changed or not field.only_if:
+        if not changed or not field.only_if or (key not in self.overridden and not self.overridden.isdisjoint(KINDS)):
             return ""
         if any(flatten(run)[key] != field.default and not unmet(field, run) for run in runs):
             return ""

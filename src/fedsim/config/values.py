@@ -26,6 +26,7 @@ KEYS = {
     "model": "model.name",
     "num_clients": "data.num_clients",
     "num_rounds": "server.num_rounds",
+    "partition": "data.partition",
     "rounds": "server.num_rounds",
 }
 """Keys that have a short form, as an option of the command line and in suggestions."""
