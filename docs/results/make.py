@@ -215,10 +215,10 @@ def published_page() -> str:
 def keep(folder: RunFolder, rows: Path) -> None:
     """Copies what a page needs of a complete run folder: of clients, only rows with a weight among all clients.
 
-    Columns without any number are not kept.
+    Columns without any number are not kept. Of a published table, complete groups are kept while others are missing.
     """
-    runs = folder.runs()
-    if not all(run.is_complete for run in runs):
+    runs = [run for run in folder.runs() if run.is_complete or not rows.name.startswith("published-")]
+    if not runs or not all(run.is_complete for run in runs):
         raise SystemExit(f"{folder.path}: must be a complete run folder; run its configuration again")
     clients = STUDIES[study_of(rows.name)].clients
     last = col("round") == col("round").max().over("run")
