@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import fedsim
+from fedsim.config.toml import parse
 from fedsim.corruption import noisy
 from fedsim.datasets import digits, separable_2d, synthetic
 from fedsim.datasets.canonical import canonicalize
@@ -17,6 +18,7 @@ from fedsim.datasets.dirichlet import dirichlet
 from fedsim.datasets.federated import make_federated_dataset
 from fedsim.datasets.partition import iid, natural_clients
 from fedsim.datasets.raw import RawDataset
+from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 from fedsim.testing import check_dataset
 from tests.datasets.build import build_dataset
@@ -232,7 +234,7 @@ def test_examples_are_subsampled_before_they_are_partitioned():
     with pytest.raises(DataError, match=r"data\.num_train: .* digits, got 10000"):
         build_dataset("data.num_train = 10_000")
     with pytest.raises(ConfigError, match=r"data\.num_test: .*natural"):
-        build_dataset('data = {name = "separable_2d", partition = "natural", num_test = 5}')
+        make_plan(parse('data = {name = "separable_2d", partition = "natural", num_test = 5}'))
 
 
 def make_arrays(y, y_test, **changes):

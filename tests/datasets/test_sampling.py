@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.config.sections import DataConfig
+from fedsim.config.toml import parse
 from fedsim.datasets.long_tail import make_long_tail
+from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import RawDataset
-from fedsim.datasets.sampling import floor_fraction, sample_clients
+from fedsim.datasets.sampling import sample_clients
+from fedsim.engine import make_plan
 from fedsim.errors import ConfigError, DataError
 from tests.datasets.build import build_dataset
 
@@ -182,7 +185,7 @@ def test_impossible_samples_raise():
     with pytest.raises(DataError, match=r"no client is left .*; raise data\.sample_fraction"):
         draw(make_raw([4, 4]), sample_fraction=0.01)
     with pytest.raises(ConfigError, match=r"data\.max_examples: "):
-        build_dataset("data.max_examples = 3")
+        make_plan(parse("data.max_examples = 3"))
 
 
 def test_a_long_tail_keeps_a_power_of_each_class_for_training_and_for_testing():

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedsim.core.settings import Bounds
 from fedsim.datasets.partition import require_examples, require_single_label
+from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import Partition, RawDataset
-from fedsim.datasets.sampling import floor_fraction
 from fedsim.errors import DataError
 
 

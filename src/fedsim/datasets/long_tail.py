@@ -7,8 +7,8 @@ https://arxiv.org/abs/1901.05555: n_k = n mu^k. Karimireddy, He, Jaggi (ICLR 202
 import numpy as np
 
 from fedsim.datasets.partition import is_single_label
+from fedsim.datasets.portions import floor_fraction
 from fedsim.datasets.raw import RawDataset, select_examples
-from fedsim.datasets.sampling import floor_fraction
 from fedsim.errors import DataError
 
 

@@ -19,6 +19,7 @@ from fedsim.errors import DataError
 
 PORTION_BYTES = 2**24
 MAX_SHARE = 0.5  # of the free memory, for a copy
+ROUNDING_MARGIN = 2**-51  # exceeds the rounding error of a difference of two floats in [0, 1], per example
 ALIGNMENT = 64  # bytes; a CPU device shares arrays that start at a multiple, instead of copying them
 
 
@@ -26,6 +27,11 @@ def portions(array: np.ndarray) -> Iterator[slice]:
     """Consecutive slices of the first axis, of about 16 MiB each."""
     length = max(1, PORTION_BYTES // max(1, array.itemsize * math.prod(array.shape[1:])))
     return (slice(start, min(start + length, len(array))) for start in range(0, len(array), length))
+
+
+def floor_fraction(number: int, fraction: float) -> int:
+    """`fraction` of `number`, rounded down as in LEAF, but robust to float rounding such as 1 - 0.9 < 0.1."""
+    return math.floor(number * (fraction + ROUNDING_MARGIN))
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:

@@ -3,19 +3,17 @@
 S. Caldas et al.: "LEAF: A Benchmark for Federated Settings", 2018, https://arxiv.org/abs/1812.01097
 """
 
-import math
 from typing import TypeAlias
 
 import numpy as np
 
 from fedsim.config.sections import DataConfig
 from fedsim.datasets.canonical import canonicalize
-from fedsim.datasets.portions import empty, index_type, portions
+from fedsim.datasets.portions import empty, floor_fraction, index_type, portions
 from fedsim.datasets.raw import RawDataset, derive, select_examples
 from fedsim.errors import DataError
 
 DEFAULT_TEST_FRACTION = 0.2
-ROUNDING_MARGIN = 2**-51  # exceeds the rounding error of a difference of two floats in [0, 1], per example
 NO_CLIENT = -1  # the client of a test example that belongs to none
 
 Pools: TypeAlias = dict[int, np.ndarray]
@@ -194,11 +192,6 @@ def _split(
             parts = order[: num_train(pool)], order[num_train(pool) + gap :]
             train[client], test[client] = parts if gap else map(np.sort, parts)
     return train, test
-
-
-def floor_fraction(number: int, fraction: float) -> int:
-    """`fraction` of `number`, rounded down as in LEAF, but robust to float rounding such as 1 - 0.9 < 0.1."""
-    return math.floor(number * (fraction + ROUNDING_MARGIN))
 
 
 def _concatenate(pools: Pools, max_examples: int | None) -> np.ndarray:
