@@ -54,4 +54,4 @@ def test_a_file_and_a_line_add_a_built_in_rule(tmp_path):
     process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert "[best_half]" in process.stdout
-    assert "flame, best_half or a plug-in" in process.stderr
+    assert ", best_half or a plug-in" in process.stderr
