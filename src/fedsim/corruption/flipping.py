@@ -30,13 +30,11 @@ def flipping(
     """
 
     def apply(data: ClientData, corrupted: Array, spec: DataSpec, key: Array) -> ClientData:
-        owner = example_owners(data)
-        if to == "opposite":
-            return data._replace(
-                y=jnp.where(expand_like(corrupted[owner], data.y), spec.num_classes - 1 - data.y, data.y)
-            )
-        classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
-        is_corrupted, new_labels = (expand_like(values[owner], data.y) for values in (corrupted, classes))
-        return data._replace(y=jnp.where(is_corrupted, new_labels, data.y))
+        of_examples = lambda values: expand_like(values[example_owners(data)], data.y)
+        new_labels = spec.num_classes - 1 - data.y
+        if to == "one":
+            classes = jax.random.randint(key, corrupted.shape, 0, jnp.max(data.y) + 1, data.y.dtype)
+            new_labels = of_examples(classes)
+        return data._replace(y=jnp.where(of_examples(corrupted), new_labels, data.y))
 
     return Corruption(apply, frozenset({"y"}), require_classes)
