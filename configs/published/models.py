@@ -51,20 +51,32 @@ class BucketingCNN(nn.Module):
     """
 
     num_classes: int
+    repeats_masks: bool
 
     @nn.compact
     def __call__(self, x: jax.Array, train: bool = False) -> jax.Array:
         x = nn.relu(torch_conv((x - MNIST[0]) / MNIST[1], 32, 3))
         x = nn.max_pool(torch_conv(x, 64, 3), (2, 2), (2, 2))
-        x = nn.Dropout(0.25, broadcast_dims=(1, 2), deterministic=not train)(x)
+        channels, units = jax.random.split(jax.random.key(0)) if self.repeats_masks else (None, None)
+        x = nn.Dropout(0.25, broadcast_dims=(1, 2))(x, deterministic=not train, rng=channels)
         x = nn.relu(torch_dense(x.reshape(x.shape[0], -1), 128))
-        x = nn.Dropout(0.5, deterministic=not train)(x)
+        x = nn.Dropout(0.5)(x, deterministic=not train, rng=units)
         return torch_dense(x, self.num_classes)
 
 
-def bucketing_cnn(spec: DataSpec) -> BucketingCNN:
-    """For images of MNIST in [0, 1]; epfml/byzantine-robust-noniid-optimizer, codes/tasks/mnist.py: Net."""
-    return BucketingCNN(spec.num_outputs)
+def bucketing_cnn(
+    spec: DataSpec,
+    *,
+    masks: Annotated[
+        Literal["repeated", "new"], "the same dropout masks in every step, as in the published program, or new ones"
+    ] = "repeated",
+) -> BucketingCNN:
+    """For images of MNIST in [0, 1]; epfml/byzantine-robust-noniid-optimizer, codes/tasks/mnist.py: Net.
+
+    The program restores the state of the random generator after each worker's step (codes/simulator.py: parallel_get),
+    so example i of every batch has the same masks in all rounds and at all workers.
+    """
+    return BucketingCNN(spec.num_outputs, masks == "repeated")
 
 
 class FoolsGoldSoftmax(nn.Module):
