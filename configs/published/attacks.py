@@ -1,12 +1,13 @@
 """Attacks of published programs, as those programs define them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
 from fedsim import Attack, AttackContext
+from fedsim.core.settings import Traced
 from fedsim.attacks import honest_mean, honest_std, identical_updates
 
 
@@ -24,3 +25,26 @@ def flanders_lie() -> Attack:
         return jax.tree.map(lambda center, spread: center - z * jnp.sqrt(spread), mean, std)
 
     return identical_updates(forge)
+
+
+def no_momentum(
+    *,
+    beta: Annotated[float, Traced(ge=0, lt=1), "decay of the clients' momentum"] = 0.9,
+    scale: Annotated[float, Traced(), "multiplies the update; -1 flips its sign"] = 1.0,
+) -> Attack:
+    """Malicious clients send scale x their update without momentum, for worker momentum: scale (m_t - beta m_(t-1)).
+
+    epfml/byzantine-robust-noniid-optimizer, codes/worker.py: only honest workers are `MomentumWorker`s. All clients must
+    take part in each round.
+    """
+
+    def init(variables: Any, num_examples: Any) -> Any:
+        return jax.tree.map(lambda w: jnp.zeros((len(num_examples), *w.shape), w.dtype), variables)
+
+    def forge(state: Any, context: AttackContext, key: Any) -> tuple[Any, Any]:
+        del key
+        ids, updates = context.report.client_ids, context.report.updates
+        forged = jax.tree.map(lambda m, last: scale * (m - beta * last[ids]), updates, state)
+        return forged, jax.tree.map(lambda m, last: last.at[ids].set(m), updates, state)
+
+    return Attack(init, forge_updates=forge)

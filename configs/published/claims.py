@@ -21,7 +21,7 @@ from fedsim.report.settings import Setting
 
 FOLDER = Path(__file__).parent
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="utf-8"))
-ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip"}
+ATTACKS = {"mimic": "mimic", "ipm": "IPM", "alie": "ALIE", "sign_flip": "sign flip", "no_momentum": "sign flip"}
 ALGORITHMS = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedprox": "FedProx", "fednova": "FedNova"}
 WORST_OF = 3  # attacks
 FOOLSGOLD_ROUNDS = 2000  # inferred: nearly all published numbers are within seed noise of these
@@ -39,7 +39,8 @@ def bucketing(results: Results) -> list[Claim]:
         before = [size.get(name, name) for name in run["server.pre_aggregators"]]
         bucket = f" with {' and '.join(before)}" if before else ""
         corruption = {"none": "no attack", "flipping": "label flip"}.get(setting.corruption, setting.corruption)
-        threat = corruption if setting.attack == "none" else ATTACKS.get(setting.attack, setting.attack)
+        of_data = setting.corruption != "none" or setting.attack == "none"
+        threat = corruption if of_data else ATTACKS.get(setting.attack, setting.attack)
         data = "IID" if run["data.partition"] == "iid" or run.get("similarity.gamma") == 1 else "non-IID"
         beta = run.get("worker_momentum.beta", 0)
         momentum = f", momentum {beta:g}" if beta else ""

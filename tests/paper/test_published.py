@@ -4,6 +4,7 @@ import json
 from zlib import crc32
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -12,7 +13,7 @@ import fedsim
 from fedsim import report
 from fedsim.config.components import flatten
 from fedsim.report.claims import call
-from tests.attacks.contexts import MALICIOUS, VALID, forge, make_context, rows
+from tests.attacks.contexts import MALICIOUS, VALID, first_update, forge, make_context, rows
 from tests.conftest import load_script
 from tests.docs.pages import ROOT
 from tests.report.synthetic import write_folder
@@ -145,6 +146,30 @@ def test_the_lie_of_flanders():
     z = norm.cdf((n - m - (n // 2 + 1 - m)) / (n - m))
     forged = forge(load_script(CONFIGS / "attacks.py").flanders_lie(), context)
     np.testing.assert_allclose(forged, np.tile(x.mean(0) - z * np.sqrt(x.std(0)), (len(forged), 1)), rtol=1e-5)
+
+
+def test_malicious_workers_without_momentum():
+    """Of momenta m = beta m + (1 - beta) g of two rounds, with other orders of the cohort, (1 - beta) g remains."""
+    attack, context = load_script(CONFIGS / "attacks.py").no_momentum(beta=0.9, scale=-1.0), make_context()
+    ids, gradients = context.report.client_ids, (context.report.updates, jax.tree.map(jnp.cos, context.report.updates))
+    state = attack.init(first_update(context), jnp.zeros(ids.max() + 1))
+    momentum = jax.tree.map(jnp.zeros_like, context.report.updates)
+    for order, gradient in zip((slice(None), slice(None, None, -1)), gradients, strict=True):
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, momentum, gradient)
+        sent = jax.tree.map(lambda m, order=order: m[order], momentum)
+        report = context.report._replace(client_ids=ids[order], updates=sent)
+        forged, state = attack.forge_updates(state, context._replace(report=report), None)
+        np.testing.assert_allclose(rows(forged), -0.1 * rows(gradient)[order], atol=1e-6)
+
+
+@pytest.mark.parametrize("masks", ["repeated", "new"])
+def test_dropout_masks_of_bucketing(masks):
+    module = load_script(CONFIGS / "models.py").bucketing_cnn(MNIST, masks=masks)
+    x = np.random.default_rng(0).random((2, 28, 28, 1), np.float32)
+    params = module.init(jax.random.key(0), x)
+    first, second = (module.apply(params, x, train=True, rngs={"dropout": jax.random.key(i)}) for i in (1, 2))
+    assert np.array_equal(first, second) == (masks == "repeated")
+    assert not np.allclose(first, module.apply(params, x))
 
 
 @pytest.mark.parametrize(
