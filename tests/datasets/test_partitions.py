@@ -212,17 +212,6 @@ def test_dirichlet_of_few_classes_splits_them_among_their_clients(num_clients, n
         assert np.ptp(class_sizes[class_sizes > 0]) <= 1
 
 
-@given(st.integers(2, 8), SEEDS)
-@settings(max_examples=30)
-def test_balanced_dirichlet_gives_full_clients_no_further_classes(num_clients, seed):
-    raw = make_raw(np.random.default_rng(seed).permutation(np.repeat(np.arange(7), 40)))
-    client_ids = dirichlet(raw, num_clients, np.random.default_rng(seed), alpha=0.3, min_examples=1, balanced=True)
-    num_examples = count_examples(raw, client_ids, num_clients)
-    before = np.cumsum(num_examples, axis=1) - num_examples
-    assert (num_examples.sum(axis=0) == 40).all()
-    assert not num_examples[before >= 280 / num_clients].any()
-
-
 @given(st.floats(0.2, 100), st.integers(1, 8), SEEDS)
 @settings(max_examples=30)
 def test_quantity_respects_the_minimum(alpha, num_clients, seed):

@@ -162,6 +162,48 @@ def test_malicious_workers_without_momentum():
         np.testing.assert_allclose(rows(forged), -0.1 * rows(gradient)[order], atol=1e-6)
 
 
+def make_digits(y):
+    """Ten classes `y` with inputs of zeros."""
+    return fedsim.RawDataset(
+        "digits", np.zeros((len(y), 1)), y, np.zeros((1, 1)), y[:1], num_classes=10, inputs="vector"
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "expected"),
+    [
+        (1, "0 1 2 3 4 5 6 7 8 9"),
+        (2, "06 13 27 34 46 59 26 67 78 49"),
+        (3, "036 147 269 236 347 257 456 157 148 059"),
+    ],
+)
+def test_classes_of_clients_in_niid_bench(num_classes, expected):
+    """What its program draws with seed 42."""
+    raw = make_digits(np.tile(np.arange(10), 10))
+    partition = load_script(CONFIGS / "partitions.py").niid_classes(raw, 10, None, num_classes=num_classes)
+    of_clients = ["".join(map(str, sorted({*raw.y[partition == client]}))) for client in range(10)]
+    assert " ".join(of_clients) == expected
+
+
+def test_dirichlet_of_niid_bench_against_its_algorithm_in_lists():
+    """Lists of examples that grow class by class; shares of full clients are set to zero, then scaled and cut."""
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
+    raw = make_digits(y)
+    generator, clients = np.random.RandomState(42), [[]]
+    while min(map(len, clients)) < 10:
+        clients = [[] for _ in range(10)]
+        for k in range(10):
+            members = np.where(y == k)[0]
+            generator.shuffle(members)
+            shares = [p if len(c) < 60 else 0.0 for p, c in zip(generator.dirichlet([0.5] * 10), clients, strict=True)]
+            scaled = np.divide(shares, np.sum(shares))
+            cuts = [int(sum(scaled[: i + 1]) * len(members)) for i in range(9)]
+            for client, (start, end) in zip(clients, zip([0, *cuts], [*cuts, len(members)], strict=True), strict=True):
+                client += [*members[start:end]]
+    partition = load_script(CONFIGS / "partitions.py").niid_dirichlet(raw, 10, None)
+    assert [np.flatnonzero(partition == client).tolist() for client in range(10)] == [sorted(c) for c in clients]
+
+
 @pytest.mark.parametrize("masks", ["repeated", "new"])
 def test_dropout_masks_of_bucketing(masks):
     module = load_script(CONFIGS / "models.py").bucketing_cnn(MNIST, masks=masks)

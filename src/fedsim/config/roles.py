@@ -17,7 +17,6 @@ LATER = {  # keys that are younger than ids, which contain them only if they hav
     "adagrad.initial": None,
     "client.optimizer": "sgd",
     "data.long_tail": 1.0,
-    "dirichlet.balanced": False,
     "dirichlet.by": "class",
     "dirichlet.num_classes": None,
     "extreme.num_sybils": 0,

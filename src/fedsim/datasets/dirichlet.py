@@ -29,16 +29,12 @@ def dirichlet(
         OnlyIf("by", "class"),
         "classes per client, among whose clients each class is split; default: all",
     ] = None,
-    balanced: Annotated[
-        bool, OnlyIf("by", "class"), "a client that has its share of the examples gets none of further classes"
-    ] = False,
 ) -> np.ndarray:
     """Client [M] of each training example: class k is split in proportions from Dir_N(alpha).
 
     The ARFL paper, "Impact of Data Heterogeneity". Drawn again until every client has `min_examples`. With
     `num_classes`, clients have that many classes, as in `label_quantity`: Li, Lyu, "Convergence Analysis of Sequential
     Federated Learning on Heterogeneous Data", NeurIPS 2023, https://arxiv.org/abs/2311.03154 (extended Dirichlet).
-    `balanced` is the program of Li et al., ICDE 2022, https://arxiv.org/abs/2102.02079.
     `by = "client"`: clients of equal size, see `_draw_by_client`. Raises `DataError` after 1,000 draws, or if examples
     do not have a single class each.
 
@@ -61,13 +57,10 @@ def dirichlet(
         clients_of = {k: np.flatnonzero(is_of(position)) for position, k in enumerate(np.unique(raw.y))}
 
     def draw() -> np.ndarray:
-        client_ids, sizes = np.empty(len(raw.y), np.int64), np.zeros(num_clients, np.int64)
+        client_ids = np.empty(len(raw.y), np.int64)
         for k, clients in clients_of.items():
             members = rng.permutation(np.flatnonzero(raw.y == k))
-            has_room = sizes[clients] * num_clients < len(raw.y)
-            clients = clients[has_room] if balanced and has_room.any() else clients
             client_ids[members] = clients[_draw_clients(len(members), len(clients), alpha, rng)]
-            sizes += np.bincount(client_ids[members], minlength=num_clients)
         return client_ids
 
     return _draw_until(draw, raw, num_clients, alpha, min_examples, "dirichlet")
