@@ -34,8 +34,8 @@ def no_momentum(
 ) -> Attack:
     """Malicious clients send scale x their update without momentum, for worker momentum: scale (m_t - beta m_(t-1)).
 
-    epfml/byzantine-robust-noniid-optimizer, codes/worker.py: honest workers alone are `MomentumWorker`s. It holds if all
-    clients take part in each round.
+    epfml/byzantine-robust-noniid-optimizer, codes/worker.py: honest workers alone are `MomentumWorker`s. All
+    clients must take part in each round.
     """
 
     def init(variables: Any, num_examples: Any) -> Any:
