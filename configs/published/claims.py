@@ -137,8 +137,14 @@ def readme(results: Results) -> list[Claim]:
 
 def flanders(results: Results) -> list[Claim]:
     """T6: which rules are above or below FedAvg, by the best accuracy from the third round on."""
-    attacks = {"gaussian": "Gaussian", "flanders_lie": "LIE", "fang": "OPT", "min_max": "Min-Max", "none": "no attack"}
-    cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attacks.get(setting.attack, setting.attack)}"
+    named = {
+        "flanders_gaussian": "Gaussian",
+        "flanders_lie": "LIE",
+        "flanders_opt": "OPT",
+        "flanders_min_max": "Min-Max",
+    }
+    attack_of = lambda setting: (named | {"none": "no attack"}).get(setting.attack, setting.attack)
+    cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attack_of(setting)}"
     numbers = {name: _best(results, setting, 3) for name, setting in _cells(results, "flanders", cell)}
     published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}
     claims = []

@@ -13,7 +13,7 @@ import fedsim
 from fedsim import report
 from fedsim.config.components import flatten
 from fedsim.report.claims import call
-from tests.attacks.contexts import MALICIOUS, VALID, first_update, forge, make_context, rows
+from tests.attacks.contexts import MALICIOUS, VALID, first_update, make_context, rows
 from tests.conftest import load_script
 from tests.docs.pages import ROOT
 from tests.report.synthetic import write_folder
@@ -121,7 +121,8 @@ def test_signs_of_tables_without_numbers(tmp_path):
     """FLANDERS: by the best accuracy; label poisoning: where nodes have one class; FedProx: by the second half."""
     claims, runs = claims_of(tmp_path / "flanders", "flanders", seed=fedsim.sweep([5, 6, 7]))
     assert len(claims) == 4 * 4 + 1  # the rules under attack, and Multi-Krum without any
-    of = lambda rule: [run for run in runs if (run["server.aggregator"], run["attack.kind"]) == (rule, "fang")]
+    is_opt = lambda run: run["attack.kind"].endswith("flanders_opt")
+    of = lambda rule: [run for run in runs if run["server.aggregator"] == rule and is_opt(run)]
     best = lambda rule: [100 * max(accuracy(run, t) for t in range(4, 51, 2)) for run in of(rule)]
     (claim,) = (claim for claim in claims if claim.text == "Bulyan is above FedAvg, OPT")
     np.testing.assert_allclose(claim.numbers[0], np.subtract(best("bulyan"), best("fedavg")))
@@ -139,13 +140,63 @@ def test_signs_of_tables_without_numbers(tmp_path):
     np.testing.assert_allclose(claims[0].numbers[0], np.subtract(late(1), late(0)))
 
 
+def flanders(name, rounds=3):
+    """What the attack's clients send in the last of `rounds` equal rounds: (context, drawn [K], rows [K, d])."""
+    attack, context = getattr(load_script(CONFIGS / "attacks.py"), f"flanders_{name}")(num_malicious=2), make_context()
+    context = context._replace(malicious=np.ones_like(MALICIOUS), variables=first_update(context))
+    state = attack.init(context.variables, context.report.num_examples)
+    for seed in range(rounds):
+        sent, state = attack.forge_updates(state, context, jax.random.key(seed))
+    drawn = (rows(sent) != rows(context.report.updates)).any(axis=1)
+    assert drawn.sum() == (2 if rounds > 2 else 0)
+    return context, drawn, rows(sent)
+
+
+def test_attackers_of_flanders_start_in_the_third_round():
+    flanders("gaussian", rounds=2)
+    everyone = [flanders("gaussian", rounds)[1] for rounds in range(3, 8)]
+    assert (np.sum(everyone, axis=0) > 0).sum() > 2  # drawn anew
+
+
 def test_the_lie_of_flanders():
     """All clients count, also malicious ones; Phi and a root of the deviation, as in the program."""
-    context = make_context()
-    x, n, m = rows(context.report.updates)[VALID], VALID.sum(), (VALID & MALICIOUS).sum()
+    context, drawn, sent = flanders("lie")
+    x, n, m = rows(context.report.updates)[VALID], VALID.sum(), 2
     z = norm.cdf((n - m - (n // 2 + 1 - m)) / (n - m))
-    forged = forge(load_script(CONFIGS / "attacks.py").flanders_lie(), context)
-    np.testing.assert_allclose(forged, np.tile(x.mean(0) - z * np.sqrt(x.std(0)), (len(forged), 1)), rtol=1e-5)
+    np.testing.assert_allclose(sent[drawn], np.tile(x.mean(0) - z * np.sqrt(x.std(0)), (2, 1)), rtol=1e-5)
+
+
+def test_min_max_of_flanders_sends_six_deviations():
+    context, drawn, sent = flanders("min_max")
+    x = rows(context.report.updates)[VALID]
+    np.testing.assert_allclose(sent[drawn], np.tile(x.mean(0) - 6 * x.std(0), (2, 1)), rtol=1e-5)
+
+
+def test_opt_of_flanders_against_its_program():
+    """A loop over halved lambdas with Krum on flat models, those of malicious clients in place."""
+    context, drawn, sent = flanders("opt")
+    start, x = rows(jax.tree.map(lambda w: w[None], context.variables))[0], rows(context.report.updates)
+    models, clients = start + x, np.flatnonzero(VALID)
+    reference = models[np.argmin(context.report.client_ids)]  # client 0 of a whole cohort
+
+    def scores(models):
+        distances = np.sum((models[clients][:, None] - models[clients][None]) ** 2, axis=-1)
+        return dict(zip(clients, np.sort(distances, axis=1)[:, 1 : len(clients) - 2 - 2 + 1].sum(axis=1), strict=True))
+
+    layers = np.split(
+        models - reference, np.cumsum([u[0].size for u in jax.tree.leaves(context.report.updates)])[:-1], 1
+    )
+    lengths = sum(np.linalg.norm(layer, axis=1) for layer in layers)
+    honest = [k for k in clients if not drawn[k]]
+    scale = min(scores(models)[k] for k in honest) / ((len(clients) - 2) * np.sqrt(len(layers)))
+    scale = min(scale + max(lengths[honest] ** 2) / np.sqrt(len(layers)), 999)
+    while True:
+        corrupted = np.where(drawn[:, None], reference - scale * np.sign(reference), models)
+        of_all = scores(corrupted)
+        if scale <= 1e-5 or drawn[min(of_all, key=of_all.get)]:
+            break
+        scale /= 2
+    np.testing.assert_allclose(sent[drawn], (corrupted - start)[drawn], rtol=1e-4, atol=1e-5)
 
 
 def test_malicious_workers_without_momentum():
