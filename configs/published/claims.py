@@ -161,7 +161,7 @@ def flanders(results: Results) -> list[Claim]:
 
 def label_poisoning(results: Results) -> list[Claim]:
     """T5: where each node has one class, the mean is above every rule; other accuracies are for comparison."""
-    data = {"iid": "IID", "dirichlet": "Dirichlet 1", "label_quantity": "One class a node"}
+    data = {"iid": "IID", "lpa_dirichlet": "Dirichlet 1", "label_quantity": "One class a node"}
     labels = {"flipping": "9 - y", "furthest_flipping": "furthest label"}
     of = lambda names, name: names.get(name, name)
     cell = lambda run, setting: f"{of(data, run['data.partition'])}, {of(labels, setting.corruption)}"

@@ -173,17 +173,9 @@ def flanders_mlp(
     return MLP(spec.num_outputs, (128,), 0.5, 0.5, is_normalized_in_training_only=normalizes == "training")
 
 
-class SoftmaxOfOnes(nn.Module):
-    """Softmax regression whose parameters start at 1; x [B, H, W, C] in [0, 1], logits [B, num_classes]."""
+def lpa_softmax(spec: DataSpec) -> MLP:
+    """For images of MNIST; pengj97/LPA, ByrdLab/tasks/softmaxRegression.py, ByrdLab/library/dataset.py: get_mnist.
 
-    num_classes: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        dense = nn.Dense(self.num_classes, kernel_init=nn.initializers.ones, bias_init=nn.initializers.ones)
-        return dense((x.reshape(x.shape[0], -1) - 0.5) / 0.5)
-
-
-def lpa_softmax(spec: DataSpec) -> SoftmaxOfOnes:
-    """For images of MNIST; pengj97/LPA, ByrdLab/tasks/softmaxRegression.py, ByrdLab/library/dataset.py: get_mnist."""
-    return SoftmaxOfOnes(spec.num_outputs)
+    The program passes its `ZeroInitialize` on, but never calls it.
+    """
+    return MLP(spec.num_outputs, (), 0.5, 0.5)

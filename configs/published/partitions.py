@@ -1,16 +1,13 @@
-"""Partitions of published programs, with their generators and seeds.
+"""Partitions of published programs, with their generators and seeds, which are the same in all runs."""
 
-flwrlabs/flower, baselines/niid_bench/niid_bench/dataset_preparation.py as of the table (adap/flower@3e79a99771; later a
-`default_rng`). Its seed is 42 in all runs, whatever their own. Examples are drawn in the order of the published files.
-"""
-
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
 
 from fedsim import Bounds, RawDataset
 
-SEED, MIN_EXAMPLES = 42, 10
+MIN_EXAMPLES = 10  # of a client
 
 
 def niid_dirichlet(
@@ -20,18 +17,47 @@ def niid_dirichlet(
     *,
     alpha: Annotated[float, Bounds(gt=0), "concentration; smaller is more heterogeneous"] = 0.5,
 ) -> np.ndarray:
-    """Client [M] of each training example: `partition_data_dirichlet`.
+    """Client [M] of each training example: `_balanced_dirichlet` with seed 42.
+
+    flwrlabs/flower, baselines/niid_bench/niid_bench/dataset_preparation.py: partition_data_dirichlet, as of the table
+    (adap/flower@3e79a99771; later with `default_rng`).
+    """
+    del rng
+    generator = np.random.RandomState(42)
+    return _balanced_dirichlet(raw, num_clients, alpha, generator, generator.shuffle)
+
+
+def lpa_dirichlet(
+    raw: RawDataset,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: Annotated[float, Bounds(gt=0), "concentration; smaller is more heterogeneous"] = 1.0,
+) -> np.ndarray:
+    """Client [M] of each training example: `_balanced_dirichlet` with seed 1, and examples drawn by `rng`.
+
+    pengj97/LPA, ByrdLab/library/partition.py: non_iid_dirichlet.
+    """
+    return _balanced_dirichlet(raw, num_clients, alpha, np.random.RandomState(1), rng.shuffle)
+
+
+def _balanced_dirichlet(
+    raw: RawDataset,
+    num_clients: int,
+    alpha: float,
+    generator: np.random.RandomState,
+    shuffle: Callable[[np.ndarray], None],
+) -> np.ndarray:
+    """Client [M] of each training example: each class in shares from Dir(alpha), until all clients have ten examples.
 
     A client that has its share of all examples by then gets none of a further class; the other shares are scaled up.
     """
-    del rng
-    generator, sizes = np.random.RandomState(SEED), np.zeros(num_clients, int)
-    client_ids = np.empty(len(raw.y), int)
+    sizes, client_ids = np.zeros(num_clients, int), np.empty(len(raw.y), int)
     while sizes.min() < MIN_EXAMPLES:
         sizes[:] = 0
         for k in range(raw.num_classes):
             members = np.flatnonzero(raw.y == k)
-            generator.shuffle(members)
+            shuffle(members)
             shares = generator.dirichlet(np.full(num_clients, alpha)) * (sizes * num_clients < len(raw.y))
             ends = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
             client_ids[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
@@ -46,9 +72,12 @@ def niid_classes(
     *,
     num_classes: Annotated[int, Bounds(ge=1), "classes per client"] = 2,
 ) -> np.ndarray:
-    """Client [M] of each training example: `partition_data_label_quantity`, client i has class i and drawn others."""
+    """Client [M] of each training example: client i has class i and others that are drawn, all with seed 42.
+
+    partition_data_label_quantity, in the same file as `niid_dirichlet`'s program.
+    """
     del rng
-    generator, classes_of = np.random.RandomState(SEED), []
+    generator, classes_of = np.random.RandomState(42), []
     for client in range(num_clients):
         classes = [client % raw.num_classes]
         while len(classes) < num_classes:

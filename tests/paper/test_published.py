@@ -236,22 +236,25 @@ def test_classes_of_clients_in_niid_bench(num_classes, expected):
     assert " ".join(of_clients) == expected
 
 
-def test_dirichlet_of_niid_bench_against_its_algorithm_in_lists():
+@pytest.mark.parametrize(("program", "seed", "alpha"), [("niid", 42, 0.5), ("lpa", 1, 1.0)])
+def test_dirichlet_partitions_against_their_algorithm_in_lists(program, seed, alpha):
     """Lists of examples that grow class by class; shares of full clients are set to zero, then scaled and cut."""
     y = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
-    raw = make_digits(y)
-    generator, clients = np.random.RandomState(42), [[]]
+    generator, rng, clients = np.random.RandomState(seed), np.random.default_rng(3), [[]]
+    shuffle = generator.shuffle if program == "niid" else rng.shuffle
     while min(map(len, clients)) < 10:
         clients = [[] for _ in range(10)]
         for k in range(10):
             members = np.where(y == k)[0]
-            generator.shuffle(members)
-            shares = [p if len(c) < 60 else 0.0 for p, c in zip(generator.dirichlet([0.5] * 10), clients, strict=True)]
+            shuffle(members)
+            drawn = generator.dirichlet([alpha] * 10)
+            shares = [p if len(c) < 60 else 0.0 for p, c in zip(drawn, clients, strict=True)]
             scaled = np.divide(shares, np.sum(shares))
-            cuts = [int(sum(scaled[: i + 1]) * len(members)) for i in range(9)]
-            for client, (start, end) in zip(clients, zip([0, *cuts], [*cuts, len(members)], strict=True), strict=True):
+            cuts = [0, *(int(sum(scaled[: i + 1]) * len(members)) for i in range(9)), len(members)]
+            for client, start, end in zip(clients, cuts[:-1], cuts[1:], strict=True):
                 client += [*members[start:end]]
-    partition = load_script(CONFIGS / "partitions.py").niid_dirichlet(raw, 10, None)
+    make = getattr(load_script(CONFIGS / "partitions.py"), f"{program}_dirichlet")
+    partition = make(make_digits(y), 10, np.random.default_rng(3))
     assert [np.flatnonzero(partition == client).tolist() for client in range(10)] == [sorted(c) for c in clients]
 
 
