@@ -62,10 +62,11 @@ def read_causes(folder: Path, name: str) -> dict[str, str]:
 
 
 def cause_of(claim: Claim, causes: dict[str, str]) -> str:
-    """Of a cell that differs, or a sign that is not found; empty for others."""
-    if claim.verdict not in FAILS:
+    """Of a cell that differs, or a sign that is not found, or is open if that has a note; empty for others."""
+    if claim.verdict not in (*FAILS, "open"):
         return ""
-    return next((text for pattern, text in causes.items() if fnmatchcase(claim.text, pattern)), UNEXPLAINED)
+    unknown = "" if claim.verdict == "open" else UNEXPLAINED
+    return next((text for pattern, text in causes.items() if fnmatchcase(claim.text, pattern)), unknown)
 
 
 def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
