@@ -73,8 +73,8 @@ def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
     """Three lines: what was reproduced; by table; what differs."""
     verdicts = Counter(claim.verdict for table in tables for claim in table.cells)
     signs = [claim.holds for table in tables for claim in table.signs]
-    known = [cause_of(claim, causes[table.name]) for table in tables for claim in (*table.cells, *table.signs)]
-    num_unexplained, num_explained = known.count(UNEXPLAINED), len(known) - known.count(UNEXPLAINED) - known.count("")
+    differing = [(claim, table) for table in tables for claim in (*table.cells, *table.signs) if claim.verdict in FAILS]
+    num_unexplained = [cause_of(claim, causes[table.name]) for claim, table in differing].count(UNEXPLAINED)
     good = verdicts[AGREES] + verdicts[NEAR]
     count = lambda table: f"{table.name} {sum(claim.holds for claim in table.cells)} of {len(table.cells)}"
     by_table = [count(table) for table in tables if table.cells]
@@ -85,7 +85,8 @@ def _summary(tables: Sequence[Table], causes: dict[str, dict[str, str]]) -> str:
             f"({verdicts[NEAR]})**; of tables without numbers, {signs.count(True)} of {len(signs)} signs are found "
             f"({signs.count(None)} open).",
             f"- By table: {', '.join(by_table) or 'none was run'}. Not run: {', '.join(missing) or 'none'}.",
-            f"- Of what differs, {num_explained} have a cause below, and {num_unexplained} are unexplained.",
+            f"- Of what differs, {len(differing) - num_unexplained} have a cause below, and {num_unexplained} are "
+            "unexplained.",
         ]
     )
 
