@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 
 from fedsim import Attack, AttackContext, Bounds
-from fedsim.attacks import gaussian, honest_mean, honest_std
+from fedsim.attacks import gaussian, honest_mask, honest_mean, honest_std
 from fedsim.core.settings import Traced
-from fedsim.core.trees import gram_matrix, squared_distances, squared_norms, sum_of_nearest
+from fedsim.trees import expand_like, gram_matrix, select_clients, squared_distances, squared_norms, sum_of_nearest
 
 NumMalicious = Annotated[int, Bounds(ge=2), "clients that are malicious, drawn anew in each round"]
-FIRST_ROUND = 2  # completed before the first attack
+WARMUP_ROUNDS = 2  # without attack
 
 
 class FlandersState(NamedTuple):
@@ -26,9 +26,9 @@ class FlandersState(NamedTuple):
 
 
 def _flanders(num_malicious: int, forge: Callable[[AttackContext, Any, Any], Any]) -> Attack:
-    """In each round from the third on others are malicious: they send `forge(context, reference, key)`.
+    """From the third round on, `num_malicious` clients, drawn anew in each, send `forge(context, reference, key)`.
 
-    flwrlabs/flower, baselines/flanders/flanders/server.py: fit_round. All clients must be malicious to fedsim, since it
+    flwrlabs/flower, baselines/flanders/flanders/server.py: fit_round. To fedsim all clients must be malicious, since it
     is drawn here who is.
     """
 
@@ -40,10 +40,9 @@ def _flanders(num_malicious: int, forge: Callable[[AttackContext, Any, Any], Any
         draw_key, forge_key = jax.random.split(key)
         valid, updates, ids = context.report.valid, context.report.updates, context.report.client_ids
         draws = jnp.where(valid, jax.random.uniform(draw_key, valid.shape), 1.0)
-        drawn = valid & (jnp.argsort(jnp.argsort(draws)) < num_malicious) & (state.round >= FIRST_ROUND)
+        drawn = valid & (jnp.argsort(jnp.argsort(draws)) < num_malicious) & (state.round >= WARMUP_ROUNDS)
         forged = forge(context._replace(malicious=drawn), state.reference, forge_key)
-        rows = lambda mask, u: mask.reshape(-1, *[1] * (u.ndim - 1))
-        sent = jax.tree.map(lambda f, u: jnp.where(rows(drawn, u), f, u), forged, updates)
+        sent = select_clients(drawn, jax.tree.map(lambda f, u: jnp.broadcast_to(f, u.shape), forged, updates), updates)
         trained = jax.tree.map(lambda w, u: w + u[jnp.argmin(ids)], context.variables, updates)
         reference = jax.tree.map(lambda new, old: jnp.where(state.round == 0, new, old), trained, state.reference)
         return sent, FlandersState(state.round + 1, reference)
@@ -65,7 +64,7 @@ def flanders_lie(*, num_malicious: NumMalicious = 20) -> Attack:
 
     def forge(context: AttackContext, reference: Any, key: Any) -> Any:
         del reference, key
-        n, m = (jnp.sum(context.report.valid & mask) for mask in (jnp.ones(1, bool), context.malicious))
+        n, m = jnp.sum(context.report.valid), num_malicious
         z = ndtr((n - m - (n // 2 + 1 - m)) / (n - m))
         mean, std = _of_everyone(context)
         return jax.tree.map(lambda center, spread: center - z * jnp.sqrt(spread), mean, std)
@@ -83,7 +82,7 @@ def flanders_min_max(*, num_malicious: NumMalicious = 20) -> Attack:
     def forge(context: AttackContext, reference: Any, key: Any) -> Any:
         del reference, key
         mean, std = _of_everyone(context)
-        honest = context.report.valid & ~context.malicious
+        honest = honest_mask(context)
         distances = jnp.where(honest[:, None] & honest[None], squared_distances(gram_matrix(context.report.updates)), 0)
         sent = lambda gamma: jax.tree.map(lambda center, spread: center - gamma * spread, mean, std)
 
@@ -114,27 +113,21 @@ def flanders_opt(*, num_malicious: NumMalicious = 20) -> Attack:
         updates, valid = context.report.updates, context.report.valid
         from_reference = jax.tree.map(lambda w, u, r: u + (w - r)[None], context.variables, updates, reference)
         leaves = jax.tree.leaves(from_reference)
-        rows = lambda mask, u: mask.reshape(-1, *[1] * (u.ndim - 1))
-        n, honest = jnp.sum(valid), valid & ~context.malicious
-        score = lambda rows: sum_of_nearest(squared_distances(gram_matrix(rows)), valid, n - num_malicious - 2)
+        n, honest = jnp.sum(valid), honest_mask(context)
+        score = lambda x: sum_of_nearest(squared_distances(gram_matrix(x)), valid, n - num_malicious - 2)
         smallest = jnp.min(jnp.where(honest, score(from_reference), jnp.inf))
         smallest = smallest / ((n - 2) * (num_malicious - 1) * jnp.sqrt(len(leaves)))
         lengths = sum(jnp.sqrt(squared_norms(leaf)) for leaf in leaves)
         largest = jnp.max(jnp.where(honest, jnp.square(lengths), 0)) / jnp.sqrt(len(leaves))
 
         def is_chosen(scale: Any) -> Any:
-            shifted = lambda u, r: jnp.where(rows(context.malicious, u), -scale * jnp.sign(r)[None], u)
+            shifted = lambda u, r: jnp.where(expand_like(context.malicious, u), -scale * jnp.sign(r)[None], u)
             scores = jnp.where(valid, score(jax.tree.map(shifted, from_reference, reference)), jnp.inf)
             return context.malicious[jnp.argmin(scores)]
 
         goes_on = lambda scale: (scale > 1e-5) & ~is_chosen(scale)
         scale = jax.lax.while_loop(goes_on, lambda scale: scale / 2, jnp.minimum(smallest + largest, 999.0))
-        return jax.tree.map(
-            lambda w, u, r: jnp.broadcast_to((r - scale * jnp.sign(r) - w)[None], u.shape),
-            context.variables,
-            updates,
-            reference,
-        )
+        return jax.tree.map(lambda w, r: r - scale * jnp.sign(r) - w, context.variables, reference)
 
     return _flanders(num_malicious, forge)
 

@@ -104,17 +104,19 @@ def niid_bench(results: Results) -> list[Claim]:
     def cell(run: Run, setting: Setting) -> str:
         number = run.get("niid_classes.num_classes")
         data = {
-            "iid": "IID",
+            "niid_iid": "IID",
             "niid_dirichlet": f"Dirichlet {run.get('niid_dirichlet.alpha')}",
             "niid_classes": "1 class a client" if number == 1 else f"{number} classes a client",
         }
         algorithm, partition = run["client.algorithm"], run["data.partition"]
         return f"{ALGORITHMS.get(algorithm, algorithm)}, {data.get(partition, partition)}"
 
-    cells: dict[str, list[Numbers]] = {}
+    best: dict[str, dict[tuple[int, int], float]] = {}
     for name, setting in _cells(results, "niid-bench", cell):
-        cells.setdefault(name, []).append(_best(results, setting, 1))
-    return [_claim("niid-bench", name, np.fmax.reduce(tried)) for name, tried in cells.items()]
+        for draw, accuracy in zip(setting.draws, _best(results, setting, 1), strict=True):
+            of_draws = best.setdefault(name, {})
+            of_draws[draw] = np.fmax(of_draws.get(draw, np.nan), accuracy)
+    return [_claim("niid-bench", name, np.asarray([*of_draws.values()])) for name, of_draws in best.items()]
 
 
 def readme(results: Results) -> list[Claim]:
@@ -145,7 +147,8 @@ def flanders(results: Results) -> list[Claim]:
     }
     attack_of = lambda setting: (named | {"none": "no attack"}).get(setting.attack, setting.attack)
     cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attack_of(setting)}"
-    numbers = {name: _best(results, setting, 3) for name, setting in _cells(results, "flanders", cell)}
+    best = lambda setting: results.per_unit(setting, _best(results, setting, 3))
+    numbers = {name: best(setting) for name, setting in _cells(results, "flanders", cell)}
     published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}
     claims = []
     for name in numbers:
@@ -233,11 +236,10 @@ def _cells(results: Results, table: str, name: Callable[[Run, Setting], str]) ->
     return cells(results, fedsim.load(FOLDER / f"{table}.toml"), name)
 
 
-def _best(results: Results, setting: Setting, first: int = 0) -> Numbers:
+def _best(results: Results, setting: Setting, first: int) -> list[float]:
     """Each run's best accuracy (percent) from the round `first` on."""
-    of_runs = curves(results, setting)
-    late = [[100 * value for t, value in curve.items() if t >= first] for curve in of_runs]
-    return results.per_unit(setting, [np.fmax.reduce(values, initial=np.nan) for values in late])
+    late = [[100 * value for t, value in curve.items() if t >= first] for curve in curves(results, setting)]
+    return [np.fmax.reduce(values, initial=np.nan) for values in late]
 
 
 def _rank(numbers: Numbers) -> float:

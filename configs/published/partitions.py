@@ -7,7 +7,16 @@ import numpy as np
 
 from fedsim import Bounds, RawDataset
 
-MIN_EXAMPLES = 10  # of a client
+MIN_EXAMPLES, MAX_DRAWS = 10, 1000
+
+
+def niid_iid(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
+    """Client [M] of each training example: equal parts of a permutation with seed 42, in the program's partition_data."""
+    del rng
+    client_ids, order = np.empty(len(raw.y), int), np.random.RandomState(42).permutation(len(raw.y))
+    for client, members in enumerate(np.array_split(order, num_clients)):
+        client_ids[members] = client
+    return client_ids
 
 
 def niid_dirichlet(
@@ -48,13 +57,14 @@ def _balanced_dirichlet(
     generator: np.random.RandomState,
     shuffle: Callable[[np.ndarray], None],
 ) -> np.ndarray:
-    """Client [M] of each training example: each class in shares from Dir(alpha), until all clients have ten examples.
+    """Client [M] of each training example: each class in shares from Dir(alpha), again until all have ten examples.
 
     A client that has its share of all examples by then gets none of a further class; the other shares are scaled up.
+    Raises `ValueError` after 1,000 draws.
     """
-    sizes, client_ids = np.zeros(num_clients, int), np.empty(len(raw.y), int)
-    while sizes.min() < MIN_EXAMPLES:
-        sizes[:] = 0
+    client_ids = np.empty(len(raw.y), int)
+    for _ in range(MAX_DRAWS):
+        sizes = np.zeros(num_clients, int)
         for k in range(raw.num_classes):
             members = np.flatnonzero(raw.y == k)
             shuffle(members)
@@ -62,7 +72,9 @@ def _balanced_dirichlet(
             ends = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
             client_ids[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
             sizes += np.bincount(client_ids[members], minlength=num_clients)
-    return client_ids
+        if sizes.min() >= MIN_EXAMPLES:
+            return client_ids
+    raise ValueError(f"alpha: must be larger for {num_clients} clients of {MIN_EXAMPLES} examples, got {alpha}")
 
 
 def niid_classes(

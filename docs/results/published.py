@@ -62,7 +62,7 @@ def read_causes(folder: Path, name: str) -> dict[str, str]:
 
 
 def cause_of(claim: Claim, causes: dict[str, str]) -> str:
-    """Of a cell that differs, or a sign that is not found, or is open if that has a note; empty for others."""
+    """Why a cell differs or a sign fails; also of an open sign, if there is a note."""
     if claim.verdict not in (*FAILS, "open"):
         return ""
     unknown = "" if claim.verdict == "open" else UNEXPLAINED

@@ -37,6 +37,7 @@ def test_a_page_of_published_tables_counts_verdicts_and_gives_causes(tmp_path):
     cells = [cell("A, IID", 91), cell("B, IID", 94), cell("B, non-IID", 50), cell("C", 40), fedsim.Claim("x")]
     signs = [fedsim.Claim(f"D is above {values}", values) for values in ([3, 3.1, 2.9], [-3, -3.1, -2.9], [9])]
     (tmp_path / "published-readme.notes.md").write_text("- `B, *`: their code\n  divides by 2\n- `C, *`: not C\n")
+    (tmp_path / "published-flanders.notes.md").write_text("- `D is above [[]9]`: one seed\n")
     tables = [table("readme", cells, "9 min"), table("flanders", signs, "2 min"), table("bucketing")]
     page = MAKE.published.page(tables, tmp_path)
     assert page.splitlines()[2:5] == [
@@ -48,6 +49,7 @@ def test_a_page_of_published_tables_counts_verdicts_and_gives_causes(tmp_path):
     assert "`fedsim run configs/published/readme.toml`: 9 min. 4 of 8 cells." in page
     assert "| B, non-IID | 50.00 ± 1.00 | 91.00 ± 1.00 | +41.00 points, +41.0 sd | differs | their code divides" in page
     assert page.count("| unexplained |") == 2
+    assert page.count("| open | one seed |") == 1
 
 
 def test_every_cause_is_of_something_that_differs():
