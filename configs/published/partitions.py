@@ -11,7 +11,7 @@ MIN_EXAMPLES, MAX_DRAWS = 10, 1000
 
 
 def niid_iid(raw: RawDataset, num_clients: int, rng: np.random.Generator) -> np.ndarray:
-    """Client [M] of each training example: equal parts of a permutation with seed 42, in the program's partition_data."""
+    """Client [M] of each training example: `partition_data`, equal parts of a permutation with seed 42."""
     del rng
     client_ids, order = np.empty(len(raw.y), int), np.random.RandomState(42).permutation(len(raw.y))
     for client, members in enumerate(np.array_split(order, num_clients)):
