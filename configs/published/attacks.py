@@ -83,12 +83,13 @@ def flanders_min_max(*, num_malicious: NumMalicious = 20) -> Attack:
         del reference, key
         mean, std = _of_everyone(context)
         honest = honest_mask(context)
-        distances = jnp.where(honest[:, None] & honest[None], squared_distances(gram_matrix(context.report.updates)), 0)
+        distances = squared_distances(gram_matrix(context.report.updates))
+        diameter = jnp.max(jnp.where(honest[:, None] & honest[None], distances, 0))
         sent = lambda gamma: jax.tree.map(lambda center, spread: center - gamma * spread, mean, std)
 
         def is_near(gamma: Any) -> Any:
             away = squared_norms(jax.tree.map(lambda u, c: u - c[None], context.report.updates, sent(gamma)))
-            return jnp.max(jnp.where(honest, away, 0)) < jnp.max(distances)
+            return jnp.max(jnp.where(honest, away, 0)) < diameter
 
         def halve(_: int, carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
             gamma, step, best = carry

@@ -139,14 +139,14 @@ def readme(results: Results) -> list[Claim]:
 
 def flanders(results: Results) -> list[Claim]:
     """T6: which rules are above or below FedAvg, by the best accuracy from the third round on."""
-    named = {
+    attacks = {
         "flanders_gaussian": "Gaussian",
         "flanders_lie": "LIE",
         "flanders_opt": "OPT",
         "flanders_min_max": "Min-Max",
+        "none": "no attack",
     }
-    attack_of = lambda setting: (named | {"none": "no attack"}).get(setting.attack, setting.attack)
-    cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attack_of(setting)}"
+    cell = lambda run, setting: f"{aggregator_name(setting.aggregator)}, {attacks.get(setting.attack, setting.attack)}"
     best = lambda setting: results.per_unit(setting, _best(results, setting, 3))
     numbers = {name: best(setting) for name, setting in _cells(results, "flanders", cell)}
     published = {name: mean for name, (mean, *_) in TABLES["flanders"]["cells"].items()}

@@ -86,9 +86,12 @@ def niid_classes(
 ) -> np.ndarray:
     """Client [M] of each training example: client i has class i and others that are drawn, all with seed 42.
 
-    partition_data_label_quantity, in the same file as `niid_dirichlet`'s program.
+    partition_data_label_quantity, in the same file as `niid_dirichlet`'s program. Raises `ValueError` if clients should
+    have more classes than there are.
     """
     del rng
+    if num_classes > raw.num_classes:
+        raise ValueError(f"num_classes: must be at most the {raw.num_classes} of the data, got {num_classes}")
     generator, classes_of = np.random.RandomState(42), []
     for client in range(num_clients):
         classes = [client % raw.num_classes]
