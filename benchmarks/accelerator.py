@@ -31,16 +31,17 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 CHECKED_RULES = ("fedavg", "arfl", "multi_krum", "rfa", "cfl", "trimmed_mean")
 CHECKED_NETWORKS = ("Cifar10CNN", "FemnistCNN", "CharLSTM")
 ROUNDS = [  # workload, convolutions, precision, clients in lockstep (0: all)
-    ("W1", "own", "float32", 0),
-    ("W1", "patches", "float32", 0),
-    ("W1", "own", "bfloat16", 0),
-    ("W1", "patches", "bfloat16", 0),
-    ("W1", "own", "float32", 5),
-    ("W1", "own", "float32", 1),
-    ("W2", "own", "float32", 0),
-    ("W2", "own", "bfloat16", 0),
-    ("W3", "own", "float32", 0),
-    ("W3", "own", "float32", 4),
+    ("W1", "products", "float32", 0),
+    ("W1", "convolutions", "float32", 0),
+    ("W1", "products", "bfloat16", 0),
+    ("W1", "convolutions", "bfloat16", 0),
+    ("W1", "products", "float32", 5),
+    ("W1", "products", "float32", 1),
+    ("W2", "products", "float32", 0),
+    ("W2", "convolutions", "float32", 0),
+    ("W2", "products", "bfloat16", 0),
+    ("W3", "products", "float32", 0),
+    ("W3", "products", "float32", 4),
 ]
 SWEEPS = [("W3", 64, 50), ("W3", 512, 50), ("W1", 4, 2)]  # workload, runs, rounds
 TINY_SWEEPS = [("W3", 4, 2)]

@@ -68,6 +68,7 @@ def compare_round(rule: str, tiny: bool) -> dict[str, Any]:
         )
         exact, exact_record = run(accelerator, "highest", state, data, hparams)
         default, _ = run(accelerator, None, state, data, hparams)
+        record, exact_record = jax.device_get((record, exact_record))
         rounds.append(
             {
                 "round": start + 1,
@@ -98,8 +99,8 @@ def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
     y = rng.integers(0, num_classes, batch_size)
     cpu, accelerator = jax.devices("cpu")[0], jax.devices()[0]
 
-    def gradients(form: str, device: jax.Device, precision: str | None) -> np.ndarray:
-        task = for_backend(fedsim.classification(module, x[0]), form)
+    def gradients(backend: str, device: jax.Device, precision: str | None) -> np.ndarray:
+        task = for_backend(fedsim.classification(module, x[0]), backend)
         with jax.default_device(cpu):
             params = jax.jit(jax.vmap(task.init))(jax.random.split(jax.random.key(0), NUM_CLIENTS)).params
         mapped = jax.vmap(measure.gradient(task), in_axes=(0, None, None, None, None))
@@ -111,10 +112,10 @@ def compare_gradient(network: str, tiny: bool) -> dict[str, Any]:
     difference = lambda other: float(np.max(np.linalg.norm(other - expected, axis=1) / length))
     forms = {
         form: {
-            "difference": difference(gradients(form, accelerator, "highest")),
-            "difference_at_default_precision": difference(gradients(form, accelerator, None)),
+            "difference": difference(gradients(backend, accelerator, "highest")),
+            "difference_at_default_precision": difference(gradients(backend, accelerator, None)),
         }
-        for form in dict.fromkeys((accelerator.platform, "cpu"))
+        for form, backend in sizes.FORMS.items()
     }
     passed = all(line["difference"] < TOLERANCE for line in forms.values())
     return {"passed": passed, "tolerance": TOLERANCE, "forms": forms}

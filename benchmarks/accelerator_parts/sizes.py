@@ -10,6 +10,7 @@ from fedsim.core.contracts import Task
 from fedsim.core.rewriting import for_backend
 from fedsim.models import MLP, Cifar10CNN
 
+FORMS = {"products": "cpu", "convolutions": "tpu"}  # the form for which backend
 PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 TINY = {
     "W1": lambda: Workload("W1", images(6, 20), Cifar10CNN(10), 3, 10, 0.01),
@@ -24,6 +25,6 @@ def load(name: str, tiny: bool) -> Workload:
 
 
 def make_task(workload: Workload, layers: str, precision: str) -> Task:
-    """The workload's task, with convolutions in the form for the current backend ("own") or for CPUs ("patches")."""
+    """The workload's task, with convolutions in one of `FORMS`."""
     task = fedsim.classification(workload.module, workload.dataset.train.x[0], dtype=PRECISIONS[precision])
-    return for_backend(task, "cpu" if layers == "patches" else None)
+    return for_backend(task, FORMS[layers])

@@ -203,6 +203,7 @@ def test_more_rounds(has_states, whole, tmp_path):
     path = tmp_path / "out"
     compute(plan_of(SEEDS, RULES, server__num_rounds=2, record__final_states=has_states), path)
     before, files = rows_by_round(RunFolder(path)), times_of_files(path)
+    seconds = [group.read_completion().seconds_running for group in RunFolder(path).groups()]
     longer = plan_of(SEEDS, RULES, record__final_states=has_states)
     stopped = compute(longer, path, calls=2)
     assert rows_by_round(RunFolder(path)) >= before
@@ -212,6 +213,9 @@ def test_more_rounds(has_states, whole, tmp_path):
     check_equal(RunFolder(path), whole)
     assert (times_of_files(path).keys() >= {name for name in files if "done" not in name}) == has_states
     assert len(list((path / "groups").iterdir())) == 2
+    if has_states:
+        longer_seconds = [group.read_completion().seconds_running for group in RunFolder(path).groups()]
+        assert all(after > before for after, before in zip(longer_seconds, seconds, strict=True))
     assert compute(plan_of(SEEDS, RULES, server__num_rounds=4), path).computed == []  # there are more
     check_equal(RunFolder(path), whole)
 

@@ -1,4 +1,4 @@
-"""Convolution and max pooling in the form that was fastest on CPUs (benchmarks/round.py).
+"""Convolution and max pooling in the form that was fastest on CPUs and on an H100 (benchmarks/README.md).
 
 `vmap` of `lax.conv` over kernels is a grouped convolution, XLA's CPU convolution is slow inside a loop, and the
 gradient of its pool is a scatter. Patches times a matrix (im2col) is a batched product under `vmap` over kernels.

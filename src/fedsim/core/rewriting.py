@@ -19,6 +19,7 @@ from fedsim.core.contracts import Task
 from fedsim.core.equations import Convolution
 from fedsim.core.types import Array
 
+BACKENDS = ("cpu", "gpu")  # where products were faster; on a TPU they have not been measured
 WITH_BODIES = ("jit", "pjit", "scan", "while", "cond", "checkpoint", "remat2")  # whose jaxprs are rewritten, too
 _is_inside: ContextVar[bool] = ContextVar("is_inside")  # a call of a rewritten function
 
@@ -34,15 +35,15 @@ def rewrite(function: Callable[..., Any], backend: str | None = "cpu") -> Callab
     """`function` of arrays with its convolutions and max pools as products; the same values up to rounding.
 
     Grouped and transposed convolutions, other types than one of floats and what is inside of custom derivatives stay
-    as they are. So does everything on other backends than a CPU. The outermost call decides. On a CPU `jax.jvp` of the
-    function is not defined, `jax.grad` is.
+    as they are. So does everything on a TPU. The outermost call decides. Of what is rewritten `jax.jvp` is not defined,
+    `jax.grad` is.
     """
 
     @wraps(function)
     def rewritten(*args: Any, **options: Any) -> Any:
         token = _is_inside.set(True)
         try:
-            if token.old_value is True or (backend or jax.default_backend()) != "cpu":
+            if token.old_value is True or (backend or jax.default_backend()) not in BACKENDS:
                 return function(*args, **options)
             closed, shape = jax.make_jaxpr(function, return_shape=True)(*args, **options)
         finally:

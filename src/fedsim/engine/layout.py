@@ -103,7 +103,7 @@ class LockstepRule(NamedTuple):
     """About how many examples of a batch at a time; None means the whole batch."""
 
 
-# Measured by benchmarks/round.py and benchmarks/sweep.py; accelerators have not been measured.
+# Measured by benchmarks/round.py and benchmarks/sweep.py, on an H100 by benchmarks/accelerator.py.
 RULES = {
     # Larger operations are faster, and runs of one seed never wait for each other.
     ("cpu", "small"): LockstepRule(32, "efficient", None),

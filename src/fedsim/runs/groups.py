@@ -65,9 +65,8 @@ class Completion(msgspec.Struct, frozen=True):
     num_parts: int = 0
     """Files of rows."""
     seconds_compiling: float = 0.0
+    """Of all its rounds, but for those before an interruption."""
     seconds_running: float = 0.0
-    resumed: bool = False
-    """Whether its seconds lack those before a checkpoint from which it resumed."""
 
 
 class RowFile(NamedTuple):
@@ -138,8 +137,13 @@ class GroupFolder:
         return describe_holder(self._lock_file)
 
     def mark_complete(self, rounds: int, seconds: Mapping[str, float], resumed: bool, keep_states: bool) -> None:
-        """Marks the group as complete after `rounds`; deletes its checkpoints unless `keep_states`."""
-        completion = Completion(rounds, self._num_files(rounds), **seconds, resumed=resumed)
+        """Marks the group as complete after `rounds`; deletes its checkpoints unless `keep_states`.
+
+        If it has `resumed`, `seconds` are those since then.
+        """
+        before = self.read_completion() if resumed else Completion()
+        total = {name: getattr(before, name) + value for name, value in seconds.items()}
+        completion = Completion(rounds, self._num_files(rounds), **total)
         self._write_text("done.json", msgspec.json.encode(completion).decode() + "\n")
         if not keep_states:
             shutil.rmtree(self.checkpoints, ignore_errors=True)

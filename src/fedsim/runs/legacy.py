@@ -30,7 +30,6 @@ class _Manifest(msgspec.Struct):
     checksums: dict[str, int] = {}
     seconds_compiling: float = 0.0
     seconds_running: float = 0.0
-    resumed: bool = False
 
 
 def is_run_folder(path: Path) -> bool:
@@ -89,8 +88,7 @@ class _LegacyGroup(GroupFolder):
         manifest = self._manifest
         if manifest.status != "complete":
             return Completion()
-        seconds = manifest.seconds_compiling, manifest.seconds_running
-        return Completion(self.num_rounds, 0, *seconds, manifest.resumed)
+        return Completion(self.num_rounds, 0, manifest.seconds_compiling, manifest.seconds_running)
 
     def _files(self, kind: str = "*") -> Iterator[RowFile]:
         if self._manifest.status == "complete":
