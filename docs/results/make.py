@@ -240,7 +240,7 @@ def keep(folder: RunFolder, rows: Path) -> None:
             if (group.path / name).is_dir():
                 shutil.copytree(group.path / name, copy.path / name)
         seconds = {name: getattr(completion, name) for name in ("seconds_compiling", "seconds_running")}
-        copy.mark_complete(completion.rounds, seconds, completion.resumed, keep_states=False)
+        copy.mark_complete(completion.rounds, seconds, resumed=False, keep_states=False)
     if (folder.path / "configs").is_dir():
         shutil.copytree(folder.path / "configs", rows / "configs")
 
