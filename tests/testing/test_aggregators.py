@@ -98,6 +98,16 @@ FAULTY = [
         "inside jax.jit the state differs",
     ),
     (
+        "gradient",
+        update(lambda u, all_: jax.lax.while_loop(lambda v: jnp.sum(v**2) > 1, lambda v: v / 2, u)),
+        "Reverse-mode differentiation does not work for lax.while_loop",
+    ),
+    (
+        "gradient",
+        update(lambda u, all_: u + jnp.sqrt(0 * jnp.sum(all_))),
+        "with typical clients the derivative by the updates must be finite",
+    ),
+    (
         "identical",
         update(lambda u, all_: jnp.clip(u, -0.1, 0.1)),
         "the update must be that of the clients if all send the same one, but differs: by",

@@ -21,9 +21,10 @@ A rule is an `Aggregator`: pure functions of what the server can see.
   (`data.root_examples`). `root.losses(updates)` and `root.train()` use them; `aggregate` gets the result as
   `report.measurements`.
 
-All of them are called inside `jax.jit` and `jax.vmap`. `from_weights(lambda report: weights)` builds a rule from one
-function that chooses weights; it may also take `(report, key)`, `(state, report)` or `(state, report, key)`.
-`fedsim.testing.check_aggregator` checks the contract of any rule.
+All of them are called inside `jax.jit` and `jax.vmap`, and `aggregate` inside `jax.grad` by the attack `ascent`: a rule
+whose loop has no derivative stops the gradient of what enters it, as CAF does. `from_weights(lambda report: weights)`
+builds a rule from one function that chooses weights; it may also take `(report, key)`, `(state, report)` or `(state,
+report, key)`. `fedsim.testing.check_aggregator` checks the contract of any rule.
 
 A pre-aggregator is `(report, key) -> report`: before the rule, it changes the updates of a report, or mixes its rows
 into a smaller, static number. If it mixes, it sets `mixing` [K', K], the share of each client in each row, so that

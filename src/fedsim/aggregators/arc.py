@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fedsim.aggregators.norms import clip_updates
 from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority
 from fedsim.core.contracts import PreAggregator
-from fedsim.core.trees import squared_norms
+from fedsim.core.trees import safe_sqrt, squared_norms
 from fedsim.core.types import Array, CohortReport
 
 
@@ -27,7 +27,7 @@ def arc(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> PreAggreg
         num_valid = jnp.sum(report.valid)
         f = assumed_minority(num_byzantine, report)
         num_clipped = 2 * f * (num_valid - f) // jnp.maximum(num_valid, 1)
-        norms = jnp.sqrt(squared_norms(report.updates))
+        norms = safe_sqrt(squared_norms(report.updates))
         descending = -jnp.sort(jnp.where(report.valid, -norms, jnp.inf))
         radius = jnp.where(num_valid > 0, descending[num_clipped], 0.0)
         return report._replace(updates=clip_updates(report.updates, radius))

@@ -14,6 +14,7 @@ from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
 from fedsim.aggregators.weighting import equal_weights, from_weights, normalize
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Bounds, Traced
+from fedsim.core.trees import safe_sqrt
 from fedsim.core.types import Array, CohortReport, Scalar
 
 
@@ -37,7 +38,7 @@ def autogm(
 
         def alternate(gram: Array) -> Array:
             def distances(weights: Array) -> Array:
-                return jnp.sqrt(jnp.maximum(distances_to_mean(gram, weights), 0.0))
+                return safe_sqrt(distances_to_mean(gram, weights))
 
             def median(alpha: Array, weights: Array) -> Array:
                 step = lambda _, w: normalize(alpha / jnp.maximum(eps, distances(w)))

@@ -37,7 +37,8 @@ def caf(*, num_byzantine: Annotated[NumByzantine, MINORITY] = None) -> Aggregato
 
     def compute_weights(report: CohortReport) -> Array:
         min_sum = jnp.sum(report.valid) - 2 * assumed_minority(num_byzantine, report)
-        distances = pairwise_distances(report)
+        # A loop of unknown length has no gradient: to attacks that ascend, the weights do not depend on the updates.
+        distances = jax.lax.stop_gradient(pairwise_distances(report))
 
         def should_continue(carry: tuple[Array, Array, Array]) -> Array:
             return jnp.sum(carry[0]) > min_sum

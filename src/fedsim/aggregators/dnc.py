@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import random_columns, top_eigenpair
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights, ranks
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights, lowest
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
@@ -46,9 +46,9 @@ def dnc(
             mean = jnp.matmul(equal_weights(valid), part, precision="highest")
             centered = jnp.where(valid[:, None], part - mean[None], 0.0)
             _, vector = top_eigenpair(jnp.matmul(centered, centered.T, precision="highest"))
-            return valid & (ranks(jnp.square(vector), report) < num_valid - num_dropped)
+            return lowest(jnp.square(vector), report, num_valid - num_dropped)
 
         kept = jnp.stack([keep(iteration_key) for iteration_key in jax.random.split(key, num_iters)])
-        return equal_weights(jnp.all(kept, axis=0))
+        return equal_weights(jnp.prod(kept, axis=0))
 
     return from_weights(compute_weights)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import normalize, stateless
 from fedsim.core.contracts import Aggregator
-from fedsim.core.trees import inner_products, nonzero, squared_norm, squared_norms, weighted_sum
+from fedsim.core.trees import inner_products, nonzero, safe_sqrt, squared_norm, squared_norms, weighted_sum
 from fedsim.core.types import Aggregate, CohortReport
 
 
@@ -23,7 +23,7 @@ def fltrust() -> Aggregator:
 
     def aggregate(report: CohortReport) -> Aggregate:
         g = report.measurements
-        norms, norm_g = jnp.sqrt(squared_norms(report.updates)), jnp.sqrt(squared_norm(g))
+        norms, norm_g = safe_sqrt(squared_norms(report.updates)), safe_sqrt(squared_norm(g))
         inverse = jnp.where(norms > 0, 1 / nonzero(norms), 0.0)
         direction = jax.tree.map(lambda leaf: leaf / nonzero(norm_g), g)
         cosines = inner_products(report.updates, direction) * inverse

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from fedsim.aggregators.weighting import Weights, equal_weights
 from fedsim.core.client import lockstep_max
-from fedsim.core.trees import gram_matrix, nonzero, squared_distances, squared_norms
+from fedsim.core.trees import gram_matrix, nonzero, safe_sqrt, squared_distances, squared_norms
 from fedsim.core.types import Array, CohortReport, Updates
 
 Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
@@ -24,7 +24,7 @@ NUM_SQUARINGS = 20
 
 def cosine_similarities(gram: Pairs) -> Pairs:
     """Cosine similarities from inner products `gram`; 0 for a zero update."""
-    norms = jnp.sqrt(jnp.diagonal(gram))
+    norms = safe_sqrt(jnp.diagonal(gram))
     inverse = jnp.where(norms > 0, 1 / nonzero(norms), 0.0)
     return gram * inverse[:, None] * inverse[None, :]
 
@@ -36,7 +36,7 @@ def center(updates: Updates, weights: Weights) -> Updates:
     float32. The point is the mean of the updates clipped to the median norm: a single huge update would pull the plain
     mean away, and rounding would hide the differences between all other updates.
     """
-    norms = jnp.sqrt(squared_norms(updates))
+    norms = safe_sqrt(squared_norms(updates))
     median = jnp.nanmedian(jnp.where(weights > 0, norms, jnp.nan))
     weights = weights * jnp.minimum(1.0, jnp.where(weights > 0, median, 0.0) / nonzero(norms))
     return jax.tree.map(lambda u: u - jnp.tensordot(weights, u, axes=1, precision="highest")[None], updates)

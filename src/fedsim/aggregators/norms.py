@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.weighting import equal_weights, normalize
-from fedsim.core.trees import cast_like, expand_like, nonzero, squared_norms, weighted_sum
+from fedsim.core.trees import cast_like, expand_like, nonzero, safe_sqrt, squared_norms, weighted_sum
 from fedsim.core.types import Array, CohortReport, PyTree, Variables
 
 
 def norms_and_median(report: CohortReport) -> tuple[Array, Array]:
     """The norms [K] of the updates, and the median norm [] of the valid clients; 0 if no client is valid."""
-    norms = jnp.sqrt(squared_norms(report.updates))
+    norms = safe_sqrt(squared_norms(report.updates))
     median = jnp.nanmedian(jnp.where(report.valid, norms, jnp.nan))
     return norms, jnp.where(jnp.any(report.valid), median, 0.0)
 
@@ -23,7 +23,7 @@ def largest_elements(updates: PyTree) -> Array:
 
 def clip_factors(updates: PyTree, radius: Array | float) -> Array:
     """The factors [K], from 0 to 1, that clip each update of `updates` [K, ...] to norm `radius`."""
-    norms = jnp.sqrt(squared_norms(updates))
+    norms = safe_sqrt(squared_norms(updates))
     return jnp.where(norms > radius, radius / nonzero(norms), 1.0)
 
 

@@ -13,7 +13,7 @@ from fedsim.aggregators.geometry import distances_to_mean, iterate_weights
 from fedsim.aggregators.weighting import Weighting, from_weights, normalize, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import POSITIVE, Bounds, Traced
-from fedsim.core.trees import squared_norms
+from fedsim.core.trees import safe_sqrt, squared_norms
 from fedsim.core.types import Array, CohortReport, Scalar
 
 
@@ -40,11 +40,11 @@ def rfa(
     def compute_weights(report: CohortReport) -> Array:
         first = prior = weights_by(weighting, report.valid, report)
         if start == "zero":
-            first = normalize(prior / jnp.maximum(eps, jnp.sqrt(squared_norms(report.updates))))
+            first = normalize(prior / jnp.maximum(eps, safe_sqrt(squared_norms(report.updates))))
 
         def weiszfeld(gram: Array) -> Array:
             def step(_: Array, weights: Array) -> Array:
-                distances = jnp.sqrt(jnp.maximum(distances_to_mean(gram, weights), 0.0))
+                distances = safe_sqrt(distances_to_mean(gram, weights))
                 return normalize(prior / jnp.maximum(eps, distances))
 
             return jax.lax.fori_loop(int(start == "zero"), num_iters, step, first)

@@ -1,18 +1,20 @@
 """Rules that only choose weights; weightings and the assumed number f of Byzantine clients, for all rules."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from fedsim.core import require
 from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
 from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.core.trees import nonzero, weighted_sum
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 NumByzantine = Annotated[
     Array | int | None, Traced(ge=0), "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 2"
@@ -96,23 +98,23 @@ def normalize(weights: Weights) -> Weights:
     return jnp.where(total > 0, weights / nonzero(total), 0.0)
 
 
-def example_weights(mask: Bool[Array, " K"], report: CohortReport) -> Weights:
-    """Weights in proportion to the examples m_k of the valid clients in `mask`; zero for the others.
+def example_weights(mask: Shaped[Array, " K"], report: CohortReport) -> Weights:
+    """Weights in proportion to the examples m_k of the valid clients, times `mask`, of booleans or shares.
 
     If another rule gave the clients weights (`report.weights`), these take the place of the examples.
     """
     sizes = report.num_examples if report.weights is None else report.weights
-    return normalize(jnp.where(mask & report.valid, sizes, 0).astype(jnp.float32))
+    return normalize(jnp.where(report.valid, sizes, 0).astype(jnp.float32) * mask)
 
 
-def equal_weights(mask: Bool[Array, " K"]) -> Weights:
-    """Equal weights for the clients in `mask`; zero for the others."""
+def equal_weights(mask: Shaped[Array, " K"]) -> Weights:
+    """Equal weights for the clients, times `mask`, of booleans or shares."""
     return normalize(mask.astype(jnp.float32))
 
 
-def weights_by(weighting: str, mask: Bool[Array, " K"], report: CohortReport) -> Weights:
-    """Weights of the valid clients in `mask`, by a `Weighting`; zero for the others."""
-    return example_weights(mask, report) if weighting == "examples" else equal_weights(mask & report.valid)
+def weights_by(weighting: str, mask: Shaped[Array, " K"], report: CohortReport) -> Weights:
+    """Weights of the valid clients by a `Weighting`, times `mask`, of booleans or shares."""
+    return example_weights(mask, report) if weighting == "examples" else equal_weights(mask * report.valid)
 
 
 def assumed_byzantine(
@@ -136,6 +138,35 @@ def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) ->
 def ranks(scores: Float[Array, " K"], report: CohortReport) -> Int[Array, " K"]:
     """The ranks of the clients by `scores`, from 0; equal scores by client id, invalid clients last."""
     return jnp.argsort(jnp.lexsort((report.client_ids, scores, ~report.valid)))
+
+
+@contextmanager
+def smooth_selection(temperature: Scalar) -> Iterator[None]:
+    """In rules that are traced inside, `lowest` has a derivative; infinity: none."""
+    token = _temperature.set(temperature)
+    try:
+        yield
+    finally:
+        _temperature.reset(token)
+
+
+def lowest(scores: Float[Array, " K"], report: CohortReport, count: Int[Array, ""]) -> Float[Array, " K"]:
+    """1 for the `count` valid clients with the lowest `scores`, equal ones by client id, and 0 for the others.
+
+    Its derivative is zero, but inside `smooth_selection` that of a logistic function of the distance from the threshold
+    between both groups, in units of the temperature times the spread of the scores.
+    """
+    selected = (report.valid & (ranks(scores, report) < count)).astype(jnp.float32)
+    if (temperature := _temperature.get()) is None:
+        return selected
+    fixed = jax.lax.stop_gradient(jnp.where(report.valid, scores, jnp.nan))
+    ordered, last = jnp.sort(fixed), jnp.maximum(jnp.sum(report.valid) - 1, 0)  # NaN comes last
+    threshold = (ordered[jnp.clip(count - 1, 0, last)] + ordered[jnp.clip(count, 0, last)]) / 2
+    share = jax.nn.sigmoid((threshold - scores) / (temperature * nonzero(jnp.nanstd(fixed))))
+    return selected + jnp.where(report.valid, share - jax.lax.stop_gradient(share), 0.0)
+
+
+_temperature: ContextVar[Scalar | None] = ContextVar("temperature", default=None)
 
 
 def mix_updates(report: CohortReport, mixing: Float[Array, "J K"]) -> CohortReport:

@@ -29,6 +29,7 @@ from fedsim.attacks.model_replacement import model_replacement as model_replacem
 from fedsim.attacks.fang import fang as fang
 from fedsim.attacks.optimal_ipm import optimal_ipm as optimal_ipm
 from fedsim.attacks.optimal_alie import optimal_alie as optimal_alie
+from fedsim.attacks.ascent import ascent as ascent
 from fedsim.attacks.honest import *  # noqa: F403
 from fedsim.attacks.search import *  # noqa: F403
 from fedsim.core.factories import check_factories

@@ -223,6 +223,15 @@ class PreAggregator(Protocol):
         """Returns the changed report."""
 
 
+class NextLoss(Protocol):
+    """The mean loss of the clients in `mask`, each on a random batch of its own, after the server's step.
+
+    It can be differentiated with respect to the aggregate's update.
+    """
+
+    def __call__(self, aggregate: Aggregate, mask: Bool[Array, " K"], key: Array, /) -> Float[Array, ""]: ...
+
+
 class AttackContext(NamedTuple):
     """What an attack may know when it forges updates."""
 
@@ -234,6 +243,8 @@ class AttackContext(NamedTuple):
     """The broadcast model."""
     aggregate: Callable[[CohortReport], Aggregate]
     """The server's pre-aggregators and rule in this round."""
+    next_loss: NextLoss | None = None
+    """What an aggregate does to the model; None outside of a round."""
 
 
 class ForgeReport(Protocol):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from fedsim.core import require
-from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.contracts import Attack, AttackContext, NextLoss
 from fedsim.core.server import mask_invalid
 from fedsim.core.trees import select_clients, squared_norms
 from fedsim.core.types import Aggregate, Array, ClientData, ClientSlice, CohortReport, PyTree, Variables
@@ -65,18 +65,18 @@ def apply_update_attack(
     data: ClientData,
     variables: Variables,
     aggregate: Callable[[CohortReport], tuple[Aggregate, PyTree]],
+    next_loss: NextLoss,
     key: Array,
 ) -> tuple[CohortReport, PyTree]:
     """The report with the updates that malicious clients forge, and the attack's next state.
 
-    The attack knows the broadcast `variables` and may try reports out on the server's `aggregate`.
+    The attack knows the broadcast `variables` and may try reports out on the server's `aggregate` and `next_loss`.
     """
     if attack.forge_updates is None:
         return report, state
     malicious = malicious_clients(data)[report.client_ids]
-    context = AttackContext(
-        report, malicious, variables, lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
-    )
+    try_out = lambda candidate: aggregate(mask_nonfinite_updates(candidate))[0]
+    context = AttackContext(report, malicious, variables, try_out, next_loss)
     results = attack.forge_updates(state, context, key)
     require.pair(results, "an attack's (forged updates, next state)")
     forged, next_state = results

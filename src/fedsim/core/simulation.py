@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fedsim.core import reports, require, server
 from fedsim.core.branches import Branch, MethodFamily, RoundMethod, SwitchedMethod
 from fedsim.core.chain import ChainKeys, observe_losses, run_rule
-from fedsim.core.client import client_loss
+from fedsim.core.client import client_loss, take_batch
 from fedsim.core.contracts import LocalResult, LocalTraining, RootEvaluator, Task
 from fedsim.core.delay import DelayedCorruption, current_data, next_attack_state
 from fedsim.core.keys import InitialKeys, RoundKeys
@@ -26,6 +26,7 @@ from fedsim.core.types import (
     ClientSlice,
     Examples,
     HParams,
+    Metrics,
     PyTree,
     RoundRecord,
     SimulationState,
@@ -171,12 +172,18 @@ class Simulation:
         server_keys = ChainKeys(keys.pre_aggregators, keys.aggregator)
         root = self._evaluate_root(method, state.variables, data, keys.root)
         aggregate_report = lambda report: run_rule(method.server, state.aggregator, report, server_keys, root)
+        step = lambda aggregate: server.server_step(
+            method.server_optimizer,
+            server.rescale(method.algorithm, aggregate, messages, report.valid),
+            state.variables,
+            state.optimizer,
+        )
+        next_loss = lambda aggregate, mask, key: self._batch_loss(data, clients, step(aggregate)[0], mask, key)
         report, attack_state = reports.apply_update_attack(
-            method.attack, state.attack, report, data, state.variables, aggregate_report, keys.update_attack
+            method.attack, state.attack, report, data, state.variables, aggregate_report, next_loss, keys.update_attack
         )
         aggregate, aggregator_state = aggregate_report(report)
-        aggregate = server.rescale(method.algorithm, aggregate, messages, report.valid)
-        variables, optimizer = server.server_step(method.server_optimizer, aggregate, state.variables, state.optimizer)
+        variables, optimizer = step(aggregate)
         if not report_now:
             observed = make_report(answered, (), self._losses(data, clients, variables))
             report = report._replace(losses=observed.losses)
@@ -274,6 +281,20 @@ class Simulation:
         batch_size = self._loss_batch(self.training.max_num_examples)
         loss = lambda client: client_loss(self.task, variables, data, client, batch_size)
         return map_clients(loss, (clients,), self._width, self.cohort.axis)
+
+    def _batch_loss(
+        self, data: ClientData, clients: ClientSlice, variables: Variables, mask: Array, key: Array
+    ) -> Array:
+        """The mean loss of the clients in `mask` [K] on a batch of each, drawn with replacement; differentiable."""
+
+        def metrics(client: ClientSlice) -> Metrics:
+            client_key, last = jax.random.fold_in(key, client.client_id), jnp.maximum(client.num_examples, 1)
+            positions = jax.random.randint(client_key, (self.training.batch_size,), 0, last)
+            return self.task.metrics(variables, *take_batch(data, client, positions))
+
+        of_clients = jax.vmap(metrics)(clients)
+        total = lambda values: jnp.sum(jnp.where(mask, values, 0))
+        return total(of_clients.loss_sum) / jnp.maximum(total(of_clients.num_examples), 1)
 
     def _rows(self, client_ids: Array) -> Array:
         """The rows [K] of clients in the states that the algorithm keeps for each."""

@@ -17,6 +17,12 @@ def nonzero(values: Num[Array, "..."]) -> Num[Array, "..."]:
     return jnp.where(values > 0, values, 1.0)
 
 
+def safe_sqrt(squares: Num[Array, "..."]) -> Num[Array, "..."]:
+    """Square roots; 0 with a derivative of 0 where rounding left no positive number."""
+    is_zero = squares <= 0
+    return jnp.where(is_zero, 0.0, jnp.sqrt(jnp.where(is_zero, 1.0, squares)))
+
+
 def select_clients(mask: Bool[Array, " K"], on_true: Updates, on_false: Updates) -> Updates:
     """`jnp.where` over clients: `on_true` where `mask` is set, else `on_false`."""
     return jax.tree.map(lambda a, b: jnp.where(expand_like(mask, a), a, b), on_true, on_false)

@@ -139,6 +139,18 @@ def _observe_losses(case: _Case) -> None:
             require.close(after, observe_losses(next_state, observed), message)
 
 
+def _gradient(case: _Case) -> None:
+    def total(updates: PyTree, state: PyTree, report: CohortReport) -> Array:
+        aggregate, _ = case.step(state, report._replace(updates=updates))
+        return sum(map(jnp.sum, jax.tree.leaves(aggregate.update)), jnp.float32(0))
+
+    derivative = jax.jit(jax.grad(total))
+    for round in case.rounds:
+        (report,) = round.inputs
+        gradient = derivative(report.updates, round.state, report)
+        require.finite(gradient, f"with {round.name} the derivative by the updates")
+
+
 def _identical(case: _Case) -> None:
     """In a federation whose clients all participate."""
     num_examples = jnp.asarray(case.rng.integers(1, 200, COHORT_SIZE), jnp.int32)
@@ -163,6 +175,7 @@ CLAUSES = by_name(
     vmap,
     _order,
     _observe_losses,
+    _gradient,
     _identical,
 )
 
@@ -185,6 +198,7 @@ def check_aggregator(aggregator: Aggregator, *, seed: int = 0, skip: Collection[
     - jit, vmap: the results are the same inside these (of `jit`, in one round);
     - order: update, weights and state do not depend on the order of the clients;
     - observe_losses: if the rule has it, it keeps the state's form, and `aggregate` works without losses;
+    - gradient: `jax.grad` of the update by the clients' updates is finite; the attack `ascent` needs it;
     - identical: if all clients send the same update, it is the result.
 
     >>> import fedsim

@@ -1,0 +1,281 @@
+"""Gradient ascent on what malicious clients send, through the server's own stages, rule and step.
+
+Adaptive attacks decide whether a defense holds: Tramer, Carlini, Brendel, Madry: "On Adaptive Attacks to Adversarial
+Example Defenses", NeurIPS 2020, https://arxiv.org/abs/2002.08347. Steps that adapt, so that no strength has to be
+chosen, are those of Croce, Hein: "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse
+Parameter-free Attacks", ICML 2020, https://arxiv.org/abs/2003.01690.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import accumulate
+from typing import Annotated, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from fedsim.aggregators.weighting import smooth_selection
+from fedsim.attacks.honest import (
+    broadcast_update,
+    cast_like_report,
+    honest_deviations,
+    honest_mask,
+    honest_mean,
+    honest_std,
+    honest_weights,
+    malicious_mask,
+    to_float32,
+)
+from fedsim.attacks.min_max import max_gamma
+from fedsim.attacks.perturbation import honest_geometry, perturb_mean
+from fedsim.attacks.search import geometric_grid
+from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.settings import Bounds
+from fedsim.core.trees import (
+    gram_matrix,
+    inner_products,
+    nonzero,
+    select_clients,
+    squared_distances,
+    squared_norm,
+    squared_norms,
+)
+from fedsim.core.types import Aggregate, Array, PyTree, Scalar, Updates
+
+STRENGTHS = 0.01, 100.0, 8  # along each line from the honest mean: the smallest, the largest, their number
+EXTREME = 100.0  # standard deviations of the updates that are beyond all others in each coordinate
+GROWTH = 2.0  # of the step after a better point
+TEMPERATURES = 0.03, 30.0  # of selections, after a worse point
+SIZES = 0.001, 1.0  # of the step after a worse point, in units of the honest updates' distance from their mean
+
+Objective = Callable[[Aggregate], Float[Array, ""]]
+Outcome = Callable[[Updates, Scalar], tuple[Float[Array, ""], PyTree]]
+"""Score and aggregated update of forged updates, with a temperature of selections."""
+
+
+class AscentState(NamedTuple):
+    """What the attackers keep between rounds."""
+
+    sent: PyTree
+    """What they sent last: the mean of their updates minus that of the honest ones, float32."""
+    drift: PyTree
+    """Sum over the rounds of the aggregate minus the honest mean, float32."""
+
+
+class Point(NamedTuple):
+    """Updates of the malicious clients, and how much damage they do."""
+
+    forged: Updates
+    """float32; only the rows of malicious clients count."""
+    score: Float[Array, ""]
+    gradient: Updates
+    """Of the score."""
+    update: PyTree
+    """Of the aggregate."""
+
+
+def ascent(
+    *,
+    objective: Annotated[
+        Literal["distance", "drift", "loss"],
+        "what is maximized: the aggregate's distance from the honest mean, its shift along those of earlier rounds, or "
+        "the honest clients' loss after the server's step",
+    ] = "distance",
+    num_steps: Annotated[int, Bounds(ge=1, le=1000), "gradients that are computed from each start"] = 10,
+    knowledge: Annotated[
+        Literal["all", "own"], "whether they know all updates, or take their own ones for those of all clients"
+    ] = "all",
+) -> Attack:
+    """Malicious clients send the most damaging updates that gradient ascent finds, each its own.
+
+    The gradient of the objective goes through the pre-aggregators and the rule, for "loss" also through the server's
+    step and the model, on a batch of each honest client. Steps have the gradient's direction, or a random one where it
+    is zero. They double after each better point. After a worse one they go back, and the gradient is computed again,
+    with selections of a random temperature in rules that choose clients by scores, so that it also tells how to be
+    chosen. From then on lengths are random after worse points, and half of the steps have a random part. Ascent starts
+    from the best points of the lines mean + z std, mean - z std and mean - z mean (ALIE, IPM, the sign flip), from the
+    most damaging copy of an honest update (mimic), from Min-Max, from values that are extreme in the worse direction of
+    each coordinate, and from what was sent in the round before; it goes on from the best for three times as many steps.
+    Without honest clients they send zeros.
+    """
+
+    def init(variables: PyTree, num_examples: Array) -> PyTree:
+        del num_examples
+        zeros = jax.tree.map(lambda w: jnp.zeros(w.shape, jnp.float32), variables)
+        return AscentState(zeros, zeros)
+
+    def forge_updates(state: AscentState, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
+        known = context if knowledge == "all" else own_view(context)
+        loss_key, climb_key = jax.random.split(key)
+        maximized = _objective(objective, state, known, loss_key)
+
+        def outcome(forged: Updates, temperature: Scalar) -> tuple[Array, PyTree]:
+            with smooth_selection(temperature):
+                aggregate = _aggregate(forged, known)
+            return maximized(aggregate), aggregate.update
+
+        starts = _starts(state, maximized, known)
+        num_starts = len(jax.tree.leaves(starts)[0])
+
+        def climb(i: Array, best: Point) -> Point:
+            """The better one of `best` and the point that ascent from start i reaches, or from `best` at the end."""
+            is_last = i == num_starts
+            of_start = jax.tree.map(lambda a: a[jnp.minimum(i, num_starts - 1)], starts)
+            start = to_float32(broadcast_update(of_start, known))
+            start = jax.tree.map(partial(jnp.where, is_last), best.forged, start)
+            steps = jnp.where(is_last, 3 * num_steps, num_steps)
+            top = _climb(outcome, start, steps, known, jax.random.fold_in(climb_key, i))
+            return jax.tree.map(partial(jnp.where, top.score > best.score), top, best)
+
+        best = jax.lax.fori_loop(0, num_starts + 1, climb, _unknown(to_float32(known.report.updates)))
+        return cast_like_report(best.forged, context), _next_state(state, best, known)
+
+    return Attack(init, forge_updates=forge_updates)
+
+
+def own_view(context: AttackContext) -> AttackContext:
+    """The context of attackers that see their own updates alone: in place of honest ones, in turn."""
+    own, rows = malicious_mask(context), jnp.arange(context.malicious.size)
+    nth_own = jnp.argsort(~own)[jnp.cumsum(~own) % jnp.maximum(jnp.sum(own), 1)]
+    source = jnp.where(own, rows, nth_own)
+    updates = jax.tree.map(lambda u: u[source], context.report.updates)
+    next_loss = context.next_loss
+    of_own = None if next_loss is None else lambda aggregate, mask, key: next_loss(aggregate, own, key)
+    return context._replace(report=context.report._replace(updates=updates), next_loss=of_own)
+
+
+def _aggregate(forged: Updates, context: AttackContext) -> Aggregate:
+    """The aggregate of the round if malicious clients send their rows of `forged`."""
+    updates = select_clients(malicious_mask(context), cast_like_report(forged, context), context.report.updates)
+    return context.aggregate(context.report._replace(updates=updates))
+
+
+def _objective(name: str, state: AscentState, context: AttackContext, key: Array) -> Objective:
+    """What is maximized, of an aggregate; minus infinity where it is not finite."""
+    mean, next_loss = honest_mean(context), context.next_loss
+    if name == "loss" and next_loss is None:
+        raise ValueError("objective: must be distance or drift outside of a round, which has losses, got loss")
+
+    def objective(aggregate: Aggregate) -> Array:
+        shift = _minus(aggregate.update, mean)
+        if name == "loss" and next_loss is not None:
+            value = next_loss(aggregate, honest_mask(context), key)
+        else:
+            value = squared_norm(shift)
+        if name == "drift":  # in the first round there is none, and the distance counts
+            along = inner_products(jax.tree.map(lambda a: a[None], shift), state.drift)[0]
+            value = jnp.where(squared_norm(state.drift) > 0, along, value)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+    return objective
+
+
+def _starts(state: AscentState, objective: Objective, context: AttackContext) -> Updates:
+    """Updates [S, ...] from which to ascend, each sent by all malicious clients alike."""
+    mean, std = honest_mean(context), honest_std(context)
+    shifted = lambda z, direction: jax.tree.map(lambda m, d: m + z * d, mean, direction)
+    minus = lambda tree: jax.tree.map(jnp.negative, tree)
+
+    def try_out(update: PyTree) -> tuple[Array, Array]:
+        """The damage of `update`, and whether it reaches the aggregate."""
+        aggregate = _aggregate(broadcast_update(update, context), context)
+        return objective(aggregate), jnp.vdot(aggregate.weights, malicious_mask(context)) > 0
+
+    row = lambda updates, i: jax.tree.map(lambda u: u[i], updates)
+    along = lambda direction: jax.vmap(shifted, (0, None))(geometric_grid(*STRENGTHS), direction)
+    tried = [*map(along, (std, minus(std), minus(mean))), to_float32(context.report.updates)]
+    sizes = [len(jax.tree.leaves(updates)[0]) for updates in tried]
+    candidates = _join(tried, jnp.concatenate)
+    damages, reaches = jax.lax.map(try_out, candidates)
+    of_reaching = jnp.where(reaches | ~jnp.any(reaches), damages, -jnp.inf)
+    parts = jnp.split(of_reaching, list(accumulate(sizes))[:-1])
+    geometry = honest_geometry(context, "unit")
+    diameter = jnp.max(squared_distances(gram_matrix(geometry.deviations)))
+    extremes = _join([shifted(z, std) for z in (-EXTREME, EXTREME)], jnp.stack)
+    aggregated = jax.lax.map(lambda u: _aggregate(broadcast_update(u, context), context).update, extremes)
+    distances = jax.tree.map(lambda u, m: jnp.abs(u.astype(jnp.float32) - m[None]), aggregated, mean)
+    starts = [
+        *(row(updates, jnp.argmax(part)) for updates, part in zip(tried, parts, strict=True)),
+        row(candidates, jnp.argmax(damages)),
+        perturb_mean(geometry, max_gamma(geometry, diameter)),
+        jax.tree.map(lambda d, u: jnp.where(d[0] > d[1], u[0], u[1]), distances, extremes),
+        shifted(1.0, state.sent),
+    ]
+    return _join(starts, jnp.stack)
+
+
+def _join(updates: list[PyTree], join: Callable[[tuple[Array, ...]], Array]) -> Updates:
+    return jax.tree.map(lambda *leaves: join(leaves), *updates)
+
+
+def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackContext, key: Array) -> Point:
+    """The best point of `num_steps` steps from `start`."""
+    own = malicious_mask(context)
+    spread = jnp.sqrt(jnp.vdot(honest_weights(context), squared_norms(honest_deviations(context))))
+    radius = jnp.sqrt(jnp.sum(own)) * jnp.where(spread > 0, spread, jnp.sqrt(squared_norm(honest_mean(context))))
+
+    def step(t: Array, carry: tuple[Point, Array, Array, Array]) -> tuple[Point, Array, Array, Array]:
+        best, size, temperature, looks_again = carry
+        temperature_key, size_key, noise_key, share_key = jax.random.split(jax.random.fold_in(key, t), 4)
+        redrawn = jnp.where(
+            t > 0, _log_uniform(temperature_key, *TEMPERATURES), jnp.inf
+        )  # the start is looked at first
+        temperature = jnp.where(looks_again, redrawn, temperature)
+        noise = _unit(select_clients(own, _normal(noise_key, best.forged), jax.tree.map(jnp.zeros_like, best.forged)))
+        share = jnp.where(temperature < jnp.inf, jnp.maximum(0.0, jax.random.uniform(share_key, minval=-1.0)), 0.0)
+        share = jnp.where(squared_norm(best.gradient) > 0, share, 1.0)
+        direction = jax.tree.map(lambda g, n: (1 - share) * g + share * n, _unit(best.gradient), noise)
+        length = jnp.where(looks_again, 0.0, size)
+        new = _evaluate(outcome, jax.tree.map(lambda u, d: u + length * d, best.forged, _unit(direction)), temperature)
+        is_better = new.score > best.score
+        best = jax.tree.map(lambda a, b: jnp.where(is_better | looks_again, a, b), new, best)
+        size = jnp.where(is_better & ~looks_again, GROWTH * size, size)
+        size = jnp.where(looks_again & (t > 0), radius * _log_uniform(size_key, *SIZES), size)
+        return best, size, temperature, ~is_better & ~looks_again
+
+    carry = _unknown(start), radius, jnp.float32(jnp.inf), jnp.bool_(True)
+    return jax.lax.fori_loop(0, num_steps + 1, step, carry)[0]
+
+
+def _unknown(forged: Updates) -> Point:
+    """A point that has not been evaluated."""
+    zeros = jax.tree.map(jnp.zeros_like, forged)
+    return Point(forged, jnp.float32(-jnp.inf), zeros, jax.tree.map(lambda u: u[0], zeros))
+
+
+def _log_uniform(key: Array, low: float, high: float) -> Array:
+    return jnp.exp(jax.random.uniform(key, (), minval=math.log(low), maxval=math.log(high)))
+
+
+def _normal(key: Array, like: Updates) -> Updates:
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(structure, [jax.random.normal(k, u.shape) for k, u in zip(keys, leaves, strict=True)])
+
+
+def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
+    """The point, with a gradient of zeros where it is not finite."""
+    (score, update), gradient = jax.value_and_grad(outcome, has_aux=True)(forged, temperature)
+    return Point(
+        forged, score, jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient), to_float32(update)
+    )
+
+
+def _next_state(state: AscentState, sent: Point, context: AttackContext) -> AscentState:
+    own, mean = malicious_mask(context), honest_mean(context)
+    weights = own / jnp.maximum(jnp.sum(own), 1).astype(jnp.float32)
+    mean_sent = _minus(jax.tree.map(lambda u: jnp.tensordot(weights, u, axes=1), sent.forged), mean)
+    new = AscentState(mean_sent, jax.tree.map(jnp.add, state.drift, _minus(sent.update, mean)))
+    return jax.tree.map(lambda a, b: jnp.where(jnp.any(own) & jnp.isfinite(a), a, b), new, state)
+
+
+def _minus(update: PyTree, mean: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean)
+
+
+def _unit(updates: Updates) -> Updates:
+    """Scaled to a length of 1 over all clients; zeros stay."""
+    length = jnp.sqrt(squared_norm(updates))
+    return jax.tree.map(lambda u: u / nonzero(length), updates)

@@ -1,0 +1,178 @@
+"""Ascent: as far as the known optimum where there is one, and nowhere less damaging than attacks along a line."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedsim
+from fedsim import aggregators as rules
+from fedsim.attacks import ascent, min_max, optimal_alie, optimal_ipm
+from fedsim.attacks.ascent import own_view
+from tests.attacks.contexts import KEY
+from tests.conftest import Linear
+
+SEEDS = range(5)
+
+
+def make_context(rule, honest, f, next_loss=None):
+    """The context of the `honest` updates [h, d] and of `f` malicious clients after them."""
+    x = jnp.concatenate([honest, jnp.zeros((f, honest.shape[1]))]).astype(jnp.float32)
+    ids = jnp.arange(len(x))
+    report = fedsim.CohortReport(ids, jnp.ones_like(ids), jnp.zeros(len(x)), {"w": x}, jnp.ones(len(x), bool))
+    state = rule.init({"w": x[0]}, report.num_examples, report.losses)
+    aggregate = lambda report: rule.aggregate(state, report, KEY)[0]
+    return fedsim.AttackContext(report, ids >= len(honest), {"w": x[0]}, aggregate, next_loss)
+
+
+def distances(rule, f, cohorts, attack=None, seeds=SEEDS):
+    """The aggregate's distance from the mean of each of `cohorts`, in one program."""
+    attack = ascent() if attack is None else attack
+
+    @jax.jit
+    def distance(honest):
+        context = make_context(rule, honest, f)
+        state = attack.init(context.variables, context.report.num_examples)
+        forged, _ = attack.forge_updates(state, context, KEY)
+        updates = {"w": jnp.concatenate([honest, forged["w"][len(honest) :]])}
+        update = context.aggregate(context.report._replace(updates=updates)).update
+        return jnp.linalg.norm(update["w"] - jnp.mean(honest, axis=0))
+
+    return np.array([distance(jnp.asarray(honest, jnp.float32)) for honest in cohorts])
+
+
+def cohorts(h, d, scale=1.0):
+    return [0.3 + scale * np.random.default_rng(seed).normal(size=(h, d)) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
+def test_coordinate_wise_rules_move_to_the_worse_of_two_order_statistics(name):
+    """An aggregated coordinate grows with each malicious value, so its extremes are at plus and minus infinity."""
+    h, f, d = 8, 3, 6
+    rule = rules.median() if name == "median" else rules.trimmed_mean(num_byzantine=f)
+    kept = slice((h + f - 1) // 2, (h + f) // 2 + 1) if name == "median" else slice(f, h)
+    best = []
+    for x in cohorts(h, d):
+        ends = [np.sort(np.concatenate([x, np.full((f, d), s * 1e9)]), axis=0)[kept].mean(axis=0) for s in (-1, 1)]
+        best.append(np.linalg.norm(np.abs(np.subtract(ends, x.mean(axis=0))).max(axis=0)))
+    np.testing.assert_allclose(distances(rule, f, cohorts(h, d)), best, rtol=1e-4)
+
+
+def test_a_mean_of_clipped_norms_moves_straight_away():
+    """By f M / K along the shift that clipping the honest updates gives already."""
+    h, f, d, bound = 8, 3, 6, 1.5
+    best = []
+    for x in cohorts(h, d):
+        shift = clip(x, bound).sum(axis=0) / (h + f) - x.mean(axis=0)
+        best.append(np.linalg.norm(shift) + f * bound / (h + f))
+    found = distances(rules.norm_clipping(threshold=bound), f, cohorts(h, d))
+    assert (found <= np.multiply(best, 1 + 1e-5)).all()
+    assert (found >= np.multiply(best, 0.99)).all()
+
+
+def clip(x, bound):
+    return x * np.minimum(1, bound / np.linalg.norm(x, axis=1))[:, None]
+
+
+def aggregate_of(attack, context, state):
+    """The aggregate after the attack, float64, and the attack's next state."""
+    forged, state = attack.forge_updates(state, context, KEY)
+    updates = jax.tree.map(lambda a, b: jnp.where(context.malicious[:, None], a, b), forged, context.report.updates)
+    return np.asarray(context.aggregate(context.report._replace(updates=updates)).update["w"], float), state
+
+
+def test_drift_goes_on_where_earlier_rounds_went():
+    """The mean of clipped norms then moves by f M / K along the first round's shift."""
+    h, f, bound = 8, 3, 1.5
+    (first, second, *_), rule, attack = cohorts(h, 6), rules.norm_clipping(threshold=bound), ascent(objective="drift")
+    contexts = [make_context(rule, jnp.asarray(x), f) for x in (first, second)]
+    state = attack.init(contexts[0].variables, contexts[0].report.num_examples)
+    update, state = aggregate_of(attack, contexts[0], state)
+    drift = update - first.mean(axis=0)
+    np.testing.assert_allclose(state.drift["w"], drift, rtol=1e-4, atol=1e-5)
+    update, state = aggregate_of(attack, contexts[1], state)
+    largest = clip(second, bound).sum(axis=0) @ drift / (h + f) + f * bound / (h + f) * np.linalg.norm(drift)
+    assert 0.99 * largest <= update @ drift <= (1 + 1e-5) * largest
+
+
+def test_the_loss_after_the_step_is_as_large_as_it_can_be():
+    """A quadratic one around c: the mean of clipped norms moves by f M / K straight away from c."""
+    h, f, bound, center = 8, 3, 1.5, np.arange(6.0) / 3
+    x = cohorts(h, 6)[0]
+    loss = lambda aggregate, mask, key: jnp.sum((aggregate.update["w"] - center) ** 2) / jnp.sum(mask)
+    context = make_context(rules.norm_clipping(threshold=bound), jnp.asarray(x), f, loss)
+    attack = ascent(objective="loss")
+    update, _ = aggregate_of(attack, context, attack.init(context.variables, context.report.num_examples))
+    farthest = np.linalg.norm(clip(x, bound).sum(axis=0) / (h + f) - center) + f * bound / (h + f)
+    assert 0.99 * farthest <= np.linalg.norm(update - center) <= (1 + 1e-5) * farthest
+
+
+def test_next_loss_is_that_of_the_honest_clients_after_the_server_step():
+    """Each client's examples are equal, so that any batch has its loss; the server's rate counts."""
+    x, y = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32), np.asarray([0, 1, 2, 0])
+    owners = np.repeat(np.arange(4), 5)
+    data = fedsim.from_arrays(x[owners], y[owners], owners, x, y)
+    train = fedsim.corrupt(fedsim.corruption.exclude(), KEY, data.train, data.spec, 0, client_ids=[3])
+
+    def forge_updates(state, context, key):
+        return context.report.updates, context.next_loss(context.aggregate(context.report), ~context.malicious, key)
+
+    attack = fedsim.Attack(lambda variables, num_examples: jnp.float32(0), forge_updates=forge_updates)
+    simulation = fedsim.Simulation(
+        task=fedsim.classification(Linear(), x[0]),
+        method=lambda hparams, round: fedsim.Method(
+            rules.fedavg(), fedsim.client_sgd(hparams), server_optimizer=optax.sgd(0.5), attack=attack
+        ),
+        cohort=fedsim.CohortOptions(size=4),
+        training=fedsim.TrainingOptions(batch_size=2, max_num_examples=5),
+    )
+    hparams = fedsim.HParams(learning_rate=0.3)
+    state, _ = simulation.round(simulation.init(KEY, train, hparams), train, hparams)
+    kernel, bias = (np.asarray(state.variables.params["Dense_0"][name], float) for name in ("kernel", "bias"))
+    logits = np.float64(x[:3]) @ kernel + bias
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(3), y[:3]]
+    np.testing.assert_allclose(state.attack, losses.mean(), rtol=1e-5)
+
+
+def optimum_of_krum(x, candidates):
+    """Krum's largest distance from the mean of `x` [h, d] if one malicious client sends any of `candidates` [n, d]."""
+    h = len(x)
+    squared = lambda a, b: np.sum((a[:, None] - b[None]) ** 2, axis=-1)
+    to_candidates, among = squared(x, candidates), squared(x, x) + np.diag(np.full(h, np.inf))
+    score = lambda distances: np.sort(distances, axis=-1)[..., : h - 2].sum(axis=-1)  # K - f - 2 neighbors
+    honest = np.concatenate([np.broadcast_to(among[:, None], (h, len(candidates), h)), to_candidates[..., None]], -1)
+    scores = score(honest)
+    is_chosen = score(to_candidates.T) < scores.min(axis=0)
+    chosen = np.where(is_chosen[:, None], candidates, x[scores.argmin(axis=0)])
+    return np.linalg.norm(chosen - x.mean(axis=0), axis=1).max()
+
+
+def test_krum_on_the_line_and_in_the_plane():
+    """Beside all points of a fine grid. In the plane the best region may be an island that no start is in."""
+    rule, side = rules.krum(num_byzantine=1), np.linspace(-6, 6, 401)
+    line, plane = side[:, None], np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    for points, num_steps, lowest in ((line, 10, 0.99), (plane, 100, 0.8)):
+        x = cohorts(5, points.shape[1])
+        found = distances(rule, 1, x, ascent(num_steps=num_steps)) / [optimum_of_krum(one, points) for one in x]
+        assert found.min() >= lowest, found
+        assert np.median(found) >= 0.99, found
+
+
+@pytest.mark.parametrize("name", ["signguard", "multi_krum", "bulyan", "rfa", "caf"])
+def test_nowhere_less_damaging_than_attacks_along_a_line(name):
+    h, f = 11, 2
+    make = getattr(rules, name)
+    rule = make(num_byzantine=f) if name in ("multi_krum", "bulyan", "caf") else make()
+    found = distances(rule, f, cohorts(h, 8))
+    for attack in (optimal_alie(num_strengths=8), optimal_ipm(num_strengths=8), min_max()):
+        assert (found >= distances(rule, f, cohorts(h, 8), attack) * (1 - 1e-4)).all()
+
+
+def test_own_knowledge_is_of_their_own_updates():
+    context = make_context(rules.median(), jnp.asarray(cohorts(5, 3)[0]), 2)
+    own = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    report = context.report._replace(updates={"w": context.report.updates["w"].at[5:].set(own)})
+    seen = own_view(context._replace(report=report)).report.updates["w"]
+    assert {tuple(row) for row in seen[:5].tolist()} == {tuple(row) for row in own.tolist()}
+    np.testing.assert_array_equal(seen[5:], own)
