@@ -26,7 +26,7 @@ def make_context(rule, honest, f, next_loss=None):
     return fedsim.AttackContext(report, ids >= len(honest), {"w": x[0]}, aggregate, next_loss)
 
 
-def distances(rule, f, cohorts, attack=None, seeds=SEEDS):
+def distances(rule, f, cohorts, attack=None):
     """The aggregate's distance from the mean of each of `cohorts`, in one program."""
     attack = ascent() if attack is None else attack
 
@@ -108,31 +108,60 @@ def test_the_loss_after_the_step_is_as_large_as_it_can_be():
     assert 0.99 * farthest <= np.linalg.norm(update - center) <= (1 + 1e-5) * farthest
 
 
-def test_next_loss_is_that_of_the_honest_clients_after_the_server_step():
-    """Each client's examples are equal, so that any batch has its loss; the server's rate counts."""
+def one_round(attack, rule, optimizer):
+    """A round of four clients, the last one malicious, on batches that have each client's loss: its examples are equal.
+
+    Returns the attack's state and the honest clients' loss after the server's step, float64.
+    """
     x, y = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32), np.asarray([0, 1, 2, 0])
+    x[:, 1] = 0  # its parameters never change
     owners = np.repeat(np.arange(4), 5)
     data = fedsim.from_arrays(x[owners], y[owners], owners, x, y)
-    train = fedsim.corrupt(fedsim.corruption.exclude(), KEY, data.train, data.spec, 0, client_ids=[3])
-
-    def forge_updates(state, context, key):
-        return context.report.updates, context.next_loss(context.aggregate(context.report), ~context.malicious, key)
-
-    attack = fedsim.Attack(lambda variables, num_examples: jnp.float32(0), forge_updates=forge_updates)
+    train = fedsim.corrupt(fedsim.corruption.none(), KEY, data.train, data.spec, 0, client_ids=[3])
+    method = lambda hparams, round: fedsim.Method(
+        rule, fedsim.client_sgd(hparams), server_optimizer=optimizer, attack=attack
+    )
     simulation = fedsim.Simulation(
         task=fedsim.classification(Linear(), x[0]),
-        method=lambda hparams, round: fedsim.Method(
-            rules.fedavg(), fedsim.client_sgd(hparams), server_optimizer=optax.sgd(0.5), attack=attack
-        ),
+        method=method,
         cohort=fedsim.CohortOptions(size=4),
         training=fedsim.TrainingOptions(batch_size=2, max_num_examples=5),
+        root=fedsim.Examples(jnp.asarray(x), jnp.asarray(y)),
     )
     hparams = fedsim.HParams(learning_rate=0.3)
     state, _ = simulation.round(simulation.init(KEY, train, hparams), train, hparams)
     kernel, bias = (np.asarray(state.variables.params["Dense_0"][name], float) for name in ("kernel", "bias"))
     logits = np.float64(x[:3]) @ kernel + bias
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(3), y[:3]]
-    np.testing.assert_allclose(state.attack, losses.mean(), rtol=1e-5)
+    return state.attack, losses.mean()
+
+
+def test_next_loss_is_that_of_the_honest_clients_after_the_server_step():
+    def forge_updates(state, context, key):
+        return context.report.updates, context.next_loss(context.aggregate(context.report), ~context.malicious, key)
+
+    attack = fedsim.Attack(lambda variables, num_examples: jnp.float32(0), forge_updates=forge_updates)
+    expected, loss = one_round(attack, rules.fedavg(), optax.sgd(0.5))
+    np.testing.assert_allclose(expected, loss, rtol=1e-5)
+
+
+def test_a_round_with_the_loss_as_objective():
+    """Through Adam, whose step has no derivative where an update is zero, and through losses on root data."""
+    attack = ascent(objective="loss", num_steps=2)
+    _, without = one_round(fedsim.Attack(), rules.fedavg(), optax.adam(0.1))
+    _, flipped = one_round(fedsim.attacks.sign_flip(), rules.fedavg(), optax.adam(0.1))
+    _, ascended = one_round(attack, rules.fedavg(), optax.adam(0.1))
+    assert ascended > max(without, flipped)
+    assert np.isfinite(one_round(attack, rules.zeno(num_byzantine=1), optax.sgd(0.5))[1])
+
+
+def test_without_honest_clients_zeros_are_sent():
+    context = make_context(rules.fedavg(), jnp.ones((2, 3)), 2)._replace(malicious=jnp.ones(4, bool))
+    attack = ascent(num_steps=1)
+    state = attack.init(context.variables, context.report.num_examples)._replace(sent={"w": jnp.ones(3)})
+    forged, next_state = attack.forge_updates(state, context, KEY)
+    assert not np.asarray(forged["w"]).any()
+    np.testing.assert_array_equal(next_state.sent["w"], state.sent["w"])
 
 
 def optimum_of_krum(x, candidates):

@@ -15,7 +15,7 @@ from fedsim.aggregators.weighting import Weighting, normalize, weights_by
 from fedsim.core.contracts import Aggregator
 from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import safe_sqrt, squared_norms, weighted_sum
+from fedsim.core.trees import squared_norms, weighted_sum
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
 
 ZEROING = {"quantile": 0.98, "learning_rate": math.log(10)}
@@ -66,7 +66,7 @@ def adaptive_clipping(
         factors, shares = clip_factors(updates, state.clip), weights_by(weighting, valid, report)
         diagnostic = normalize(jnp.where(kept, factors if weighting == "equal" else factors * shares, 0.0))
         diagnostic = jnp.where(jnp.any(kept), diagnostic, shares)  # weights of zero would skip the round
-        clip = _track(state.clip, safe_sqrt(squared_norms(updates)), valid, quantile, learning_rate)
+        clip = _track(state.clip, jnp.sqrt(squared_norms(updates)), valid, quantile, learning_rate)
         update = weighted_sum(factors * shares, updates)
         return Aggregate(update, diagnostic, {"threshold": state.clip}), AdaptiveState(clip, zero)
 

@@ -10,7 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import random_columns, top_eigenpair
-from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights, lowest
+from fedsim.aggregators.weighting import (
+    MINORITY,
+    NumByzantine,
+    assumed_minority,
+    equal_weights,
+    from_weights,
+    select_lowest,
+)
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
@@ -46,7 +53,7 @@ def dnc(
             mean = jnp.matmul(equal_weights(valid), part, precision="highest")
             centered = jnp.where(valid[:, None], part - mean[None], 0.0)
             _, vector = top_eigenpair(jnp.matmul(centered, centered.T, precision="highest"))
-            return lowest(jnp.square(vector), report, num_valid - num_dropped)
+            return select_lowest(jnp.square(vector), report, num_valid - num_dropped)
 
         kept = jnp.stack([keep(iteration_key) for iteration_key in jax.random.split(key, num_iters)])
         return equal_weights(jnp.prod(kept, axis=0))

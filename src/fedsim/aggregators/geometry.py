@@ -173,5 +173,5 @@ def top_eigenpair(matrix: Pairs) -> tuple[Float[Array, ""], Float[Array, " K"]]:
 
     power = jax.lax.fori_loop(0, NUM_SQUARINGS, square, matrix / nonzero(jnp.trace(matrix)))
     column = power[jnp.argmax(jnp.diagonal(power))]
-    vector = column / nonzero(jnp.linalg.norm(column))
+    vector = column / nonzero(safe_sqrt(jnp.sum(jnp.square(column))))
     return vector @ jnp.matmul(matrix, vector, precision="highest"), vector

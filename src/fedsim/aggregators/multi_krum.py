@@ -14,7 +14,7 @@ from fedsim.aggregators.weighting import (
     Weighting,
     assumed_byzantine,
     from_weights,
-    lowest,
+    select_lowest,
     weights_by,
 )
 from fedsim.core.contracts import Aggregator
@@ -66,6 +66,6 @@ def multi_krum(
         distances = pairwise_distances(report)
         distances = distances if power == "second" else distances**2
         scores = sum_of_nearest(distances, valid, num_neighbors)
-        return weights_by(weighting, lowest(scores, report, num_chosen), report)
+        return weights_by(weighting, select_lowest(scores, report, num_chosen), report)
 
     return from_weights(compute_weights)

@@ -14,7 +14,7 @@ from fedsim.aggregators.norms import clipped_mean, norms_and_median
 from fedsim.aggregators.weighting import stateless
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Bounds, Traced
-from fedsim.core.trees import ravel_updates, safe_sqrt
+from fedsim.core.trees import ravel_updates
 from fedsim.core.types import Aggregate, Array, CohortReport, Scalar
 
 MAX_STEPS = 300
@@ -118,4 +118,4 @@ def _find_modes(points: Array, valid: Array, bandwidth: Array) -> Array:
 
 
 def _distances(a: Array, b: Array) -> Array:
-    return safe_sqrt(jnp.sum(jnp.square(a[:, None, :] - b[None, :, :]), axis=2))
+    return jnp.sqrt(jnp.sum(jnp.square(a[:, None, :] - b[None, :, :]), axis=2))

@@ -142,7 +142,7 @@ def ranks(scores: Float[Array, " K"], report: CohortReport) -> Int[Array, " K"]:
 
 @contextmanager
 def smooth_selection(temperature: Scalar) -> Iterator[None]:
-    """In rules that are traced inside, `lowest` has a derivative; infinity: none."""
+    """In rules that are traced inside, `select_lowest` has a derivative; infinity: none."""
     token = _temperature.set(temperature)
     try:
         yield
@@ -150,7 +150,7 @@ def smooth_selection(temperature: Scalar) -> Iterator[None]:
         _temperature.reset(token)
 
 
-def lowest(scores: Float[Array, " K"], report: CohortReport, count: Int[Array, ""]) -> Float[Array, " K"]:
+def select_lowest(scores: Float[Array, " K"], report: CohortReport, count: Int[Array, ""]) -> Float[Array, " K"]:
     """1 for the `count` valid clients with the lowest `scores`, equal ones by client id, and 0 for the others.
 
     Its derivative is zero, but inside `smooth_selection` that of a logistic function of the distance from the threshold
@@ -159,11 +159,13 @@ def lowest(scores: Float[Array, " K"], report: CohortReport, count: Int[Array, "
     selected = (report.valid & (ranks(scores, report) < count)).astype(jnp.float32)
     if (temperature := _temperature.get()) is None:
         return selected
-    fixed = jax.lax.stop_gradient(jnp.where(report.valid, scores, jnp.nan))
-    ordered, last = jnp.sort(fixed), jnp.maximum(jnp.sum(report.valid) - 1, 0)  # NaN comes last
-    threshold = (ordered[jnp.clip(count - 1, 0, last)] + ordered[jnp.clip(count, 0, last)]) / 2
-    share = jax.nn.sigmoid((threshold - scores) / (temperature * nonzero(jnp.nanstd(fixed))))
-    return selected + jnp.where(report.valid, share - jax.lax.stop_gradient(share), 0.0)
+    counted = report.valid & jnp.isfinite(scores)
+    fixed = jax.lax.stop_gradient(jnp.where(counted, scores, jnp.nan))
+    ordered, last = jnp.sort(fixed), jnp.maximum(jnp.sum(counted) - 1, 0)  # NaN comes last
+    threshold = jnp.nan_to_num((ordered[jnp.clip(count - 1, 0, last)] + ordered[jnp.clip(count, 0, last)]) / 2)
+    margin = threshold - jnp.where(counted, scores, threshold)
+    share = jax.nn.sigmoid(margin / (temperature * nonzero(jnp.nanstd(fixed))))
+    return selected + share - jax.lax.stop_gradient(share)
 
 
 _temperature: ContextVar[Scalar | None] = ContextVar("temperature", default=None)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights, lowest
+from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights, select_lowest
 from fedsim.core.contracts import Aggregator
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import squared_norms
@@ -37,6 +37,6 @@ def zeno(
         b = assumed_byzantine(num_byzantine, num_valid, num_valid - 1)
         losses = jnp.where(jnp.isfinite(report.measurements), report.measurements, jnp.inf)
         costs = losses + rho * squared_norms(report.updates)
-        return equal_weights(lowest(costs, report, num_valid - b))
+        return equal_weights(select_lowest(costs, report, num_valid - b))
 
     return from_weights(compute_weights, measure=lambda root, report: root.losses(report.updates))

@@ -6,11 +6,13 @@ https://www.tensorflow.org/federated/api_docs/python/tff/aggregators/zeroing_fac
 
 from typing import Annotated, Literal
 
+import jax.numpy as jnp
+
 from fedsim.aggregators.norms import largest_elements
 from fedsim.core.contracts import PreAggregator
 from fedsim.core.server import mask_invalid
 from fedsim.core.settings import POSITIVE, Traced
-from fedsim.core.trees import safe_sqrt, squared_norms
+from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, CohortReport, Scalar
 
 
@@ -23,7 +25,7 @@ def zeroing(
 
     def pre_aggregate(report: CohortReport, key: Array) -> CohortReport:
         del key
-        norms = largest_elements(report.updates) if norm == "inf" else safe_sqrt(squared_norms(report.updates))
+        norms = largest_elements(report.updates) if norm == "inf" else jnp.sqrt(squared_norms(report.updates))
         return report._replace(updates=mask_invalid(report.updates, norms <= threshold))
 
     return pre_aggregate

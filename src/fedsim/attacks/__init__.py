@@ -7,7 +7,8 @@ An attack is up to three pure functions (`fedsim.core.contracts.Attack`), all ca
   first round, when all N clients report. If losses are measured after the server step, it is called twice in a round:
   first with NaN losses for the numbers of examples, then for the losses.
 - `forge_updates(state, context, key) -> (updates [K, ...], state)`. `context` is an `AttackContext`: the honest report,
-  who is malicious, the broadcast model, and `aggregate`, the server's pre-aggregators and rule.
+  who is malicious, the broadcast model, `aggregate`, the server's pre-aggregators and rule, and `next_loss`, the
+  clients' loss after the server's step.
 
 Values for honest clients are ignored. `honest_mean`, `honest_std` and the masks of clients are what attackers know of a
 cohort; `identical_updates` and `most_damaging` build attacks of them.

@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from fedsim.aggregators.weighting import smooth_selection
+from fedsim.aggregators.weighting import equal_weights, smooth_selection
+from fedsim.attacks.alie import Knowledge
+from fedsim.attacks.gaussian import draw_noise
 from fedsim.attacks.honest import (
     broadcast_update,
     cast_like_report,
@@ -30,10 +32,11 @@ from fedsim.attacks.honest import (
 )
 from fedsim.attacks.min_max import max_gamma
 from fedsim.attacks.perturbation import honest_geometry, perturb_mean
-from fedsim.attacks.search import geometric_grid
+from fedsim.attacks.search import aggregate_with, geometric_grid
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import (
+    expand_like,
     gram_matrix,
     inner_products,
     nonzero,
@@ -41,6 +44,7 @@ from fedsim.core.trees import (
     squared_distances,
     squared_norm,
     squared_norms,
+    weighted_sum,
 )
 from fedsim.core.types import Aggregate, Array, PyTree, Scalar, Updates
 
@@ -83,10 +87,8 @@ def ascent(
         "what is maximized: the aggregate's distance from the honest mean, its shift along those of earlier rounds, or "
         "the honest clients' loss after the server's step",
     ] = "distance",
-    num_steps: Annotated[int, Bounds(ge=1, le=1000), "gradients that are computed from each start"] = 10,
-    knowledge: Annotated[
-        Literal["all", "own"], "whether they know all updates, or take their own ones for those of all clients"
-    ] = "all",
+    num_steps: Annotated[int, Bounds(ge=1, le=1000), "steps from each start"] = 10,
+    knowledge: Annotated[Knowledge, "whether they know all updates, or take their own ones for those of all"] = "all",
 ) -> Attack:
     """Malicious clients send the most damaging updates that gradient ascent finds, each its own.
 
@@ -129,8 +131,9 @@ def ascent(
             top = _climb(outcome, start, steps, known, jax.random.fold_in(climb_key, i))
             return jax.tree.map(partial(jnp.where, top.score > best.score), top, best)
 
-        best = jax.lax.fori_loop(0, num_starts + 1, climb, _unknown(to_float32(known.report.updates)))
-        return cast_like_report(best.forged, context), _next_state(state, best, known)
+        best = jax.lax.fori_loop(0, num_starts + 1, climb, _unevaluated(to_float32(known.report.updates)))
+        forged = jax.tree.map(lambda u: jnp.where(jnp.any(honest_mask(known)), u, 0.0), best.forged)
+        return cast_like_report(forged, context), _next_state(state, best, known)
 
     return Attack(init, forge_updates=forge_updates)
 
@@ -161,7 +164,8 @@ def _objective(name: str, state: AscentState, context: AttackContext, key: Array
     def objective(aggregate: Aggregate) -> Array:
         shift = _minus(aggregate.update, mean)
         if name == "loss" and next_loss is not None:
-            value = next_loss(aggregate, honest_mask(context), key)
+            update = _drop_nonfinite_gradient(aggregate.update)  # Adam has none where an update was always zero
+            value = next_loss(aggregate._replace(update=update), honest_mask(context), key)
         else:
             value = squared_norm(shift)
         if name == "drift":  # in the first round there is none, and the distance counts
@@ -180,12 +184,13 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
 
     def try_out(update: PyTree) -> tuple[Array, Array]:
         """The damage of `update`, and whether it reaches the aggregate."""
-        aggregate = _aggregate(broadcast_update(update, context), context)
+        aggregate = aggregate_with(update, context)
         return objective(aggregate), jnp.vdot(aggregate.weights, malicious_mask(context)) > 0
 
     row = lambda updates, i: jax.tree.map(lambda u: u[i], updates)
     along = lambda direction: jax.vmap(shifted, (0, None))(geometric_grid(*STRENGTHS), direction)
-    tried = [*map(along, (std, minus(std), minus(mean))), to_float32(context.report.updates)]
+    copies = jax.tree.map(partial(_of_honest, context), to_float32(context.report.updates), mean)
+    tried = [*map(along, (std, minus(std), minus(mean))), copies]
     sizes = [len(jax.tree.leaves(updates)[0]) for updates in tried]
     candidates = _join(tried, jnp.concatenate)
     damages, reaches = jax.lax.map(try_out, candidates)
@@ -194,7 +199,7 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
     geometry = honest_geometry(context, "unit")
     diameter = jnp.max(squared_distances(gram_matrix(geometry.deviations)))
     extremes = _join([shifted(z, std) for z in (-EXTREME, EXTREME)], jnp.stack)
-    aggregated = jax.lax.map(lambda u: _aggregate(broadcast_update(u, context), context).update, extremes)
+    aggregated = jax.lax.map(lambda u: aggregate_with(u, context).update, extremes)
     distances = jax.tree.map(lambda u, m: jnp.abs(u.astype(jnp.float32) - m[None]), aggregated, mean)
     starts = [
         *(row(updates, jnp.argmax(part)) for updates, part in zip(tried, parts, strict=True)),
@@ -204,6 +209,23 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
         shifted(1.0, state.sent),
     ]
     return _join(starts, jnp.stack)
+
+
+def _of_honest(context: AttackContext, updates: Array, mean: Array) -> Array:
+    """The leaf `updates` [K, ...] with the mean in place of those that are not honest."""
+    return jnp.where(expand_like(honest_mask(context), updates), updates, mean[None])
+
+
+@jax.custom_vjp
+def _drop_nonfinite_gradient(update: PyTree) -> PyTree:
+    """`update`, with zeros in place of what is not finite in its gradient."""
+    return update
+
+
+_drop_nonfinite_gradient.defvjp(
+    lambda update: (update, None),
+    lambda _, gradient: (jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradient),),
+)
 
 
 def _join(updates: list[PyTree], join: Callable[[tuple[Array, ...]], Array]) -> Updates:
@@ -223,7 +245,8 @@ def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackCo
             t > 0, _log_uniform(temperature_key, *TEMPERATURES), jnp.inf
         )  # the start is looked at first
         temperature = jnp.where(looks_again, redrawn, temperature)
-        noise = _unit(select_clients(own, _normal(noise_key, best.forged), jax.tree.map(jnp.zeros_like, best.forged)))
+        noise = draw_noise(noise_key, context.report.client_ids, best.forged)
+        noise = _unit(select_clients(own, noise, jax.tree.map(jnp.zeros_like, noise)))
         share = jnp.where(temperature < jnp.inf, jnp.maximum(0.0, jax.random.uniform(share_key, minval=-1.0)), 0.0)
         share = jnp.where(squared_norm(best.gradient) > 0, share, 1.0)
         direction = jax.tree.map(lambda g, n: (1 - share) * g + share * n, _unit(best.gradient), noise)
@@ -235,11 +258,11 @@ def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackCo
         size = jnp.where(looks_again & (t > 0), radius * _log_uniform(size_key, *SIZES), size)
         return best, size, temperature, ~is_better & ~looks_again
 
-    carry = _unknown(start), radius, jnp.float32(jnp.inf), jnp.bool_(True)
+    carry = _unevaluated(start), radius, jnp.float32(jnp.inf), jnp.bool_(True)
     return jax.lax.fori_loop(0, num_steps + 1, step, carry)[0]
 
 
-def _unknown(forged: Updates) -> Point:
+def _unevaluated(forged: Updates) -> Point:
     """A point that has not been evaluated."""
     zeros = jax.tree.map(jnp.zeros_like, forged)
     return Point(forged, jnp.float32(-jnp.inf), zeros, jax.tree.map(lambda u: u[0], zeros))
@@ -247,12 +270,6 @@ def _unknown(forged: Updates) -> Point:
 
 def _log_uniform(key: Array, low: float, high: float) -> Array:
     return jnp.exp(jax.random.uniform(key, (), minval=math.log(low), maxval=math.log(high)))
-
-
-def _normal(key: Array, like: Updates) -> Updates:
-    leaves, structure = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(structure, [jax.random.normal(k, u.shape) for k, u in zip(keys, leaves, strict=True)])
 
 
 def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
@@ -265,10 +282,10 @@ def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
 
 def _next_state(state: AscentState, sent: Point, context: AttackContext) -> AscentState:
     own, mean = malicious_mask(context), honest_mean(context)
-    weights = own / jnp.maximum(jnp.sum(own), 1).astype(jnp.float32)
-    mean_sent = _minus(jax.tree.map(lambda u: jnp.tensordot(weights, u, axes=1), sent.forged), mean)
+    mean_sent = _minus(weighted_sum(equal_weights(own), sent.forged), mean)
+    is_known = jnp.any(own) & jnp.any(honest_mask(context)) & (sent.score > -jnp.inf)
     new = AscentState(mean_sent, jax.tree.map(jnp.add, state.drift, _minus(sent.update, mean)))
-    return jax.tree.map(lambda a, b: jnp.where(jnp.any(own) & jnp.isfinite(a), a, b), new, state)
+    return jax.tree.map(lambda a, b: jnp.where(is_known & jnp.isfinite(a), a, b), new, state)
 
 
 def _minus(update: PyTree, mean: PyTree) -> PyTree:

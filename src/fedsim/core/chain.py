@@ -113,7 +113,8 @@ def run_rule(
 
     `key` is a key, or the `ChainKeys` of a chain.
     """
-    measurements = None if rule.measure is None or root is None else rule.measure(root, report)
+    fixed = jax.lax.stop_gradient(report)  # the loops of losses on root data have no derivative
+    measurements = None if rule.measure is None or root is None else rule.measure(root, fixed)
     results = rule.aggregate(state, report._replace(measurements=measurements, mixing=None), key)
     require.pair(results, "a rule's (Aggregate, next state)")
     result, next_state = results

@@ -244,7 +244,7 @@ class AttackContext(NamedTuple):
     aggregate: Callable[[CohortReport], Aggregate]
     """The server's pre-aggregators and rule in this round."""
     next_loss: NextLoss | None = None
-    """What an aggregate does to the model; None outside of a round."""
+    """The loss after the server's step; None outside of a round."""
 
 
 class ForgeReport(Protocol):

@@ -172,18 +172,21 @@ class Simulation:
         server_keys = ChainKeys(keys.pre_aggregators, keys.aggregator)
         root = self._evaluate_root(method, state.variables, data, keys.root)
         aggregate_report = lambda report: run_rule(method.server, state.aggregator, report, server_keys, root)
-        step = lambda aggregate: server.server_step(
+        step = lambda aggregate, valid: server.server_step(
             method.server_optimizer,
-            server.rescale(method.algorithm, aggregate, messages, report.valid),
+            server.rescale(method.algorithm, aggregate, messages, valid),
             state.variables,
             state.optimizer,
         )
-        next_loss = lambda aggregate, mask, key: self._batch_loss(data, clients, step(aggregate)[0], mask, key)
+        loss_after = lambda valid, aggregate, mask, key: self._batch_loss(
+            data, clients, step(aggregate, valid)[0], mask, key
+        )
+        next_loss = partial(loss_after, report.valid)
         report, attack_state = reports.apply_update_attack(
             method.attack, state.attack, report, data, state.variables, aggregate_report, next_loss, keys.update_attack
         )
         aggregate, aggregator_state = aggregate_report(report)
-        variables, optimizer = step(aggregate)
+        variables, optimizer = step(aggregate, report.valid)
         if not report_now:
             observed = make_report(answered, (), self._losses(data, clients, variables))
             report = report._replace(losses=observed.losses)
@@ -293,7 +296,7 @@ class Simulation:
             return self.task.metrics(variables, *take_batch(data, client, positions))
 
         of_clients = jax.vmap(metrics)(clients)
-        total = lambda values: jnp.sum(jnp.where(mask, values, 0))
+        total = lambda values: jnp.sum(jnp.where(mask, values, 0).astype(jnp.float32))
         return total(of_clients.loss_sum) / jnp.maximum(total(of_clients.num_examples), 1)
 
     def _rows(self, client_ids: Array) -> Array:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedsim.aggregators.weighting import smooth_selection
 from fedsim.core.contracts import Aggregator
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 from fedsim.testing import require
@@ -141,7 +142,8 @@ def _observe_losses(case: _Case) -> None:
 
 def _gradient(case: _Case) -> None:
     def total(updates: PyTree, state: PyTree, report: CohortReport) -> Array:
-        aggregate, _ = case.step(state, report._replace(updates=updates))
+        with smooth_selection(1.0):
+            aggregate, _ = case.step(state, report._replace(updates=updates))
         return sum(map(jnp.sum, jax.tree.leaves(aggregate.update)), jnp.float32(0))
 
     derivative = jax.jit(jax.grad(total))
