@@ -10,15 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import random_columns, top_eigenpair
-from fedsim.aggregators.weighting import (
-    MINORITY,
-    NumByzantine,
-    assumed_minority,
-    equal_weights,
-    from_weights,
-    select_lowest,
-)
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Bounds, Traced
 from fedsim.core.trees import ravel_updates
 from fedsim.core.types import Array, CohortReport, Scalar

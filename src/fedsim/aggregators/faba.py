@@ -10,15 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import gram_around_mean, pairwise_distances
-from fedsim.aggregators.weighting import (
-    MINORITY,
-    NumByzantine,
-    assumed_minority,
-    equal_weights,
-    from_weights,
-    ranks,
-)
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import ranks
 from fedsim.core.types import Array, CohortReport
 
 

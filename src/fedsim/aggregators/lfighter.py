@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from fedsim.aggregators.geometry import cosine_similarities, pairwise_distances
-from fedsim.aggregators.weighting import WHOLE_MODELS, equal_weights, from_weights, ranks
+from fedsim.aggregators.weighting import WHOLE_MODELS, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import ranks
 from fedsim.core.trees import gram_matrix, leaves_by_path
 from fedsim.core.types import Array, CohortReport
 

@@ -9,15 +9,9 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import (
-    MINORITY,
-    NumByzantine,
-    assumed_minority,
-    equal_weights,
-    from_weights,
-    select_lowest,
-)
+from fedsim.aggregators.weighting import MINORITY, NumByzantine, assumed_minority, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, CohortReport

@@ -14,10 +14,10 @@ from fedsim.aggregators.weighting import (
     Weighting,
     assumed_byzantine,
     from_weights,
-    select_lowest,
     weights_by,
 )
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import sum_of_nearest
 from fedsim.core.types import Array, CohortReport

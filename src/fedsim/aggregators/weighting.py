@@ -1,9 +1,7 @@
 """Rules that only choose weights; weightings and the assumed number f of Byzantine clients, for all rules."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
 import jax
@@ -14,7 +12,7 @@ from fedsim.core import require
 from fedsim.core.contracts import Aggregator, RootEvaluator, init_stateless
 from fedsim.core.settings import Limit, OnlyIf, Traced
 from fedsim.core.trees import nonzero, weighted_sum
-from fedsim.core.types import Aggregate, Array, CohortReport, PyTree, Scalar
+from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 
 NumByzantine = Annotated[
     Array | int | None, Traced(ge=0), "f, assumed number of Byzantine clients in a cohort; default: (K - 3) // 2"
@@ -133,42 +131,6 @@ def assumed_minority(num_byzantine: Array | int | None, report: CohortReport) ->
     MINORITY.check("num_byzantine", num_byzantine, report.valid.size)
     num_valid = jnp.sum(report.valid)
     return assumed_byzantine(num_byzantine, num_valid, MINORITY.largest(num_valid))
-
-
-def ranks(scores: Float[Array, " K"], report: CohortReport) -> Int[Array, " K"]:
-    """The ranks of the clients by `scores`, from 0; equal scores by client id, invalid clients last."""
-    return jnp.argsort(jnp.lexsort((report.client_ids, scores, ~report.valid)))
-
-
-@contextmanager
-def smooth_selection(temperature: Scalar) -> Iterator[None]:
-    """In rules that are traced inside, `select_lowest` has a derivative; infinity: none."""
-    token = _temperature.set(temperature)
-    try:
-        yield
-    finally:
-        _temperature.reset(token)
-
-
-def select_lowest(scores: Float[Array, " K"], report: CohortReport, count: Int[Array, ""]) -> Float[Array, " K"]:
-    """1 for the `count` valid clients with the lowest `scores`, equal ones by client id, and 0 for the others.
-
-    Its derivative is zero, but inside `smooth_selection` that of a logistic function of the distance from the threshold
-    between both groups, in units of the temperature times the spread of the scores.
-    """
-    selected = (report.valid & (ranks(scores, report) < count)).astype(jnp.float32)
-    if (temperature := _temperature.get()) is None:
-        return selected
-    counted = report.valid & jnp.isfinite(scores)
-    fixed = jax.lax.stop_gradient(jnp.where(counted, scores, jnp.nan))
-    ordered, last = jnp.sort(fixed), jnp.maximum(jnp.sum(counted) - 1, 0)  # NaN comes last
-    threshold = jnp.nan_to_num((ordered[jnp.clip(count - 1, 0, last)] + ordered[jnp.clip(count, 0, last)]) / 2)
-    margin = threshold - jnp.where(counted, scores, threshold)
-    share = jax.nn.sigmoid(margin / (temperature * nonzero(jnp.nanstd(fixed))))
-    return selected + share - jax.lax.stop_gradient(share)
-
-
-_temperature: ContextVar[Scalar | None] = ContextVar("temperature", default=None)
 
 
 def mix_updates(report: CohortReport, mixing: Float[Array, "J K"]) -> CohortReport:

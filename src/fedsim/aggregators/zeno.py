@@ -8,8 +8,9 @@ from typing import Annotated
 
 import jax.numpy as jnp
 
-from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights, select_lowest
+from fedsim.aggregators.weighting import NumByzantine, assumed_byzantine, equal_weights, from_weights
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import select_lowest
 from fedsim.core.settings import Limit, Traced
 from fedsim.core.trees import squared_norms
 from fedsim.core.types import Array, CohortReport, Scalar

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from fedsim.aggregators.weighting import equal_weights, smooth_selection
 from fedsim.attacks.alie import Knowledge
 from fedsim.attacks.gaussian import draw_noise
 from fedsim.attacks.honest import (
@@ -34,6 +33,7 @@ from fedsim.attacks.min_max import max_gamma
 from fedsim.attacks.perturbation import honest_geometry, perturb_mean
 from fedsim.attacks.search import aggregate_with, geometric_grid
 from fedsim.core.contracts import Attack, AttackContext
+from fedsim.core.selection import smooth_selection
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import (
     expand_like,
@@ -282,7 +282,8 @@ def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
 
 def _next_state(state: AscentState, sent: Point, context: AttackContext) -> AscentState:
     own, mean = malicious_mask(context), honest_mean(context)
-    mean_sent = _minus(weighted_sum(equal_weights(own), sent.forged), mean)
+    shares = own / jnp.maximum(jnp.sum(own), 1).astype(jnp.float32)
+    mean_sent = _minus(weighted_sum(shares, sent.forged), mean)
     is_known = jnp.any(own) & jnp.any(honest_mask(context)) & (sent.score > -jnp.inf)
     new = AscentState(mean_sent, jax.tree.map(jnp.add, state.drift, _minus(sent.update, mean)))
     return jax.tree.map(lambda a, b: jnp.where(is_known & jnp.isfinite(a), a, b), new, state)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedsim.aggregators.weighting import smooth_selection
 from fedsim.core.contracts import Aggregator
+from fedsim.core.selection import smooth_selection
 from fedsim.core.types import Aggregate, Array, CohortReport, PyTree
 from fedsim.testing import require
 from fedsim.testing.clauses import Round, StatefulFunctionCase, by_name, check, jit, state, take_rows, vmap
