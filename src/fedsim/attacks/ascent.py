@@ -29,19 +29,15 @@ from fedsim.attacks.honest import (
     malicious_mask,
     to_float32,
 )
-from fedsim.attacks.min_max import max_gamma
-from fedsim.attacks.perturbation import honest_geometry, perturb_mean
-from fedsim.attacks.search import aggregate_with, geometric_grid
+from fedsim.attacks.min_max import min_max_update
+from fedsim.attacks.search import aggregate_forged, aggregate_with, geometric_grid
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.selection import smooth_selection
 from fedsim.core.settings import Bounds
 from fedsim.core.trees import (
-    expand_like,
-    gram_matrix,
     inner_products,
     nonzero,
     select_clients,
-    squared_distances,
     squared_norm,
     squared_norms,
     weighted_sum,
@@ -115,7 +111,7 @@ def ascent(
 
         def outcome(forged: Updates, temperature: Scalar) -> tuple[Array, PyTree]:
             with smooth_selection(temperature):
-                aggregate = _aggregate(forged, known)
+                aggregate = aggregate_forged(cast_like_report(forged, known), known)
             return maximized(aggregate), aggregate.update
 
         starts = _starts(state, maximized, known)
@@ -147,12 +143,6 @@ def own_view(context: AttackContext) -> AttackContext:
     next_loss = context.next_loss
     of_own = None if next_loss is None else lambda aggregate, mask, key: next_loss(aggregate, own, key)
     return context._replace(report=context.report._replace(updates=updates), next_loss=of_own)
-
-
-def _aggregate(forged: Updates, context: AttackContext) -> Aggregate:
-    """The aggregate of the round if malicious clients send their rows of `forged`."""
-    updates = select_clients(malicious_mask(context), cast_like_report(forged, context), context.report.updates)
-    return context.aggregate(context.report._replace(updates=updates))
 
 
 def _objective(name: str, state: AscentState, context: AttackContext, key: Array) -> Objective:
@@ -189,31 +179,25 @@ def _starts(state: AscentState, objective: Objective, context: AttackContext) ->
 
     row = lambda updates, i: jax.tree.map(lambda u: u[i], updates)
     along = lambda direction: jax.vmap(shifted, (0, None))(geometric_grid(*STRENGTHS), direction)
-    copies = jax.tree.map(partial(_of_honest, context), to_float32(context.report.updates), mean)
+    means = broadcast_update(mean, context)  # in place of updates that are not honest
+    copies = to_float32(select_clients(honest_mask(context), context.report.updates, means))
     tried = [*map(along, (std, minus(std), minus(mean))), copies]
     sizes = [len(jax.tree.leaves(updates)[0]) for updates in tried]
     candidates = _join(tried, jnp.concatenate)
     damages, reaches = jax.lax.map(try_out, candidates)
     of_reaching = jnp.where(reaches | ~jnp.any(reaches), damages, -jnp.inf)
     parts = jnp.split(of_reaching, list(accumulate(sizes))[:-1])
-    geometry = honest_geometry(context, "unit")
-    diameter = jnp.max(squared_distances(gram_matrix(geometry.deviations)))
     extremes = _join([shifted(z, std) for z in (-EXTREME, EXTREME)], jnp.stack)
     aggregated = jax.lax.map(lambda u: aggregate_with(u, context).update, extremes)
     distances = jax.tree.map(lambda u, m: jnp.abs(u.astype(jnp.float32) - m[None]), aggregated, mean)
     starts = [
         *(row(updates, jnp.argmax(part)) for updates, part in zip(tried, parts, strict=True)),
         row(candidates, jnp.argmax(damages)),
-        perturb_mean(geometry, max_gamma(geometry, diameter)),
+        min_max_update(context, "unit"),
         jax.tree.map(lambda d, u: jnp.where(d[0] > d[1], u[0], u[1]), distances, extremes),
         shifted(1.0, state.sent),
     ]
     return _join(starts, jnp.stack)
-
-
-def _of_honest(context: AttackContext, updates: Array, mean: Array) -> Array:
-    """The leaf `updates` [K, ...] with the mean in place of those that are not honest."""
-    return jnp.where(expand_like(honest_mask(context), updates), updates, mean[None])
 
 
 @jax.custom_vjp
@@ -224,7 +208,7 @@ def _drop_nonfinite_gradient(update: PyTree) -> PyTree:
 
 _drop_nonfinite_gradient.defvjp(
     lambda update: (update, None),
-    lambda _, gradient: (jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradient),),
+    lambda _, gradient: (_zero_nonfinite(gradient),),
 )
 
 
@@ -275,9 +259,11 @@ def _log_uniform(key: Array, low: float, high: float) -> Array:
 def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
     """The point, with a gradient of zeros where it is not finite."""
     (score, update), gradient = jax.value_and_grad(outcome, has_aux=True)(forged, temperature)
-    return Point(
-        forged, score, jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient), to_float32(update)
-    )
+    return Point(forged, score, _zero_nonfinite(gradient), to_float32(update))
+
+
+def _zero_nonfinite(gradient: PyTree) -> PyTree:
+    return jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradient)
 
 
 def _next_state(state: AscentState, sent: Point, context: AttackContext) -> AscentState:

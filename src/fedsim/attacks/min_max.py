@@ -24,12 +24,14 @@ def min_max(*, perturbation: Annotated[Perturbation, MEANING] = "unit") -> Attac
     quadratic equation. With one honest client they send its update; without any, zeros.
     """
 
-    def forge(context: AttackContext) -> PyTree:
-        geometry = honest_geometry(context, perturbation)
-        diameter = jnp.max(squared_distances(gram_matrix(geometry.deviations)))  # other clients' zeros are not farther
-        return perturb_mean(geometry, max_gamma(geometry, diameter))
+    return identical_updates(lambda context: min_max_update(context, perturbation))
 
-    return identical_updates(forge)
+
+def min_max_update(context: AttackContext, perturbation: Perturbation) -> PyTree:
+    """The update that malicious clients send."""
+    geometry = honest_geometry(context, perturbation)
+    diameter = jnp.max(squared_distances(gram_matrix(geometry.deviations)))  # other clients' zeros are not farther
+    return perturb_mean(geometry, max_gamma(geometry, diameter))
 
 
 def max_gamma(geometry: Geometry, bound: Float[Array, ""]) -> Float[Array, ""]:

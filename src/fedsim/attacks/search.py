@@ -11,7 +11,7 @@ from fedsim.attacks.honest import broadcast_update, honest_mean, identical_updat
 from fedsim.core.contracts import Attack, AttackContext
 from fedsim.core.settings import POSITIVE, Bounds, OnlyIf, Traced
 from fedsim.core.trees import select_clients, squared_norm
-from fedsim.core.types import Aggregate, Array, PyTree, Scalar
+from fedsim.core.types import Aggregate, Array, PyTree, Scalar, Updates
 
 __all__ = ["most_damaging"]  # of `fedsim.attacks`
 
@@ -62,7 +62,12 @@ def geometric_grid(min_strength: Scalar, max_strength: Scalar, num_strengths: in
 
 def aggregate_with(update: PyTree, context: AttackContext) -> Aggregate:
     """The aggregate of the round if all malicious clients send `update`."""
-    updates = select_clients(malicious_mask(context), broadcast_update(update, context), context.report.updates)
+    return aggregate_forged(broadcast_update(update, context), context)
+
+
+def aggregate_forged(forged: Updates, context: AttackContext) -> Aggregate:
+    """The aggregate of the round if malicious clients send their rows of `forged`, with the report's dtypes."""
+    updates = select_clients(malicious_mask(context), forged, context.report.updates)
     return context.aggregate(context.report._replace(updates=updates))
 
 

@@ -178,10 +178,8 @@ class Simulation:
             state.variables,
             state.optimizer,
         )
-        loss_after = lambda valid, aggregate, mask, key: self._batch_loss(
-            data, clients, step(aggregate, valid)[0], mask, key
-        )
-        next_loss = partial(loss_after, report.valid)
+        valid = report.valid  # before the attack
+        next_loss = lambda aggregate, mask, key: self._batch_loss(data, clients, step(aggregate, valid)[0], mask, key)
         report, attack_state = reports.apply_update_attack(
             method.attack, state.attack, report, data, state.variables, aggregate_report, next_loss, keys.update_attack
         )
