@@ -51,7 +51,7 @@ def pairwise_distances(report: CohortReport) -> Pairs:
     """
     from_middle = squared_norms(center(report.updates, equal_weights(report.valid)))
     nearest = jnp.argmin(jnp.where(report.valid, from_middle, jnp.inf))
-    gram = gram_matrix(jax.tree.map(lambda u: u - u[nearest][None], report.updates))
+    gram = gram_matrix(_around(report.updates, nearest))
     norms, distances = jnp.diagonal(gram), squared_distances((gram + gram.T) / 2)
     pairs = report.valid[:, None] & report.valid[None, :] & ~jnp.eye(len(norms), dtype=bool)
     inaccurate = pairs & (distances < MIN_RELATIVE_DISTANCE * (norms[:, None] + norms[None, :]))
@@ -62,7 +62,15 @@ def pairwise_distances(report: CohortReport) -> Pairs:
     )
 
 
-@jax.custom_jvp
+def _around(updates: Updates, client: Int[Array, ""]) -> Updates:
+    """`updates` minus that of one client.
+
+    Distances do not depend on it, and so neither does their derivative: the scatter that a row has is slow on CPUs.
+    """
+    return jax.tree.map(lambda u: u - jax.lax.stop_gradient(u[client])[None], updates)
+
+
+@jax.custom_vjp
 def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     """Squared distances of `updates` as sums of squared differences, without cancellation.
 
@@ -82,17 +90,22 @@ def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     return jax.lax.while_loop(lambda carry: carry[0] < jnp.sum(upper), measure, start)[1]
 
 
-@direct_distances.defjvp
-def _direct_distances_jvp(primals: tuple[Updates, Array], tangents: tuple[Updates, object]) -> tuple[Array, Array]:
+def _direct_distances_forward(updates: Updates, pairs: Array) -> tuple[Array, tuple[Updates, Array]]:
+    return direct_distances(updates, pairs), (updates, pairs)
+
+
+def _direct_distances_backward(residuals: tuple[Updates, Array], change: Array) -> tuple[Updates, None]:
     """For attacks that follow a rule's gradient, which the loop does not have: K passes over the updates instead."""
-    (updates, pairs), (changes, _) = primals, tangents
+    updates, pairs = residuals
+    of_pairs = jnp.where(pairs, change + change.T, 0.0)
 
-    def change_of_row(k: Array) -> Array:
-        leaf = lambda u, v: jnp.sum((u - u[k][None]) * (v - v[k][None]), axis=tuple(range(1, u.ndim)))
-        return 2 * jnp.sum(jnp.stack(jax.tree.leaves(jax.tree.map(leaf, updates, changes))), axis=0)
+    def change_of_row(k: Array) -> Updates:
+        return jax.tree.map(lambda u: 2 * jnp.tensordot(of_pairs[k], u[k][None] - u, axes=1), updates)
 
-    changed = jax.lax.map(change_of_row, jnp.arange(len(pairs)))
-    return direct_distances(updates, pairs), jnp.where(pairs, changed, 0.0)
+    return jax.lax.map(change_of_row, jnp.arange(len(pairs))), None
+
+
+direct_distances.defvjp(_direct_distances_forward, _direct_distances_backward)
 
 
 def gram_around_mean(distances: Pairs, weights: Weights) -> Pairs:
@@ -146,7 +159,7 @@ def iterate_weights(report: CohortReport, prior: Weights, iterate: Callable[[Pai
 
     def around_nearest() -> Array:
         nearest = jnp.argmin(jnp.where(report.valid, squared, jnp.inf))
-        gram = gram_matrix(jax.tree.map(lambda u: u - u[nearest][None], report.updates))
+        gram = gram_matrix(_around(report.updates, nearest))
         return jnp.where(is_inaccurate, iterate(gram), weights)
 
     # One condition for all runs in lockstep: under `vmap`, separate ones would always compute both branches.

@@ -48,6 +48,7 @@ STRENGTHS = 0.01, 100.0, 8  # along each line from the honest mean: the smallest
 EXTREME = 100.0  # standard deviations of the updates that are beyond all others in each coordinate
 GROWTH = 2.0  # of the step after a better point
 TEMPERATURES = 0.03, 30.0  # of selections, after a worse point
+STRIDE = 7919  # between the random numbers of two steps, a prime
 SIZES = 0.001, 1.0  # of the step after a worse point, in units of the honest updates' distance from their mean
 
 Objective = Callable[[Aggregate], Float[Array, ""]]
@@ -72,6 +73,8 @@ class Point(NamedTuple):
     score: Float[Array, ""]
     gradient: Updates
     """Of the score."""
+    slope: Float[Array, ""]
+    """The gradient's norm."""
     update: PyTree
     """Of the aggregate."""
 
@@ -106,7 +109,8 @@ def ascent(
 
     def forge_updates(state: AscentState, context: AttackContext, key: Array) -> tuple[PyTree, PyTree]:
         known = context if knowledge == "all" else own_view(context)
-        loss_key, climb_key = jax.random.split(key)
+        loss_key, climb_key, noise_key = jax.random.split(key, 3)
+        bank = _draw_bank(noise_key, known)
         maximized = _objective(objective, state, known, loss_key)
 
         def outcome(forged: Updates, temperature: Scalar) -> tuple[Array, PyTree]:
@@ -124,7 +128,7 @@ def ascent(
             start = to_float32(broadcast_update(of_start, known))
             start = jax.tree.map(partial(jnp.where, is_last), best.forged, start)
             steps = jnp.where(is_last, 3 * num_steps, num_steps)
-            top = _climb(outcome, start, steps, known, jax.random.fold_in(climb_key, i))
+            top = _climb(outcome, start, steps, known, jax.random.fold_in(climb_key, i), bank, i * (num_steps + 1))
             return jax.tree.map(partial(jnp.where, top.score > best.score), top, best)
 
         best = jax.lax.fori_loop(0, num_starts + 1, climb, _unevaluated(to_float32(known.report.updates)))
@@ -216,8 +220,16 @@ def _join(updates: list[PyTree], join: Callable[[tuple[Array, ...]], Array]) -> 
     return jax.tree.map(lambda *leaves: join(leaves), *updates)
 
 
-def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackContext, key: Array) -> Point:
-    """The best point of `num_steps` steps from `start`."""
+def _climb(
+    outcome: Outcome,
+    start: Updates,
+    num_steps: Array,
+    context: AttackContext,
+    key: Array,
+    bank: PyTree,
+    first_step: Array,
+) -> Point:
+    """The best point of `num_steps` steps from `start`; `first_step` is the number of steps of other climbs."""
     own = malicious_mask(context)
     spread = jnp.sqrt(jnp.vdot(honest_weights(context), squared_norms(honest_deviations(context))))
     radius = jnp.sqrt(jnp.sum(own)) * jnp.where(spread > 0, spread, jnp.sqrt(squared_norm(honest_mean(context))))
@@ -225,17 +237,17 @@ def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackCo
     def step(t: Array, carry: tuple[Point, Array, Array, Array]) -> tuple[Point, Array, Array, Array]:
         best, size, temperature, looks_again = carry
         temperature_key, size_key, noise_key, share_key = jax.random.split(jax.random.fold_in(key, t), 4)
-        redrawn = jnp.where(
-            t > 0, _log_uniform(temperature_key, *TEMPERATURES), jnp.inf
-        )  # the start is looked at first
+        redrawn = jnp.where(t > 0, _log_uniform(temperature_key, *TEMPERATURES), jnp.inf)  # first without any
         temperature = jnp.where(looks_again, redrawn, temperature)
-        noise = draw_noise(noise_key, context.report.client_ids, best.forged)
-        noise = _unit(select_clients(own, noise, jax.tree.map(jnp.zeros_like, noise)))
+        factors = own * draw_noise(noise_key, context.report.client_ids, own)
+        noise = _window(bank, first_step + t, factors, best.forged)
         share = jnp.where(temperature < jnp.inf, jnp.maximum(0.0, jax.random.uniform(share_key, minval=-1.0)), 0.0)
-        share = jnp.where(squared_norm(best.gradient) > 0, share, 1.0)
-        direction = jax.tree.map(lambda g, n: (1 - share) * g + share * n, _unit(best.gradient), noise)
-        length = jnp.where(looks_again, 0.0, size)
-        new = _evaluate(outcome, jax.tree.map(lambda u, d: u + length * d, best.forged, _unit(direction)), temperature)
+        share = jnp.where(best.slope > 0, share, 1.0)
+        of_gradient, of_noise = (1 - share) / nonzero(best.slope), share / nonzero(jnp.sqrt(squared_norm(noise)))
+        direction = jax.tree.map(lambda g, n: of_gradient * g + of_noise * n, best.gradient, noise)
+        length = jnp.where(looks_again, 0.0, size) / nonzero(jnp.sqrt(squared_norm(direction)))
+        forged = jax.tree.map(lambda u, d: u + length * d, best.forged, direction)
+        new = _evaluate(outcome, forged, temperature)
         is_better = new.score > best.score
         best = jax.tree.map(lambda a, b: jnp.where(is_better | looks_again, a, b), new, best)
         size = jnp.where(is_better & ~looks_again, GROWTH * size, size)
@@ -249,17 +261,35 @@ def _climb(outcome: Outcome, start: Updates, num_steps: Array, context: AttackCo
 def _unevaluated(forged: Updates) -> Point:
     """A point that has not been evaluated."""
     zeros = jax.tree.map(jnp.zeros_like, forged)
-    return Point(forged, jnp.float32(-jnp.inf), zeros, jax.tree.map(lambda u: u[0], zeros))
+    return Point(forged, jnp.float32(-jnp.inf), zeros, jnp.float32(0), jax.tree.map(lambda u: u[0], zeros))
 
 
 def _log_uniform(key: Array, low: float, high: float) -> Array:
     return jnp.exp(jax.random.uniform(key, (), minval=math.log(low), maxval=math.log(high)))
 
 
+def _draw_bank(key: Array, context: AttackContext) -> PyTree:
+    """For each leaf [K, ...] of the updates [K, n] random numbers [K, 2 n], of which a step takes a part."""
+    twice = jax.tree.map(lambda u: jnp.zeros((len(u), 2 * u[0].size)), context.report.updates)
+    return draw_noise(key, context.report.client_ids, twice)
+
+
+def _window(bank: PyTree, step: Array, factors: Float[Array, " K"], like: Updates) -> Updates:
+    """Random numbers of a step: a part of the bank times `factors`, since drawing new ones takes longer than a rule."""
+
+    def leaf(numbers: Array, u: Array) -> Array:
+        start = step * STRIDE % (u[0].size + 1)
+        part = jax.lax.dynamic_slice_in_dim(numbers, start, u[0].size, axis=1)
+        return (factors[:, None] * part).reshape(u.shape)
+
+    return jax.tree.map(leaf, bank, like)
+
+
 def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:
     """The point, with a gradient of zeros where it is not finite."""
     (score, update), gradient = jax.value_and_grad(outcome, has_aux=True)(forged, temperature)
-    return Point(forged, score, _zero_nonfinite(gradient), to_float32(update))
+    gradient = _zero_nonfinite(gradient)
+    return Point(forged, score, gradient, jnp.sqrt(squared_norm(gradient)), to_float32(update))
 
 
 def _zero_nonfinite(gradient: PyTree) -> PyTree:
@@ -277,9 +307,3 @@ def _next_state(state: AscentState, sent: Point, context: AttackContext) -> Asce
 
 def _minus(update: PyTree, mean: PyTree) -> PyTree:
     return jax.tree.map(lambda a, m: a.astype(jnp.float32) - m, update, mean)
-
-
-def _unit(updates: Updates) -> Updates:
-    """Scaled to a length of 1 over all clients; zeros stay."""
-    length = jnp.sqrt(squared_norm(updates))
-    return jax.tree.map(lambda u: u / nonzero(length), updates)

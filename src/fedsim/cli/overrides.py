@@ -8,7 +8,7 @@ from fedsim.config.values import KEYS, Sweep, Word
 from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
-PLAIN_KEYS = ("name", "seed")  # keys without a section
+PLAIN_KEYS = ("name", "seed", "adversary")  # keys without a section
 WHERE = "on the command line: "  # the start of messages about values of overrides
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist
@@ -23,7 +23,7 @@ HINTS = {  # of options that do not exist
 def split_overrides(arguments: Sequence[str], flags: Collection[str] = ()) -> tuple[list[str], dict[str, Any]]:
     """Splits arguments into options and overrides {key: value}: a word, a list of words, or a `Sweep` of words.
 
-    An option is a key if it has a dot, is `name` or `seed`, or is in `KEYS`; `-` stands for `_`. Unknown
+    An option is a key if it has a dot, or is in `PLAIN_KEYS` or `KEYS`; `-` stands for `_`. Unknown
     keys are found later, since plug-ins define keys, too. `flags` are the options of `fedsim run` without a value. If
     no configuration is given otherwise, the last of several values at the end is the configuration.
     """

@@ -30,6 +30,11 @@ class Config:
     seed: Annotated[
         NonNegativeInt, Role.TRACED, Traced(), "seed of the run: corrupted clients, initial model, cohorts, batches"
     ] = 0
+    adversary: Annotated[
+        str | None,
+        Role.RECORD,
+        "list of attacks, each of which is run: standard-1; of the whole experiment; default: attack.kind alone",
+    ] = None
     data: Annotated[sections.DataConfig, Role.DATA] = field(default_factory=sections.DataConfig)
     corruption: Annotated[sections.CorruptionConfig, Role.TRACED] = field(default_factory=sections.CorruptionConfig)
     attack: Annotated[sections.AttackConfig, Role.TRACED] = field(default_factory=sections.AttackConfig)

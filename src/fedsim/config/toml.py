@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import bundled
+from fedsim.config import adversaries, bundled
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.fields import FIXED, Field
 from fedsim.config.kinds import KINDS
@@ -159,6 +159,11 @@ def from_tables(
         keys.check_key(key)
     values, blocks = _merge(values, blocks, {key: keys.read_value(key, value) for key, value in changes.items()}, None)
     values = {key: value for key, value in values.items() if key not in restored}
+    for key in (CLAIMS, adversaries.KEY):
+        if any(key in block for block in blocks):
+            raise ConfigError(f"{key}: must have one value, since it is of the whole experiment")
+    if (adversary := values.pop(adversaries.KEY, DEFAULT)) not in (None, DEFAULT):
+        blocks = adversaries.expand(adversary, values, blocks)
 
     for key, swept in ((key, swept) for block in blocks for key, swept in block.items()):
         if not swept:
@@ -167,8 +172,6 @@ def from_tables(
     if num_points > MAX_RUNS:
         raise ConfigError(f"sweep: must have at most {MAX_RUNS} runs, got {num_points}")
     claims = values.pop(CLAIMS, None)
-    if any(CLAIMS in block for block in blocks):
-        raise ConfigError(f"{CLAIMS}: must have one value, since it is of the whole experiment")
     if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
     claims = claims and bundled.portable(resolve_path(claims, folder))

@@ -121,9 +121,20 @@ def rank_mean(columns: CenteredColumns, weights: Array, order: Order = ASCENDING
 def _rank_mean_jvp(order: Order, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     """Integers have no derivative: each value changes the result by the weight of its rank."""
     (columns, weights), (change, _) = primals, tangents
-    ranks = jnp.argsort(jnp.argsort(columns.keys(order), axis=0), axis=0)
-    changes = jnp.where(columns.mask[:, None], weights[ranks], 0.0) * (change.values - change.center[None])
+    of_rank = weights[_ranks(columns.keys(order))]
+    changes = jnp.where(columns.mask[:, None], of_rank, 0.0) * (change.values - change.center[None])
     return rank_mean(columns, weights, order), jnp.sum(changes, axis=0)
+
+
+def _ranks(keys: Array) -> Array:
+    """The rank of each key [K, d] in its column, equal ones by row. Counting is faster on CPUs than sorting columns."""
+    rows = jnp.arange(len(keys))[:, None]
+
+    def count(row: Array, ranks: Array) -> Array:
+        key = keys[row][None]
+        return ranks + ((key < keys) | ((key == keys) & (row < rows)))
+
+    return jax.lax.fori_loop(0, len(keys), count, jnp.zeros(keys.shape, jnp.int32))
 
 
 def keys_at_ranks(
