@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from fedsim import interrupts
-from fedsim.cli import data, diff, doctor, init, report, run, show
+from fedsim.cli import data, diff, doctor, init, rate, report, run, show
 from fedsim.cli import list as list_configurations
 from fedsim.cli.overrides import no_option, option_of, split_overrides
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
@@ -27,7 +27,7 @@ Start here:
   fedsim --help            list all commands
 """
 
-COMMANDS = ("run", "list", "init", "config", "report", "show", "diff", "data", "doctor")
+COMMANDS = ("run", "rate", "list", "init", "config", "report", "show", "diff", "data", "doctor")
 RENAMED = {("init", "--data"): "--data-path", ("report", "--select-per"): "--choose-per"}
 
 
@@ -73,7 +73,7 @@ def _dispatch(arguments: list[str]) -> int:
 
         match = did_you_mean(nearest(arguments[0], COMMANDS)) or "; the commands are " + ", ".join(COMMANDS)
         raise ConfigError(f"COMMAND: must be a command of fedsim, got {arguments[0]}{match}")
-    has_keys = arguments[0] in ("run", "report")
+    has_keys = arguments[0] in ("run", "rate", "report")
     rest, overrides = split_overrides(arguments, run.flags()) if has_keys else (arguments, {})
     options, unknown = _parser().parse_known_args(rest)
     if unknown and options.command == "run":
@@ -85,6 +85,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(f"{unknown[0]}: not an argument of `{command}`; {remedy}")
     commands: dict[str, Callable[[argparse.Namespace], int]] = {
         "run": partial(run.call, overrides=overrides),
+        "rate": partial(rate.call, overrides=overrides),
         "list": list_configurations.call,
         "init": init.call,
         "config": _config,
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fedsim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run.add_parser(commands)
+    rate.add_parser(commands)
     list_configurations.add_parser(commands)
     init.add_parser(commands)
     config = commands.add_parser(

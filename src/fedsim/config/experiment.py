@@ -36,6 +36,8 @@ class Experiment:
     """The sections of all components that the configuration names anywhere, also in other presets."""
     claims: str | None = field(default=None, compare=False)
     """The function whose claims the report checks, "file.py:function": no part of any run."""
+    adversary: str | None = field(default=None, compare=False)
+    """The list of attacks that `sweep` has: `adversaries.ADVERSARIES`."""
     data: Any = field(default=None, compare=False, repr=False)
     """A `FederatedDataset` in memory, in place of `data.name`; None: the data set that the configuration names."""
     explain: Callable[[ConfigError], ConfigError] = field(default=lambda error: error, compare=False, repr=False)

@@ -162,7 +162,7 @@ def from_tables(
     for key in (CLAIMS, adversaries.KEY):
         if any(key in block for block in blocks):
             raise ConfigError(f"{key}: must have one value, since it is of the whole experiment")
-    if (adversary := values.pop(adversaries.KEY, DEFAULT)) not in (None, DEFAULT):
+    if (adversary := values.pop(adversaries.KEY, None)) is not None:
         blocks = adversaries.expand(adversary, values, blocks)
 
     for key, swept in ((key, swept) for block in blocks for key, swept in block.items()):
@@ -175,7 +175,9 @@ def from_tables(
     if claims is not None and not (isinstance(claims, str) and ":" in claims):
         raise ConfigError(f'{CLAIMS}: must be "file.py:function", got "{claims}"')
     claims = claims and bundled.portable(resolve_path(claims, folder))
-    experiment = Experiment(values, tuple(map(_by_section, blocks)), keys, frozenset(changes), sections, claims)
+    experiment = Experiment(
+        values, tuple(map(_by_section, blocks)), keys, frozenset(changes), sections, claims, adversary
+    )
     experiment = experiment.with_natural_clients()
     keys.resolve(next(experiment.points()))  # `runs` checks the others
     return experiment
