@@ -11,7 +11,7 @@ from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
-    from fedsim.rating.card import Card
+    from fedsim.rating.card import Card, Cell
     from fedsim.runs.folder import RunFolder
 
 AGGREGATOR, DATA = "server.aggregator", "data.name"
@@ -56,7 +56,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.rating import protocol
 
     data = str(overrides.pop(DATA, "digits"))
-    lookup("--data", data, dict.fromkeys(protocol.DATA_SETS))
+    lookup("--data", data, protocol.DATA_SETS)
     if AGGREGATOR in overrides:
         raise ConfigError(f"--{AGGREGATOR}: must be left out; give rules as arguments: fedsim rate RULE")
     every = [{AGGREGATOR: rule, **overrides} for rule in options.rule]
@@ -68,9 +68,10 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     from fedsim.rating.card import as_csv
     from fedsim.report.names import file_part
     from fedsim.runs.folder import RunFolder
+    from fedsim.terminal import make_console
 
     folder = RunFolder(options.out or Path(f"runs/rating-{data}"))
-    cells = []
+    cells: list[Cell] = []
     for keys in every:
         card = _rate(data, keys, folder, options.allow_mismatch)
         cells += card.cells
@@ -78,10 +79,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
         folder.write_text(f"cards/{name}.md", card.markdown())
         folder.write_text(f"cards/{name}.html", card.page())
         folder.write_text("cards/cells.csv", report.as_csv(as_csv(cells)))
-        from fedsim.terminal import make_console
-
-        console = make_console()
-        console.print(report.terminal(card.tables()))
+        make_console().print(report.terminal(card.tables()))
         for suffix in ("md", "html"):
             print(folder.path / "cards" / f"{name}.{suffix}")
     return 0
@@ -123,6 +121,9 @@ def _run(experiment: "Experiment", folder: "RunFolder", allow_mismatch: bool) ->
     from fedsim.terminal import show_progress
 
     plan = prepare(experiment)
+    for warning in plan.warnings:
+        if warning.partition(":")[0] in experiment.overridden:
+            print(f"fedsim: warning: {warning}", file=sys.stderr)
     interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, the same command resumes it")
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], allow_mismatch=allow_mismatch)

@@ -7,12 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedsim.config import bundled
 from fedsim.config.experiment import Block, Experiment
 from fedsim.rating.costs import SIZES
-from fedsim.rating.protocol import PARTITION, SHARE, attack_keys
+from fedsim.rating.protocol import DATA_SETS, PARTITION, SHARE, attack_keys
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
 from fedsim.report.names import aggregator_name, data_name, format_values, join, percent, threat_name
@@ -54,10 +54,6 @@ class Cell(NamedTuple):
     def number(self) -> Number:
         return Number(self.mean, self.half_width, num_runs=self.num_splits)
 
-    @property
-    def place(self) -> tuple[str, float]:
-        return self.partition, self.share
-
 
 @dataclass(frozen=True)
 class Card:
@@ -84,28 +80,33 @@ class Card:
 
     def tables(self) -> list[Table]:
         checks = text_table("Checks", ("check", "result"), self.checks, num_text=2)
-        return [self._accuracy(), self._attacks(), self._labels(), self._costs(), checks]
+        partitions = dict.fromkeys(cell.partition for cell in self.cells)
+        return [*map(self._accuracy, partitions), self._attacks(), self._labels(), self._costs(), checks]
 
-    def _accuracy(self) -> Table:
-        cells = [*self.cells, *(cell for cell in self.others if cell.rule != self.rule)]
-        places = list(dict.fromkeys(cell.place for cell in self.cells))
-        by_rule = {rule: {c.place: c.number for c in of} for rule, of in groupby(cells, lambda cell: cell.rule)}
+    def _accuracy(self, partition: str) -> Table:
+        every = [cell for cell in self._all_cells if cell.partition == partition]
+        shares = list(dict.fromkeys(cell.share for cell in every))
+        by_rule = {rule: {c.share: c.number for c in of} for rule, of in groupby(every, lambda cell: cell.rule)}
         mean = lambda rule: sum(number.mean for number in by_rule[rule].values()) / len(by_rule[rule])
-        rows = [Row(rule, tuple(map(by_rule[rule].get, places)), rule) for rule in sorted(by_rule, key=mean)[::-1]]
+        rows = [Row(rule, tuple(map(by_rule[rule].get, shares))) for rule in sorted(by_rule, key=mean, reverse=True)]
         rows = [replace(row, entries=tuple(map(_bold, row.entries))) if row.name == self.rule else row for row in rows]
-        columns = tuple(Column(PARTITIONS[partition], percent(share)) for partition, share in places)
         return Table(
-            "Worst test accuracy (%) by share of malicious clients",
-            columns,
+            f"Worst test accuracy (%) on {PARTITIONS[partition]} data, by share of malicious clients",
+            tuple(map(Column, map(percent, shares))),
             tuple(rows),
-            subtitle=f"± half of the 95 % interval over {self.cells[0].num_splits} splits; by the mean of all columns",
+            subtitle=f"± half of the 95 % interval over {every[0].num_splits} splits; by the mean of the columns",
             digits=1,
         )
+
+    @property
+    def _all_cells(self) -> list[Cell]:
+        """Those of other rules, too."""
+        return [*self.cells, *(cell for cell in self.others if cell.rule != self.rule)]
 
     def _attacks(self) -> Table:
         attacked = [cell for cell in self.cells if cell.attack]
         shares = list(dict.fromkeys(cell.share for cell in attacked))
-        by_place = {cell.place: cell.attack for cell in attacked}
+        by_place = {(cell.partition, cell.share): cell.attack for cell in attacked}
         rows = [
             (PARTITIONS[partition], *(by_place[partition, share] for share in shares))
             for partition in dict.fromkeys(cell.partition for cell in attacked)
@@ -121,8 +122,9 @@ class Card:
                 numbers.append(None if number["mean"] is None else Number(number["mean"], num_runs=number["num_runs"]))
             name = f"{PARTITIONS[run[PARTITION]]}, {setting.corruption} {percent(setting.fraction)}"
             rows.append(Row(name, tuple(numbers)))
-        columns = Column("accuracy"), *(Column(metric.label) for metric in DETECTION[1:])
-        return Table("Wrong labels, and which clients get no weight", columns, tuple(rows), header="data", digits=1)
+        columns = tuple(map(Column, ("accuracy (%)", "precision (%)", "recall (%)", "false positives (%)")))
+        title = "Wrong labels: accuracy, and how well clients without weight are the corrupted ones"
+        return Table(title, columns, tuple(rows), header="data", digits=1)
 
     def _costs(self) -> Table:
         columns = tuple(Column(f"K = {clients}, d = {size:,}") for clients, size in SIZES)
@@ -133,10 +135,11 @@ class Card:
     def commands(self) -> list[str]:
         """A command for each cell, which computes its runs again."""
         commands = []
+        shared = DATA_SETS[self.data] | dict(self.keys)
         for block in self.evaluation.sweep:
-            values = {key: value for key, (value, *more) in block.items() if not more} | dict(self.keys)
+            values = {key: value for key, (value, *more) in block.items() if not more} | shared
             options = (f"--{key.replace('_', '-')} {value}" for key, value in values.items())
-            commands.append(f"fedsim run rating/{self.data} --preset evaluation {' '.join(options)}")
+            commands.append(f"fedsim run rating --preset evaluation {' '.join(options)}")
         return commands
 
     def markdown(self) -> str:
@@ -170,12 +173,13 @@ class Card:
         from matplotlib.figure import Figure
 
         names = [self.rule, *(name for name in map(aggregator_name, DRAWN) if name != self.rule)]
-        every = [*self.cells, *(cell for cell in self.others if cell.rule != self.rule)]
         figure = Figure(figsize=(7, 2.8))
         panels = figure.subplots(1, len(PARTITIONS), sharey=True)
         for panel, (partition, label) in zip(panels, PARTITIONS.items(), strict=True):
             for name, look in zip(names, style.looks(names), strict=True):
-                cells = sorted((c for c in every if (c.rule, c.partition) == (name, partition)), key=lambda c: c.share)
+                cells = sorted(
+                    (c for c in self._all_cells if (c.rule, c.partition) == (name, partition)), key=lambda c: c.share
+                )
                 if cells:
                     numbers = (
                         [100 * c.share for c in cells],
@@ -196,7 +200,7 @@ PAGE = """<!doctype html>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; margin: 1em 0 }}
 th, td {{ padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }}
-th:first-child, td:first-child, td.text {{ text-align: left }}
+th:first-child, td:first-child, .text {{ text-align: left }}
 img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding: 1em }}
 </style></head><body>
 {body}
@@ -237,9 +241,8 @@ def as_csv(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 def built_in_cells(data: str) -> list[Cell]:
     """The cells of built-in rules that come along; none if there are none for this data set."""
-    root = bundled.folder()
-    path = root and root / "rating" / f"{data}.csv"
-    if path is None or not path.is_file():
+    path = Path(__file__).with_name(f"{data}.csv")
+    if not path.is_file():
         return []
     rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     number = lambda text: float(text) if text else None
@@ -267,14 +270,16 @@ def _bold(entry: Any) -> Any:
 
 
 def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.header, *(c.label for c in table.columns)))
+    kind = lambda column: ' class="text"' if column.is_text else ""
+    head = "".join(f"<th{kind(column)}>{html.escape(column.label)}</th>" for column in table.columns)
     rows = []
     for row in table.rows:
         cells = [f"<td>{html.escape(row.name)}</td>"]
         for column, entry in zip(table.columns, row.entries, strict=True):
             text = table.format_number(entry) + entry.marks if isinstance(entry, Number) else entry or ""
             text = f"<b>{html.escape(text)}</b>" if isinstance(entry, Number) and entry.bold else html.escape(text)
-            cells.append(f'<td class="text">{text}</td>' if column.is_text else f"<td>{text}</td>")
+            cells.append(f"<td{kind(column)}>{text}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in (table.subtitle, *table.notes) if note)
-    return f"<h2>{html.escape(table.title)}</h2><table><tr>{head}</tr>{''.join(rows)}</table>{notes}"
+    title, header = html.escape(table.title), html.escape(table.header)
+    return f"<h2>{title}</h2><table><tr><th>{header}</th>{head}</tr>{''.join(rows)}</table>{notes}"

@@ -17,7 +17,7 @@ def check(config: Config) -> list[tuple[str, str]]:
     contract = _result(lambda: testing.check_aggregator(rule), "kept")
     make = find("server.aggregator", name).make
     cases = _result(lambda: testing.check_conformance(make, short(name)), "equal in {} cases")
-    return [("contract (`check_aggregator`)", contract), (f"published cases of {short(name)}", cases)]
+    return [("contract of aggregators", contract), (f"published cases of {short(name)}", cases)]
 
 
 def _result(call: Callable[[], Any], success: str) -> str:

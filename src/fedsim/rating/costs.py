@@ -30,7 +30,8 @@ MAX_SECONDS = 5.0  # of all calls after the first
 def measure(folder: RunFolder, data: str, rules: Sequence[Mapping[str, Any]]) -> list[list[float | None]]:
     """[rules][sizes] milliseconds of each rule, given by its keys; those that the folder has are not measured again.
 
-    None: the rule cannot be built for that many clients. What it computes on root data is not counted.
+    A fifth of the clients is malicious. None: the rule cannot be built for that many. What it computes on root data is
+    not counted.
     """
     path = folder.path / FILE
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -38,8 +39,9 @@ def measure(folder: RunFolder, data: str, rules: Sequence[Mapping[str, Any]]) ->
     for keys in rules:
         row = []
         for num_clients, size in SIZES:
-            clients = {"data.num_clients": num_clients, "server.cohort_size": num_clients, protocol.SHARE: 0.2}
-            config = protocol.read(data, "evaluation", {**keys, **clients, "seed": 0}).runs()[0]
+            clients = {"data.num_clients": num_clients, "server.cohort_size": num_clients}
+            changes = {"server.num_byzantine": num_clients // 5, **keys, **clients, "seed": 0}
+            config = protocol.read(data, "evaluation", changes).runs()[0]
             name = f"{run_id(config)}-{size}"
             if name not in known:
                 known[name] = _milliseconds(config, num_clients, size)

@@ -1,4 +1,4 @@
-"""What a rule is rated by: three presets of a configuration in configs/rating, run into one folder.
+"""What a rule is rated by: three presets of configs/rating.toml, run into one folder.
 
 An attack is chosen on other splits than those on which the rule is then evaluated under it.
 """
@@ -14,13 +14,15 @@ from fedsim.config.experiment import Block, Experiment
 from fedsim.report.keys import Run
 from fedsim.report.results import Results
 
-DATA_SETS = "digits", "mnist"
+DATA_SETS: dict[str, dict[str, Any]] = {"digits": {}, "mnist": {"data.name": "mnist", "client.steps": 10}}
+"""The keys of each that are not as in the configuration."""
 PARTITION, SHARE = "data.partition", "corruption.fraction"
 
 
 def read(data: str, preset: str, overrides: Mapping[str, Any]) -> Experiment:
     """A preset of the protocol, with the rule and its settings in `overrides`."""
-    return toml.read(Path(f"rating/{data}"), overrides, preset, lambda key: f"--{key.replace('_', '-')}")
+    changes = {**DATA_SETS[data], **overrides}
+    return toml.read(Path("rating"), changes, preset, lambda key: f"--{key.replace('_', '-')}")
 
 
 def against_worst(evaluation: Experiment, adversary: str, results: Results) -> Experiment:
