@@ -73,7 +73,7 @@ def test_config_is_a_configuration_with_every_default(capsys):
     ("arguments", "message"),
     [
         (["rnu", "x.toml"], "COMMAND: must be a command of fedsim, got rnu; did you mean run?"),
-        (["zzz"], "zzz; the commands are run, list, init, config, report"),
+        (["zzz"], "zzz; the commands are run, rate, list, init, config, report"),
         (["run"], "the following arguments are required: CONFIG"),
         (["run", "x.toml", "--dryrun"], "--dryrun; did you mean --dry-run?"),
         (["run", "x.toml", "y.toml"], "must be one configuration, got y.toml"),

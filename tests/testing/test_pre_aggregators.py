@@ -72,6 +72,11 @@ FAULTY = [
     ("finite", normalize, "with two invalid clients the updates must be finite"),
     ("invalid", updates(lambda u, report: u - mean(u, report)), "the updates of invalid rows must be 0"),
     ("no_valid_clients", mix_rows(thirds, valid=jnp.ones(3, bool)), "without valid clients no row must be valid"),
+    (
+        "gradient",
+        updates(lambda u, report: u + jnp.sqrt(0 * jnp.sum(u))),
+        "with typical clients the derivative by the updates must be finite",
+    ),
     ("identical", updates(noise), "all rows must have the same update if all clients do, but they differ: by"),
     ("jit", lambda report, key: report if report.valid.any() else report._replace(), "TracerBoolConversionError"),
     (

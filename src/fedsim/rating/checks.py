@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedsim import testing
-from fedsim.config.registry import find
 from fedsim.config.schema import Config
-from fedsim.engine import build
+from fedsim.engine import build, factories
 from fedsim.report.names import short
 
 
@@ -15,7 +14,7 @@ def check(config: Config) -> list[tuple[str, str]]:
     name = config.server.aggregator
     rule = build.server(config)(build.hparams(config))
     contract = _result(lambda: testing.check_aggregator(rule), "kept")
-    make = find("server.aggregator", name).make
+    make = factories.factory_of(config, "server.aggregator").make
     cases = _result(lambda: testing.check_conformance(make, short(name)), "equal in {} cases")
     return [("contract of aggregators", contract), (f"published cases of {short(name)}", cases)]
 
