@@ -124,21 +124,21 @@ def test_commands_of_the_card_are_of_the_same_runs(rated):
 
 
 def test_the_page_is_well_formed(rated):
-    class Reader(HTMLParser):
-        open_tags: list[str] = []
+    open_tags = []
 
+    class Reader(HTMLParser):
         def handle_starttag(self, tag, attributes):
             if tag not in ("meta", "img", "link"):
-                self.open_tags.append(tag)
+                open_tags.append(tag)
 
         def handle_endtag(self, tag):
-            assert self.open_tags.pop() == tag
+            assert open_tags.pop() == tag
 
     _, first = rated
     reader = Reader()
     page = next(text.decode() for name, text in first.items() if name.endswith(".html"))
     reader.feed(page)
-    assert reader.open_tags == []
+    assert open_tags == []
     assert page.count("<table>") == 5
     assert "data:image/png;base64" in page
 

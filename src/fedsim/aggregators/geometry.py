@@ -74,7 +74,7 @@ def _around(updates: Updates, client: Int[Array, ""]) -> Updates:
 def direct_distances(updates: Updates, pairs: Bool[Array, "K K"]) -> Pairs:
     """Squared distances of `updates` as sums of squared differences, without cancellation.
 
-    Only for the symmetric mask `pairs`, one pair after another; 0 elsewhere.
+    Only for the symmetric mask `pairs`, one pair after another; 0 elsewhere. There is no forward-mode derivative.
     """
     num_clients = len(pairs)
     upper = jnp.triu(pairs, 1).ravel()

@@ -48,7 +48,7 @@ STRENGTHS = 0.01, 100.0, 8  # along each line from the honest mean: the smallest
 EXTREME = 100.0  # standard deviations of the updates that are beyond all others in each coordinate
 GROWTH = 2.0  # of the step after a better point
 TEMPERATURES = 0.03, 30.0  # of selections, after a worse point
-STRIDE = 7919  # between the random numbers of two steps, a prime
+MAX_EXTRA = 1024  # random numbers beyond those of a step
 SIZES = 0.001, 1.0  # of the step after a worse point, in units of the honest updates' distance from their mean
 
 Objective = Callable[[Aggregate], Float[Array, ""]]
@@ -269,20 +269,26 @@ def _log_uniform(key: Array, low: float, high: float) -> Array:
 
 
 def _draw_bank(key: Array, context: AttackContext) -> PyTree:
-    """For each leaf [K, ...] of the updates [K, n] random numbers [K, 2 n], of which a step takes a part."""
-    twice = jax.tree.map(lambda u: jnp.zeros((len(u), 2 * u[0].size)), context.report.updates)
-    return draw_noise(key, context.report.client_ids, twice)
+    """For each leaf [K, ...] of the updates more random numbers [K, n'] than it has, of which each step takes a part."""
+    longer = jax.tree.map(lambda u: jnp.zeros((len(u), u[0].size + _extra(u))), context.report.updates)
+    return draw_noise(key, context.report.client_ids, longer)
 
 
 def _window(bank: PyTree, step: Array, factors: Float[Array, " K"], like: Updates) -> Updates:
-    """Random numbers of a step: a part of the bank times `factors`, since drawing new ones takes longer than a rule."""
+    """Random numbers of a step: a part of the bank times `factors`, since drawing new ones takes longer than a rule.
+
+    The parts of two steps are as good as independent, although they overlap: each number stands at another place.
+    """
 
     def leaf(numbers: Array, u: Array) -> Array:
-        start = step * STRIDE % (u[0].size + 1)
-        part = jax.lax.dynamic_slice_in_dim(numbers, start, u[0].size, axis=1)
+        part = jax.lax.dynamic_slice_in_dim(numbers, step % (_extra(u) + 1), u[0].size, axis=1)
         return (factors[:, None] * part).reshape(u.shape)
 
     return jax.tree.map(leaf, bank, like)
+
+
+def _extra(u: Array) -> int:
+    return min(u[0].size, MAX_EXTRA)
 
 
 def _evaluate(outcome: Outcome, forged: Updates, temperature: Scalar) -> Point:

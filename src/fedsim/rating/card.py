@@ -138,7 +138,8 @@ class Card:
         shared = DATA_SETS[self.data] | dict(self.keys)
         for block in self.evaluation.sweep:
             values = {key: value for key, (value, *more) in block.items() if not more} | shared
-            options = (f"--{key.replace('_', '-')} {value}" for key, value in values.items())
+            words = lambda value: " ".join(map(str, value)) if isinstance(value, list) else value
+            options = (f"--{key.replace('_', '-')} {words(value)}" for key, value in values.items())
             commands.append(f"fedsim run rating --preset evaluation {' '.join(options)}")
         return commands
 

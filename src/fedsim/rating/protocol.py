@@ -14,7 +14,10 @@ from fedsim.config.experiment import Block, Experiment
 from fedsim.report.keys import Run
 from fedsim.report.results import Results
 
-DATA_SETS: dict[str, dict[str, Any]] = {"digits": {}, "mnist": {"data.name": "mnist", "client.steps": 10}}
+DATA_SETS: dict[str, dict[str, Any]] = {
+    "digits": {},
+    "mnist": {"data.name": "mnist", "client.steps": 5, "mlp.hidden_sizes": [32]},
+}
 """The keys of each that are not as in the configuration."""
 PARTITION, SHARE = "data.partition", "corruption.fraction"
 
