@@ -64,9 +64,21 @@ def test_an_adversary_multiplies_the_sweep_and_attacks_nobody_once():
     assert from_tables(TABLES | {"sweep": sweep}, {"adversary": "default"}).runs()[0].attack.kind == "none"
 
 
+def test_an_adversary_without_malicious_clients_has_no_effect():
+    experiment = from_tables(TABLES, {"corruption.fraction": 0.0})
+    lines = [line for line in experiment.unused_keys(experiment.runs()) if not line.startswith("corruption.")]
+    assert lines == [
+        "adversary: has no effect: no clients are corrupted or malicious: set corruption.fraction or attack.fraction"
+    ]
+    attacked = from_tables(TABLES)
+    assert attacked.unused_keys(attacked.runs()) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"adversary": 1}, "adversary: must be text, got 1"),
+        ({"adversary": ["standard-1"]}, "adversary: must be text"),
         ({"adversary": "standard-0"}, "adversary: must be a known name"),
         ({"attack": {"kind": "alie"}}, "attack.kind: must be left out with adversary = standard-1"),
         ({"alie": {"z": 2.0}}, "alie.z: must be left out"),

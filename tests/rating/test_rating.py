@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,63 +18,64 @@ from fedsim.cli.overrides import split_overrides
 from fedsim.config import toml
 from fedsim.config.adversaries import ADVERSARIES
 from fedsim.config.roles import run_id
-from fedsim.rating import card, costs, protocol
+from fedsim.rating import card, checks, costs, protocol
 from fedsim.runs.folder import RunFolder
 
 FEW = (
     {"attack.kind": ["sign_flip", "gaussian"]},
     {"attack.kind": ["alie"], "alie.sign": ["plus", "minus"]},
 )
-QUICK = (
-    "--server.num-rounds",
-    "2",
-    "--server.eval-every",
-    "2",
-    "--mlp.hidden-sizes",
-    "4",
-    "--batch-size",
-    "128",
-    "--partition",
-    "iid",
-)
+QUICK = {
+    "server.num_rounds": 2,
+    "server.eval_every": 2,
+    "mlp.hidden_sizes": [4],
+    "client.batch_size": 128,
+    "data.partition": "iid",
+}
 CHOICE, EVALUATION = (50, 51), (60, 61, 62, 63, 64)
+RULES = """
+import jax.numpy as jnp
+from fedsim.aggregators import from_weights
+
+def median():
+    squares = lambda report: report.valid * report.num_examples**2.0
+    return from_weights(lambda report: squares(report) / jnp.maximum(jnp.sum(squares(report)), 1.0))
+
+def twenty():
+    return from_weights(lambda report: jnp.ones(20) / 20 * report.valid)
+"""
 
 
 @pytest.fixture(scope="module")
 def rated(tmp_path_factory):
-    """The folder of a plug-in that was rated twice, and the files of the first card."""
+    """The folder of a plug-in that was rated twice, and the files of the first card by suffix."""
     folder = tmp_path_factory.mktemp("rating")
-    (folder / "rules.py").write_text(
-        "import jax.numpy as jnp\n"
-        "from fedsim.aggregators import from_weights\n"
-        "def squared_examples():\n"
-        "    squares = lambda report: report.valid * report.num_examples**2.0\n"
-        "    return from_weights(lambda report: squares(report) / jnp.maximum(jnp.sum(squares(report)), 1.0))\n"
-    )
+    (folder / "my rules.py").write_text(RULES)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setitem(ADVERSARIES, "standard-1", FEW)
+        patch.setitem(protocol.DATA_SETS, "digits", QUICK)
         patch.setattr(costs, "SIZES", ((20, 100), (100, 100)))
         patch.setattr(card, "SIZES", ((20, 100), (100, 100)))
-        command = ["rate", "rules.py:squared_examples", *QUICK, "--out", "runs"]
+        command = ["rate", "my rules.py:median", "--out", "runs"]
         assert main(command) == 0
-        first = {path.name: path.read_bytes() for path in (folder / "runs" / "cards").iterdir()}
+        first = {path.name: path.read_text() for path in (folder / "runs" / "cards").iterdir()}
         assert main(command) == 0
-    return folder / "runs", first
+    assert {name.rpartition(".")[0] for name in first} == {"median-my-rules.py-"}
+    return folder / "runs", {name.rpartition(".")[2]: text for name, text in first.items()}
 
 
 def test_a_rule_rated_twice_gives_the_same_card(rated):
     folder, first = rated
-    again = {path.name: path.read_bytes() for path in (folder / "cards").iterdir()}
-    assert again == first
-    assert {path.rpartition(".")[2] for path in first} == {"md", "html", "csv"}
+    assert first == {path.suffix[1:]: path.read_text() for path in (folder / "cards").iterdir()}
+    assert set(first) == {"md", "html", "csv"}
 
 
 def test_cells_are_means_of_the_worst_attack_of_other_splits(rated):
-    folder, _ = rated
+    folder, first = rated
     final = fedsim.Result(folder).table.filter(col("round") == 2).fill_null("plus")  # the default of `alie.sign`
     final = final.filter(col("corruption.kind") == "none")
-    cells = list(csv.DictReader((folder / "cards" / "cells.csv").open()))
+    cells = list(csv.DictReader(first["csv"].splitlines()))
     assert [float(cell["share"]) for cell in cells] == [0, 0.1, 0.2, 0.3, 0.4]
     names = {("alie", "plus"): "ALIE (plus)", ("alie", "minus"): "ALIE (minus)"}
     for cell in cells:
@@ -94,33 +96,28 @@ def test_cells_are_means_of_the_worst_attack_of_other_splits(rated):
         np.testing.assert_allclose(float(cell["half_width"]), (high - low) / 2, rtol=1e-4)
 
 
-def test_the_card_has_costs_checks_limits_and_commands(rated):
+def test_the_card_has_costs_checks_and_limits(rated):
     folder, first = rated
-    text = next(text.decode() for name, text in first.items() if name.endswith(".md"))
     milliseconds = json.loads((folder / costs.FILE).read_text())
-    assert len(milliseconds) == 4 * 2
+    assert len(milliseconds) == 4 * 2  # rules x sizes
     assert all(value > 0 for value in milliseconds.values())
-    assert "| contract of aggregators | kept |" in text
-    assert "equal in" not in text
+    assert "| contract of rules | kept |" in first["md"]
+    assert "| published cases of median | median: case" in first["md"]  # this one is no median
     for heading in ("on IID data", "Wrong labels", "What this does not show"):
-        assert heading in text
-    commands = [line for line in text.splitlines() if line.startswith("fedsim run rating")]
-    assert len(commands) == 1 + 4
-    assert "--corruption.fraction 0.1 --attack.kind" in commands[1]
+        assert heading in first["md"]
 
 
-def test_commands_of_the_card_are_of_the_same_runs(rated):
+def test_commands_of_the_card_are_of_the_same_runs(rated, monkeypatch):
     folder, first = rated
-    text = next(text.decode() for name, text in first.items() if name.endswith(".md"))
-    known = {run.id for run in RunFolder(folder).runs()}
-    for line in text.splitlines():
-        if line.startswith("fedsim run rating"):
-            (_, config, _, preset), overrides = split_overrides(line.split()[1:])
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder.parent)
-                runs = toml.read(Path(config), overrides, preset).runs()
-            assert len(runs) == len(EVALUATION)
-            assert {run_id(run) for run in runs} <= known
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setitem(ADVERSARIES, "standard-1", FEW)
+    known, named = {run.id for run in RunFolder(folder).runs()}, set()
+    lines = [line for line in first["md"].splitlines() if line.startswith("fedsim run")]
+    assert len(lines) == 2 + 1 + 4  # attacks, labels; without malicious clients, and with four shares
+    for line in lines:
+        (_, config, _, preset), overrides = split_overrides(shlex.split(line)[1:])
+        named |= {run_id(run) for run in toml.read(Path(config), overrides, preset).runs()}
+    assert named == known
 
 
 def test_the_page_is_well_formed(rated):
@@ -134,26 +131,46 @@ def test_the_page_is_well_formed(rated):
         def handle_endtag(self, tag):
             assert open_tags.pop() == tag
 
-    _, first = rated
-    reader = Reader()
-    page = next(text.decode() for name, text in first.items() if name.endswith(".html"))
-    reader.feed(page)
+    page = rated[1]["html"]
+    Reader().feed(page)
     assert open_tags == []
     assert page.count("<table>") == 5
     assert "data:image/png;base64" in page
 
 
+def test_a_change_of_the_plugin_is_refused_but_with_force(rated, monkeypatch, capsys):
+    folder, _ = rated
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setitem(ADVERSARIES, "standard-1", FEW)
+    monkeypatch.setitem(protocol.DATA_SETS, "digits", QUICK)
+    monkeypatch.setattr(checks, "check", lambda data, keys: [])
+    monkeypatch.setattr(costs, "measure", lambda folder, data, keys: [1.0] * len(card.SIZES))
+    plugin = folder.parent / "my rules.py"
+    plugin.write_text(plugin.read_text() + "\n# changed\n")
+    command = ["rate", "my rules.py:median", "--out", "runs"]
+    assert main(command) == 2
+    assert "my rules.py:median has changed" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    assert (folder / "cards" / "median-my-rules.py-.csv").read_text() == rated[1]["csv"]
+
+
 def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    fixed = "must be a setting of the rule, since the protocol fixes all else"
     for arguments, message in (
         (["medain"], 'server.aggregator: must be a known name, got "medain"; did you mean median?'),
         (["median", "--data", "mnits"], '--data: must be a known name, got "mnits"; did you mean mnist?'),
         (["median", "--aggregator", "rfa"], "--server.aggregator: must be left out"),
         (["median", "--target", "h100"], "--target: must be used with --dry-run"),
+        (["median", "--rounds", "5"], f"--server.num-rounds: {fixed}"),
+        (["median", "--seed", "5"], f"--seed: {fixed}"),
+        (["median", "--adversary", "standard-1"], f"--adversary: {fixed}"),
+        (["median", "--trimmed-mean.num-byzantine", "5"], f"--trimmed-mean.num-byzantine: {fixed}"),
+        (["rfa", "--sweep.rfa.eps", "0.1", "1"], "--sweep.rfa.eps: must be one value"),
     ):
         assert main(["rate", *arguments]) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"fedsim: error: {message}")
+        assert error.startswith(f"fedsim: error: {message}") or f": {message}" in error
         assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
@@ -162,24 +179,31 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys):
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["rate", "median", "--dry-run"]) == 0
-    shown = capsys.readouterr().out
-    assert [line.split(" in ")[0] for line in shown.splitlines() if "would be" in line] == [
-        "272 runs",
-        "40 runs",
-        "10 runs",
-    ]
+    planned = [line for line in capsys.readouterr().out.splitlines() if "would be" in line]
+    assert [line.split(" in ")[0] for line in planned] == ["272 runs", "40 runs", "10 runs"]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_rule_that_needs_fewer_clients_has_no_costs_for_more(tmp_path, monkeypatch):
+def test_a_rule_that_fails_for_more_clients_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "SIZES", ((20, 10), (100, 10)))
-    ((few, many),) = costs.measure(RunFolder(tmp_path), "digits", [{"server.aggregator": "mda"}])
-    assert few > 0
-    assert many is None
+    (tmp_path / "rules.py").write_text(RULES)
+    for rule in ("mda", f"{tmp_path / 'rules.py'}:twenty"):
+        few, many = costs.measure(RunFolder(tmp_path), "digits", {protocol.RULE: rule})
+        assert few > 0
+        assert "Error: " in many
 
 
-def test_built_in_cells_are_of_the_protocol():
+def test_names_of_plugins_have_their_file():
+    name = lambda rule, **settings: protocol.name_of({protocol.RULE: rule} | settings)
+    assert name("median") == "Median"
+    assert name("a.py:median") == "median (a.py)"
+    assert name("rfa", **{"server.pre_aggregators": ["nnm"]}) == "RFA, server.pre_aggregators=nnm"
+
+
+def test_numbers_that_come_along_are_of_the_protocol():
     cells = card.built_in_cells("digits")
-    assert {cell.partition for cell in cells} == set(card.PARTITIONS)
+    places = {(cell.partition, cell.share) for cell in cells}
+    assert places == {(partition, share / 10) for partition in card.PARTITIONS for share in range(5)}
+    assert len(cells) == len({cell.rule for cell in cells}) * len(places)
+    assert all((cell.share > 0) == bool(cell.attack) for cell in cells)
     assert card.built_in_cells("other") == []
-    assert set(protocol.DATA_SETS) == {"digits", "mnist"}

@@ -269,7 +269,7 @@ def _log_uniform(key: Array, low: float, high: float) -> Array:
 
 
 def _draw_bank(key: Array, context: AttackContext) -> PyTree:
-    """For each leaf [K, ...] of the updates more random numbers [K, n'] than it has, of which each step takes a part."""
+    """For each leaf [K, ...] of the updates random numbers [K, n], more than it has: each step takes a part."""
     longer = jax.tree.map(lambda u: jnp.zeros((len(u), u[0].size + _extra(u))), context.report.updates)
     return draw_noise(key, context.report.client_ids, longer)
 

@@ -11,12 +11,12 @@ from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedsim.config.experiment import Experiment
-    from fedsim.rating.card import Card, Cell
+    from fedsim.rating.card import Card
     from fedsim.runs.folder import RunFolder
 
-AGGREGATOR, DATA = "server.aggregator", "data.name"
+DATA = "data.name"
 EPILOG = """\
-any key of the configuration can be set, such as --server.pre-aggregators nnm or --trimmed-mean.num-byzantine 3
+settings of the rule can be given, such as --server.pre-aggregators nnm or --trimmed-mean.num-byzantine 3
 
 examples:
   fedsim rate my_rules.py:my_rule             a rule of your own, on the digits (ten minutes on two cores)
@@ -44,6 +44,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--allow-mismatch", action="store_true", help="go on although code, versions or plug-ins have changed since"
     )
+    parser.add_argument(
+        "--force", action="store_true", help="compute the rules' runs again, as after a change of a plug-in"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show the plan without running it")
     parser.add_argument(
         "--target", metavar="DEVICE", help="with --dry-run: compile for a device, present or not, as `fedsim run` does"
@@ -51,72 +54,61 @@ def add_parser(commands: Any) -> None:
 
 
 def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
-    """Rates the rules; `overrides` are keys that all of them get."""
+    """Rates the rules; `overrides` are settings that all of them get."""
     from fedsim.config.registry import lookup
     from fedsim.rating import protocol
 
     data = str(overrides.pop(DATA, "digits"))
     lookup("--data", data, protocol.DATA_SETS)
-    if AGGREGATOR in overrides:
-        raise ConfigError(f"--{AGGREGATOR}: must be left out; give rules as arguments: fedsim rate RULE")
-    every = [{AGGREGATOR: rule, **overrides} for rule in options.rule]
-    for keys in every:
-        protocol.read(data, "attacks", keys).runs()  # all errors before the first run
+    if protocol.RULE in overrides:
+        raise ConfigError(f"--{protocol.RULE}: must be left out; give rules as arguments: fedsim rate RULE")
+    rules = [{protocol.RULE: rule, **overrides} for rule in dict.fromkeys(options.rule)]
+    for keys in rules:
+        protocol.check_keys(data, keys)
     if options.dry_run or options.target:
-        return _show_plans(options, data, every)
+        return _show_plans(options, data, rules)
     from fedsim import report
-    from fedsim.rating.card import as_csv
     from fedsim.report.names import file_part
     from fedsim.runs.folder import RunFolder
     from fedsim.terminal import make_console
 
     folder = RunFolder(options.out or Path(f"runs/rating-{data}"))
-    cells: list[Cell] = []
-    for keys in every:
-        card = _rate(data, keys, folder, options.allow_mismatch)
-        cells += card.cells
-        name = file_part(card.rule).lower()
-        folder.write_text(f"cards/{name}.md", card.markdown())
-        folder.write_text(f"cards/{name}.html", card.page())
-        folder.write_text("cards/cells.csv", report.as_csv(as_csv(cells)))
+    for keys in rules:
+        card = _rate(data, keys, folder, options)
         make_console().print(report.terminal(card.tables()))
-        for suffix in ("md", "html"):
-            print(folder.path / "cards" / f"{name}.{suffix}")
+        name = f"cards/{file_part(card.rule).lower()}"
+        cells = report.as_csv([cell._asdict() for cell in card.cells])
+        for suffix, text in (("csv", cells), ("md", card.markdown()), ("html", card.page())):
+            folder.write_text(f"{name}.{suffix}", text)
+            print(folder.path / f"{name}.{suffix}")
     return 0
 
 
-def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", allow_mismatch: bool) -> "Card":
+def _rate(data: str, keys: Mapping[str, Any], folder: "RunFolder", options: argparse.Namespace) -> "Card":
     from fedsim import report
-    from fedsim.rating import checks, costs, protocol
-    from fedsim.rating.card import Card, built_in_cells, cells_of, name_of
+    from fedsim.rating import costs, protocol
+    from fedsim.rating.card import BESIDE, Card, built_in_cells
+    from fedsim.rating.checks import check
 
-    attacks, labels = protocol.read(data, "attacks", keys), protocol.read(data, "labels", keys)
-    name = name_of(keys)
+    name = protocol.name_of(keys)
+    print(f"fedsim: {name}: checks ...", file=sys.stderr)
+    checks = check(data, keys)
+    attacks, labels = (protocol.read(data, preset, keys) for preset in ("attacks", "labels"))
     for experiment in (attacks, labels):
-        _run(experiment, folder, allow_mismatch)
-    adversary = str(attacks.adversary)
-    chosen = report.load(folder, config=attacks)
+        _run(experiment, folder, options)
+    adversary, chosen = str(attacks.adversary), report.load(folder, config=attacks)
     evaluation = protocol.against_worst(protocol.read(data, "evaluation", keys), adversary, chosen)
-    _run(evaluation, folder, allow_mismatch)
-    interrupts.set_message(f"fedsim: interrupted; all runs are in {folder.path}, the same command writes the card")
-    print(f"fedsim: {name}: checks and costs ...", file=sys.stderr)
-    compared = [{AGGREGATOR: rule} for rule in costs.BESIDE if rule != keys[AGGREGATOR] or len(keys) > 1]
-    milliseconds = costs.measure(folder, data, [keys, *compared])
-    return Card(
-        name,
-        data,
-        keys,
-        evaluation,
-        adversary,
-        cells_of(name, adversary, report.load(folder, config=evaluation)),
-        built_in_cells(data),
-        report.load(folder, config=labels),
-        dict(zip(map(name_of, [keys, *compared]), milliseconds, strict=True)),
-        checks.check(evaluation.runs()[0]),
-    )
+    _run(evaluation, folder, options)
+    print(f"fedsim: {name}: costs ...", file=sys.stderr)
+    compared = {protocol.name_of(of): of for of in (keys, *({protocol.RULE: rule} for rule in BESIDE))}
+    milliseconds = {of: costs.measure(folder, data, rule) for of, rule in compared.items()}
+    evaluated, labeled = (report.load(folder, config=experiment) for experiment in (evaluation, labels))
+    notes = list(dict.fromkeys(note for results in (chosen, evaluated, labeled) for note in results.notes))
+    others = built_in_cells(data)
+    return Card(name, data, keys, adversary, evaluation, evaluated, labeled, milliseconds, checks, others, notes)
 
 
-def _run(experiment: "Experiment", folder: "RunFolder", allow_mismatch: bool) -> None:
+def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namespace) -> None:
     from fedsim.engine import prepare, run_plan
     from fedsim.terminal import show_progress
 
@@ -126,10 +118,10 @@ def _run(experiment: "Experiment", folder: "RunFolder", allow_mismatch: bool) ->
             print(f"fedsim: warning: {warning}", file=sys.stderr)
     interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, the same command resumes it")
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
-        run_plan(plan, folder.path, [bar], allow_mismatch=allow_mismatch)
+        run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
 
 
-def _show_plans(options: argparse.Namespace, data: str, every: list[dict[str, Any]]) -> int:
+def _show_plans(options: argparse.Namespace, data: str, rules: list[dict[str, Any]]) -> int:
     """Shows what would be run for each rule, on this machine or another."""
     from fedsim.cli.plan import show_forecast, show_plan
     from fedsim.engine import make_plan, prepare
@@ -141,12 +133,14 @@ def _show_plans(options: argparse.Namespace, data: str, every: list[dict[str, An
         if not options.dry_run:
             raise ConfigError("--target: must be used with --dry-run")
         targets.disable_accelerators()
-    for keys in every:
+    for keys in rules:
         for preset in ("attacks", "labels", "evaluation"):
             experiment = protocol.read(data, preset, keys)
             if target is None:
                 show_plan(prepare(experiment), options.out or Path(f"runs/rating-{data}"))
             else:
                 show_forecast(make_plan(experiment, target.machine), target)
-    print("The evaluation then has as many runs as splits under each chosen attack, too. Attacks are not in the times.")
+    print(
+        "The evaluation also has runs under the attacks that are chosen: up to 40. Times are without attacks and rules."
+    )
     return 0

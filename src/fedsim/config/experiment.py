@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedsim.config import adversaries
 from fedsim.config.clients import has_clients
 from fedsim.config.components import component_names, flatten, unmet
 from fedsim.config.fields import DEFAULTS, FIXED
@@ -13,7 +14,7 @@ from fedsim.config.kinds import KINDS
 from fedsim.config.registry import did_you_mean, find
 from fedsim.config.resolve import Schema
 from fedsim.config.roles import NOT_IN_IDS, run_id
-from fedsim.config.schema import Config
+from fedsim.config.schema import NOT_MALICIOUS, Config
 from fedsim.config.values import DEFAULT, format_toml
 from fedsim.errors import ConfigError
 
@@ -103,7 +104,11 @@ class Experiment:
         for block in ({key: [value] for key, value in self.values.items()}, *self.sweep):
             for key, values in block.items():
                 given[key] = given.get(key, []) + values
+        of_adversary = adversaries.keys_of(self.adversary)
+        given = {key: values for key, values in given.items() if key not in of_adversary}
         reasons = {key: self._unused(key, values, runs) for key, values in given.items()}
+        if of_adversary and all(run.attack.kind == "none" for run in runs):
+            reasons[adversaries.KEY] = NOT_MALICIOUS
         lines = [f"{key}: has no effect: {reason}" for key, reason in reasons.items() if reason]
         for block in self.sweep:
             repeated = [key for key, values in block.items() if len(set(map(repr, values))) < len(values)]

@@ -33,7 +33,7 @@ class Config:
     adversary: Annotated[
         str | None,
         Role.RECORD,
-        "list of attacks, each of which is run: standard-1; of the whole experiment; default: attack.kind alone",
+        "fixed list of attacks, standard-1, each of which is run, in place of attack.kind; default: none",
     ] = None
     data: Annotated[sections.DataConfig, Role.DATA] = field(default_factory=sections.DataConfig)
     corruption: Annotated[sections.CorruptionConfig, Role.TRACED] = field(default_factory=sections.CorruptionConfig)

@@ -2,36 +2,47 @@
 
 import base64
 import csv
-import html
 import io
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from fedsim.config.experiment import Block, Experiment
+from fedsim.config.values import format_toml
 from fedsim.rating.costs import SIZES
-from fedsim.rating.protocol import DATA_SETS, PARTITION, SHARE, attack_keys
+from fedsim.rating.protocol import DATA_SETS, PARTITION, SHARE, attack_keys, option_of
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
-from fedsim.report.names import aggregator_name, data_name, format_values, join, percent, threat_name
+from fedsim.report.names import aggregator_name, data_name, percent, threat_name
+from fedsim.report.render import html_tables
 from fedsim.report.results import Results
 from fedsim.report.settings import Setting
 from fedsim.report.statistics import half_width
-from fedsim.report.table import Column, Number, Row, Table, text_table
+from fedsim.report.table import Column, Entry, Number, Row, Table, mark_notes, text_table
 from fedsim.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet(0.1)"}
-DRAWN = "fedavg", "median", "multi_krum"  # beside the rule
+BESIDE = "fedavg", "median", "multi_krum"  # the rule, in the figure and among the costs
+DETECTED = {metric.name: metric for metric in DETECTION}
+DETECTION_COLUMNS = {
+    "exclusion_precision": "precision (%)",
+    "exclusion_recall": "recall (%)",
+    "exclusion_false_positive_rate": "false positives (%)",
+}
 LIMITS = (
     "These are small networks on one data set, of 20 clients that all take part in each round. Other data, models, "
     "cohorts, learning rates and numbers of rounds may rank rules differently.",
-    "The worst of the adversary's attacks bounds robustness from above only: another attack may do more. An attack is "
-    "chosen by its mean on other splits, so on a split another one may be worse.",
+    "The worst of the adversary's attacks bounds robustness from above only: another attack may do more. The attack is "
+    "chosen on other splits, so on a split another one may be worse.",
     "The server knows the number of malicious clients. It seldom does outside of experiments.",
 )
 
@@ -46,13 +57,15 @@ class Cell(NamedTuple):
     attack: str
     """As it is shown; empty without malicious clients."""
     mean: float
+    """In percent; NaN if all runs have diverged."""
     half_width: float | None
     """Of the 95 % interval over splits."""
     num_splits: int
+    num_diverged: int
 
     @property
     def number(self) -> Number:
-        return Number(self.mean, self.half_width, num_runs=self.num_splits)
+        return Number(self.mean, self.half_width, num_runs=self.num_splits, num_diverged=self.num_diverged)
 
 
 @dataclass(frozen=True)
@@ -63,20 +76,40 @@ class Card:
     """Its name as it is shown."""
     data: str
     keys: Mapping[str, Any]
-    """The keys that define it: `server.aggregator`, and what else is not as in the protocol."""
+    """The keys that define it: `server.aggregator`, and its settings that are not the defaults."""
+    adversary: str
     evaluation: Experiment
     """The experiment of its cells, with the chosen attacks."""
-    adversary: str
-    cells: Sequence[Cell]
+    evaluated: Results
+    labels: Results
+    costs: Mapping[str, Sequence[float | str]]
+    """Milliseconds, or why it failed, by rule."""
+    checks: Sequence[tuple[str, str]]
+    """Each check with its result."""
     others: Sequence[Cell]
     """Of built-in rules, by the same protocol."""
-    labels: Results
-    costs: Mapping[str, Sequence[float | None]]
-    checks: Sequence[tuple[str, str]]
+    notes: Sequence[str]
+    """What else has to be known about the runs."""
 
     @property
     def title(self) -> str:
         return f"{self.rule}: how robust? Rated by {self.adversary} on {data_name(self.data)}"
+
+    @property
+    def made_by(self) -> str:
+        return f"fedsim {__version__}, adversary {self.adversary}. Numbers of other rules come with fedsim."
+
+    @property
+    def cells(self) -> list[Cell]:
+        """A cell for each partition and share of malicious clients."""
+        return sorted(map(self._cell, self.evaluated.settings), key=lambda cell: (cell.partition != "iid", cell.share))
+
+    def _cell(self, setting: Setting) -> Cell:
+        run = self.evaluated.runs[setting.runs[0]]
+        attack = "" if setting.scenario.is_clean else _attack_name(attack_keys(self.adversary, run))
+        number = _number(self.evaluated, setting)
+        splits = number.mean, number.spread, number.num_runs, number.num_diverged
+        return Cell(self.rule, run[PARTITION], run[SHARE], attack, *splits)
 
     def tables(self) -> list[Table]:
         checks = text_table("Checks", ("check", "result"), self.checks, num_text=2)
@@ -84,23 +117,24 @@ class Card:
         return [*map(self._accuracy, partitions), self._attacks(), self._labels(), self._costs(), checks]
 
     def _accuracy(self, partition: str) -> Table:
-        every = [cell for cell in self._all_cells if cell.partition == partition]
-        shares = list(dict.fromkeys(cell.share for cell in every))
-        by_rule = {rule: {c.share: c.number for c in of} for rule, of in groupby(every, lambda cell: cell.rule)}
-        mean = lambda rule: sum(number.mean for number in by_rule[rule].values()) / len(by_rule[rule])
-        rows = [Row(rule, tuple(map(by_rule[rule].get, shares))) for rule in sorted(by_rule, key=mean, reverse=True)]
-        rows = [replace(row, entries=tuple(map(_bold, row.entries))) if row.name == self.rule else row for row in rows]
-        return Table(
+        own = [cell for cell in self.cells if cell.partition == partition]
+        shares = [cell.share for cell in own]
+        numbers: dict[str, dict[float, Number]] = {}
+        for cell in [cell for cell in self._with_others() if cell.partition == partition]:
+            numbers.setdefault(cell.rule, {})[cell.share] = replace(cell.number, bold=cell.rule == self.rule)
+        mean = lambda rule: sum(np.nan_to_num(numbers[rule][share].mean) for share in shares if share in numbers[rule])
+        rows = [Row(rule, tuple(map(numbers[rule].get, shares))) for rule in sorted(numbers, key=mean, reverse=True)]
+        table = Table(
             f"Worst test accuracy (%) on {PARTITIONS[partition]} data, by share of malicious clients",
-            tuple(map(Column, map(percent, shares))),
+            tuple(Column(percent(share)) for share in shares),
             tuple(rows),
-            subtitle=f"± half of the 95 % interval over {every[0].num_splits} splits; by the mean of the columns",
+            "rule",
+            subtitle=f"± half of the 95 % interval over {own[0].num_splits} splits; by the mean of the columns",
             digits=1,
         )
+        return replace(table, notes=tuple(mark_notes(table)))
 
-    @property
-    def _all_cells(self) -> list[Cell]:
-        """Those of other rules, too."""
+    def _with_others(self) -> list[Cell]:
         return [*self.cells, *(cell for cell in self.others if cell.rule != self.rule)]
 
     def _attacks(self) -> Table:
@@ -108,7 +142,7 @@ class Card:
         shares = list(dict.fromkeys(cell.share for cell in attacked))
         by_place = {(cell.partition, cell.share): cell.attack for cell in attacked}
         rows = [
-            (PARTITIONS[partition], *(by_place[partition, share] for share in shares))
+            (PARTITIONS[partition], *(by_place.get((partition, share), "") for share in shares))
             for partition in dict.fromkeys(cell.partition for cell in attacked)
         ]
         return text_table("The worst attack", ("data", *map(percent, shares)), rows, num_text=1 + len(shares))
@@ -116,80 +150,90 @@ class Card:
     def _labels(self) -> Table:
         rows = []
         for setting in self.labels.settings:
-            run, numbers = self.labels.runs[setting.runs[0]], [_number(self.labels, setting)]
-            for metric in DETECTION[1:]:
-                number = self.labels.number(setting, metric)
-                numbers.append(None if number["mean"] is None else Number(number["mean"], num_runs=number["num_runs"]))
-            name = f"{PARTITIONS[run[PARTITION]]}, {setting.corruption} {percent(setting.fraction)}"
-            rows.append(Row(name, tuple(numbers)))
-        columns = tuple(map(Column, ("accuracy (%)", "precision (%)", "recall (%)", "false positives (%)")))
-        title = "Wrong labels: accuracy, and how well clients without weight are the corrupted ones"
-        return Table(title, columns, tuple(rows), header="data", digits=1)
+            partition = PARTITIONS[self.labels.runs[setting.runs[0]][PARTITION]]
+            means = [self.labels.number(setting, DETECTED[name])["mean"] for name in DETECTION_COLUMNS]
+            detected: list[Entry] = [None if mean is None else Number(mean) for mean in means]
+            name = f"{partition}, {setting.corruption} {percent(setting.fraction)}"
+            rows.append(Row(name, (_number(self.labels, setting), *detected)))
+        columns = tuple(map(Column, ("accuracy (%)", *DETECTION_COLUMNS.values())))
+        number = len(self.labels.settings[0].splits)
+        table = Table(
+            "Wrong labels: accuracy, and whether clients with a weight of 0 are corrupted",
+            columns,
+            tuple(rows),
+            "data",
+            subtitle=f"± half of the 95 % interval over {number} splits; precision, recall and false positives of the "
+            "second half of the rounds, empty without such clients",
+            digits=1,
+        )
+        return replace(table, notes=tuple(mark_notes(table)))
 
     def _costs(self) -> Table:
         columns = tuple(Column(f"K = {clients}, d = {size:,}") for clients, size in SIZES)
-        entry = lambda value: None if value is None else Number(value)
+        entry = lambda value: value if isinstance(value, str) else Number(value)
         rows = tuple(Row(rule, tuple(map(entry, values))) for rule, values in self.costs.items())
-        return Table("Milliseconds of aggregation on this machine, by clients K and parameters d", columns, rows)
+        title = "Milliseconds of an aggregation on the machine of this card, by clients K and parameters d"
+        return Table(title, columns, rows, "rule")
 
     def commands(self) -> list[str]:
-        """A command for each cell, which computes its runs again."""
-        commands = []
-        shared = DATA_SETS[self.data] | dict(self.keys)
-        for block in self.evaluation.sweep:
-            values = {key: value for key, (value, *more) in block.items() if not more} | shared
-            words = lambda value: " ".join(map(str, value)) if isinstance(value, list) else value
-            options = (f"--{key.replace('_', '-')} {words(value)}" for key, value in values.items())
-            commands.append(f"fedsim run rating --preset evaluation {' '.join(options)}")
-        return commands
+        """Commands that run the choice of the attacks, the wrong labels, and each cell again."""
+        blocks = [("attacks", {}), ("labels", {}), *(("evaluation", block) for block in self.evaluation.sweep)]
+        lines = []
+        for preset, block in blocks:
+            single = {key: value for key, (value, *more) in block.items() if not more}
+            words = ["fedsim", "run", "rating", "--preset", preset]
+            for key, value in {**single, **DATA_SETS[self.data], **self.keys}.items():
+                values = (
+                    map(str, value)
+                    if isinstance(value, list)
+                    else [value if isinstance(value, str) else format_toml(value)]
+                )
+                words += [option_of(key), *values]
+            lines.append(shlex.join(words))
+        return lines
 
     def markdown(self) -> str:
         """The card in Markdown."""
-        tables = [f"## {table.title}\n\n{markdown([replace(table, title='')])}" for table in self.tables()]
-        commands = "\n".join(self.commands())
+        tables = [f"## {table.title}\n\n{markdown([replace(table, title='')]).rstrip()}" for table in self.tables()]
         limits = "\n".join(f"- {line}" for line in LIMITS)
-        made = f"fedsim {__version__}, adversary {self.adversary}"
-        parts = [f"# {self.title}", made, *tables, f"## What this does not show\n\n{limits}"]
-        return "\n\n".join([*parts, f"## Every cell again\n\n```sh\n{commands}\n```"]) + "\n"
+        commands = "\n".join(self.commands())
+        parts = [f"# {self.title}", self.made_by, *self.notes, *tables, "## What this does not show", limits]
+        return "\n\n".join([*parts, "## All of it again", f"```sh\n{commands}\n```"]) + "\n"
 
     def page(self) -> str:
         """The card as HTML, with a figure."""
         image = io.BytesIO()
         with style.context():
             self.figure().savefig(image, format="png")
-        title, picture = html.escape(self.title), base64.b64encode(image.getvalue()).decode()
         body = [
-            f"<h1>{title}</h1>",
-            f"<p>fedsim {__version__}, adversary {self.adversary}</p>",
-            f'<img alt="Worst accuracy by share" src="data:image/png;base64,{picture}">',
-            *map(_html_table, self.tables()),
+            f"<h1>{escape(self.title)}</h1>",
+            *(f"<p>{escape(line)}</p>" for line in (self.made_by, *self.notes)),
+            f'<img alt="Accuracies" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">',
+            html_tables([replace(table, data="") for table in self.tables()]),
             "<h2>What this does not show</h2>",
-            f"<ul>{''.join(f'<li>{html.escape(line)}</li>' for line in LIMITS)}</ul>",
-            f"<h2>Every cell again</h2><pre>{html.escape(chr(10).join(self.commands()))}</pre>",
+            f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in LIMITS)}</ul>",
+            f"<h2>All of it again</h2><pre>{escape(chr(10).join(self.commands()))}</pre>",
         ]
-        return PAGE.format(title=title, body="\n".join(body))
+        return PAGE.format(title=escape(self.title), body="\n".join(body))
 
     def figure(self) -> "Figure":
         """Worst accuracy by share of malicious clients, beside that of some other rules."""
         from matplotlib.figure import Figure
 
-        names = [self.rule, *(name for name in map(aggregator_name, DRAWN) if name != self.rule)]
+        every = self._with_others()
+        known = {cell.rule for cell in every}
+        names = [self.rule, *(name for name in map(aggregator_name, BESIDE) if name in known - {self.rule})]
+        partitions = list(dict.fromkeys(cell.partition for cell in self.cells))
         figure = Figure(figsize=(7, 2.8))
-        panels = figure.subplots(1, len(PARTITIONS), sharey=True)
-        for panel, (partition, label) in zip(panels, PARTITIONS.items(), strict=True):
+        panels = figure.subplots(1, len(partitions), sharey=True, squeeze=False)[0]
+        for panel, partition in zip(panels, partitions, strict=True):
             for name, look in zip(names, style.looks(names), strict=True):
-                cells = sorted(
-                    (c for c in self._all_cells if (c.rule, c.partition) == (name, partition)), key=lambda c: c.share
-                )
-                if cells:
-                    numbers = (
-                        [100 * c.share for c in cells],
-                        [c.mean for c in cells],
-                        [c.half_width or 0 for c in cells],
-                    )
-                    is_own = name == self.rule
-                    panel.errorbar(*numbers, label=name, capsize=2, **look | {"linewidth": 2.5 if is_own else 1})
-            panel.set(title=label, xlabel="malicious clients (%)", ylim=(0, 100))
+                cells = [cell for cell in every if (cell.rule, cell.partition) == (name, partition)]
+                shares, means = [100 * cell.share for cell in cells], [cell.mean for cell in cells]
+                widths = [cell.half_width or 0.0 for cell in cells]
+                width = 2.5 if name == self.rule else 1.0
+                panel.errorbar(shares, means, widths, label=name, capsize=2, **look | {"linewidth": width})
+            panel.set(title=PARTITIONS[partition], xlabel="malicious clients (%)", ylim=(0, 100))
         panels[0].set_ylabel("worst test accuracy (%)")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
         return figure
@@ -201,7 +245,7 @@ PAGE = """<!doctype html>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222 }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; margin: 1em 0 }}
 th, td {{ padding: .25em .7em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }}
-th:first-child, td:first-child, .text {{ text-align: left }}
+.text {{ text-align: left }}
 img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding: 1em }}
 </style></head><body>
 {body}
@@ -209,43 +253,10 @@ img {{ max-width: 100% }} pre {{ overflow-x: auto; background: #f5f5f5; padding:
 """
 
 
-def name_of(keys: Mapping[str, Any]) -> str:
-    """The name of a rule as it is shown, with the keys that are not as in the protocol."""
-    rule, others = keys["server.aggregator"], {key: keys[key] for key in keys if key != "server.aggregator"}
-    return join(aggregator_name(rule), format_values(tuple(others.items())))
-
-
-def cells_of(rule: str, adversary: str, results: Results) -> list[Cell]:
-    """A cell for each setting of a rule's evaluation, by partition and share."""
-    cells = []
-    for setting in results.settings:
-        run = results.runs[setting.runs[0]]
-        values = results.numbers(setting)
-        values = values if values is None else values[values == values]  # without NaN
-        attack = "" if setting.scenario.is_clean else _attack_name(attack_keys(adversary, run))
-        mean = float("nan") if values is None else float(values.mean())
-        width = None if values is None else half_width(values)
-        cells.append(Cell(rule, run[PARTITION], run[SHARE], attack, mean, width, 0 if values is None else len(values)))
-    return sorted(cells, key=lambda cell: (list(PARTITIONS).index(cell.partition), cell.share))
-
-
-def _attack_name(keys: Block) -> str:
-    """For example "Ascent (loss)"."""
-    (attack,), *settings = keys.values()
-    return threat_name("none", attack) + (f" ({', '.join(str(value) for (value,) in settings)})" if settings else "")
-
-
-def as_csv(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Rows for `report.as_csv`."""
-    return [cell._asdict() for cell in cells]
-
-
 def built_in_cells(data: str) -> list[Cell]:
     """The cells of built-in rules that come along; none if there are none for this data set."""
     path = Path(__file__).with_name(f"{data}.csv")
-    if not path.is_file():
-        return []
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else []
     number = lambda text: float(text) if text else None
     return [
         Cell(
@@ -256,31 +267,21 @@ def built_in_cells(data: str) -> list[Cell]:
             float(row["mean"]),
             number(row["half_width"]),
             int(row["num_splits"]),
+            int(row["num_diverged"]),
         )
         for row in rows
     ]
 
 
-def _number(results: Results, setting: Setting) -> Number | None:
-    values = results.numbers(setting)
-    return None if values is None else Number(float(values.mean()), half_width(values), num_runs=len(values))
+def _number(results: Results, setting: Setting) -> Number:
+    """Mean and half of the interval over splits; NaN if all runs have diverged."""
+    values, counts = results.numbers(setting), results.number(setting)
+    known = np.array([]) if values is None else values[np.isfinite(values)]
+    mean = float(known.mean()) if len(known) else math.nan
+    return Number(mean, half_width(known), num_runs=counts["num_runs"], num_diverged=counts["num_failed"])
 
 
-def _bold(entry: Any) -> Any:
-    return replace(entry, bold=True) if isinstance(entry, Number) else entry
-
-
-def _html_table(table: Table) -> str:
-    kind = lambda column: ' class="text"' if column.is_text else ""
-    head = "".join(f"<th{kind(column)}>{html.escape(column.label)}</th>" for column in table.columns)
-    rows = []
-    for row in table.rows:
-        cells = [f"<td>{html.escape(row.name)}</td>"]
-        for column, entry in zip(table.columns, row.entries, strict=True):
-            text = table.format_number(entry) + entry.marks if isinstance(entry, Number) else entry or ""
-            text = f"<b>{html.escape(text)}</b>" if isinstance(entry, Number) and entry.bold else html.escape(text)
-            cells.append(f"<td{kind(column)}>{text}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    notes = "".join(f"<p>{html.escape(note)}</p>" for note in (table.subtitle, *table.notes) if note)
-    title, header = html.escape(table.title), html.escape(table.header)
-    return f"<h2>{title}</h2><table><tr><th>{header}</th>{head}</tr>{''.join(rows)}</table>{notes}"
+def _attack_name(keys: Block) -> str:
+    """For example "Ascent (loss)"."""
+    (attack,), *settings = keys.values()
+    return threat_name("none", attack) + (f" ({', '.join(str(value) for (value,) in settings)})" if settings else "")

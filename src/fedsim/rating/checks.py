@@ -1,29 +1,37 @@
 """Whether a rule keeps the contract, and equals what others have published of a rule of its name."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 from fedsim import testing
-from fedsim.config.schema import Config
 from fedsim.engine import build, factories
+from fedsim.rating import protocol
 from fedsim.report.names import short
+from fedsim.testing.clauses import one_line
+
+NUM_BYZANTINE = 1  # of the seven clients of a check
 
 
-def check(config: Config) -> list[tuple[str, str]]:
-    """Each check with its result, as sentences."""
-    name = config.server.aggregator
-    rule = build.server(config)(build.hparams(config))
-    contract = _result(lambda: testing.check_aggregator(rule), "kept")
-    make = factories.factory_of(config, "server.aggregator").make
-    cases = _result(lambda: testing.check_conformance(make, short(name)), "equal in {} cases")
-    return [("contract of aggregators", contract), (f"published cases of {short(name)}", cases)]
+def check(data: str, keys: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each check with its result, in words."""
+    config = protocol.read(data, "evaluation", {"server.num_byzantine": NUM_BYZANTINE, **keys}).runs()[0]
+    name = short(config.server.aggregator)
+    return [("contract of rules", _contract(config)), (f"published cases of {name}", _conformance(config, name))]
 
 
-def _result(call: Callable[[], Any], success: str) -> str:
+def _contract(config: Any) -> str:
     try:
-        found = call()
-    except AssertionError as error:
-        return str(error)
+        testing.check_aggregator(build.server(config)(build.hparams(config)))
+    except Exception as error:  # of any rule
+        return one_line(error)
+    return "kept"
+
+
+def _conformance(config: Any, name: str) -> str:
+    try:
+        cases = testing.check_conformance(factories.factory_of(config, protocol.RULE).make, name)
     except ValueError:
         return "there are none"
-    return success.format(len(found or ()))
+    except Exception as error:
+        return one_line(error)
+    return f"equal in {len(cases)} cases"

@@ -8,10 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.config import toml
+from fedsim.config import bundled, toml
 from fedsim.config.adversaries import ADVERSARIES, ATTACK
+from fedsim.config.components import factories
 from fedsim.config.experiment import Block, Experiment
+from fedsim.config.values import Sweep
+from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
+from fedsim.report.names import aggregator_name, format_values, join, short
 from fedsim.report.results import Results
 
 DATA_SETS: dict[str, dict[str, Any]] = {
@@ -19,36 +23,66 @@ DATA_SETS: dict[str, dict[str, Any]] = {
     "mnist": {"data.name": "mnist", "client.steps": 5, "mlp.hidden_sizes": [32]},
 }
 """The keys of each that are not as in the configuration."""
-PARTITION, SHARE = "data.partition", "corruption.fraction"
+RULE, PARTITION, SHARE = "server.aggregator", "data.partition", "corruption.fraction"
+RULE_KEYS = "server.pre_aggregators", "server.weighting", "server.layerwise", "server.num_byzantine"
 
 
-def read(data: str, preset: str, overrides: Mapping[str, Any]) -> Experiment:
-    """A preset of the protocol, with the rule and its settings in `overrides`."""
-    changes = {**DATA_SETS[data], **overrides}
-    return toml.read(Path("rating"), changes, preset, lambda key: f"--{key.replace('_', '-')}")
+def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
+    """A preset of the protocol for the rule that `keys` define."""
+    folder = bundled.folder() or Path()
+    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **keys}, preset, option_of, "on the command line: ")
+
+
+def option_of(key: str) -> str:
+    """The option that sets a key."""
+    return f"--{key.replace('_', '-')}"
+
+
+def check_keys(data: str, keys: Mapping[str, Any]) -> None:
+    """Raises `ConfigError` if `keys` define no rule, or set what the protocol fixes."""
+    for key, value in keys.items():
+        if isinstance(value, Sweep):
+            raise ConfigError(f"--sweep.{key}: must be one value; give several rules as arguments, or rate one by one")
+    config = read(data, "evaluation", keys).runs()[0]
+    sections = {factory.section for factory in factories(config) if factory.key in (RULE, *RULE_KEYS)}
+    for key in keys:
+        if key != RULE and key not in RULE_KEYS and key.rpartition(".")[0] not in sections:
+            raise ConfigError(
+                f"{option_of(key)}: must be a setting of the rule, since the protocol fixes all else; `fedsim run "
+                "rating` runs a part of it with any key"
+            )
+
+
+def name_of(keys: Mapping[str, Any]) -> str:
+    """How the rule is shown, with the settings that are not its defaults."""
+    rule, settings = str(keys[RULE]), tuple((key, value) for key, value in keys.items() if key != RULE)
+    name = f"{short(rule)} ({rule.rpartition(':')[0]})" if ":" in rule else aggregator_name(rule)
+    return join(name, format_values(settings))
 
 
 def against_worst(evaluation: Experiment, adversary: str, results: Results) -> Experiment:
-    """`evaluation`, also under the attack that has the worst mean in `results` at each partition and share."""
+    """`evaluation`, also under the worst attack in `results` at each partition and share.
+
+    The worst has the most diverged runs; of equally many, the lowest mean.
+    """
     swept: Block = {}
     for block in evaluation.sweep:
         swept |= {key: values for key, values in block.items() if key != PARTITION}
-    blocks = [attack | swept for attack in _worst_attacks(adversary, results)]
+    blocks = [swept | attack for attack in _worst_attacks(adversary, results)]
     return replace(evaluation, sweep=(*evaluation.sweep, *blocks))
 
 
 def _worst_attacks(adversary: str, results: Results) -> list[Block]:
-    """For each partition and share of malicious clients the keys of the attack with the worst mean, as a block."""
+    """For each partition and share of malicious clients the keys of the worst attack, as a block."""
     cells: dict[tuple[Any, Any], list[Any]] = {}
     for setting in results.settings:
         run = results.runs[setting.runs[0]]
         cells.setdefault((run[PARTITION], run[SHARE]), []).append(setting)
     chosen = []
     for (partition, share), settings in cells.items():
-        worst = results.worst(settings, results.metric(settings[0].data))
-        if worst is not None:
-            attack = attack_keys(adversary, results.runs[worst.runs[0]])
-            chosen.append({PARTITION: [partition], SHARE: [share]} | attack)
+        worst = max(settings, key=lambda setting: results.badness(setting, results.metric(setting.data)))
+        attack = attack_keys(adversary, results.runs[worst.runs[0]])
+        chosen.append({PARTITION: [partition], SHARE: [share]} | attack)
     return chosen
 
 

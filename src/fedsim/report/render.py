@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any
@@ -129,19 +130,19 @@ def _fit(block: Sequence[_Entries], max_width: int) -> list[int]:
 def markdown(tables: Sequence[Table], literal: bool = True) -> str:
     """The tables in GitHub's Markdown; unless `literal`, texts are Markdown themselves."""
     parts = []
-    escape: Callable[[str], str] = _literal if literal else str
+    as_text: Callable[[str], str] = _literal if literal else str
     for table in tables:
-        header = map(escape, (table.header, *(column.label for column in table.columns)))
+        header = map(as_text, (table.header, *(column.label for column in table.columns)))
         rule = ["---", *("---" if column.is_text else "---:" for column in table.columns)]
-        rows = [[escape(row.name), *(_markdown(entry, table, escape) for entry in row.entries)] for row in table.rows]
+        rows = [[as_text(row.name), *(_markdown(entry, table, as_text) for entry in row.entries)] for row in table.rows]
         title = "; ".join(filter(None, [table.heading(tables), table.subtitle]))
         parts += [title] if title else []
         parts += ["\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *rows)), *table.notes]
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(entry: Entry, table: Table, escape: Callable[[str], str]) -> str:
-    text = escape(_text(entry, table))
+def _markdown(entry: Entry, table: Table, as_text: Callable[[str], str]) -> str:
+    text = as_text(_text(entry, table))
     return f"**{text}**" if _is_bold(entry) else text
 
 
@@ -156,6 +157,34 @@ def _text(entry: Entry, table: Table) -> str:
 
 def _is_bold(entry: Entry) -> bool:
     return isinstance(entry, Number) and entry.bold
+
+
+def html_tables(tables: Sequence[Table]) -> str:
+    """The tables in HTML, each below its title; texts have the class "text"."""
+    parts = []
+    for table in tables:
+        are_texts = True, *(column.is_text for column in table.columns)
+        head = _html_row(
+            "th", are_texts, [escape(name) for name in (table.header, *(column.label for column in table.columns))]
+        )
+        rows = (
+            _html_row("td", are_texts, [escape(row.name), *(_html(entry, table) for entry in row.entries)])
+            for row in table.rows
+        )
+        notes = "".join(f"<p>{escape(note)}</p>" for note in (table.subtitle, *table.notes) if note)
+        parts.append(f"<h2>{escape(table.heading(tables))}</h2><table>{head}{''.join(rows)}</table>{notes}")
+    return "\n".join(parts)
+
+
+def _html_row(tag: str, are_texts: Sequence[bool], entries: Sequence[str]) -> str:
+    classes = (' class="text"' if is_text else "" for is_text in are_texts)
+    cells = (f"<{tag}{name}>{entry}</{tag}>" for name, entry in zip(classes, entries, strict=True))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _html(entry: Entry, table: Table) -> str:
+    text = escape(_text(entry, table))
+    return f"<b>{text}</b>" if _is_bold(entry) else text
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
