@@ -10,8 +10,8 @@ from typing import Any
 
 from fedsim.config import bundled, toml
 from fedsim.config.adversaries import ADVERSARIES, ATTACK
-from fedsim.config.components import factories
 from fedsim.config.experiment import Block, Experiment
+from fedsim.config.registry import section_of
 from fedsim.config.values import Sweep
 from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
@@ -24,7 +24,8 @@ DATA_SETS: dict[str, dict[str, Any]] = {
 }
 """The keys of each that are not as in the configuration."""
 RULE, PARTITION, SHARE = "server.aggregator", "data.partition", "corruption.fraction"
-RULE_KEYS = "server.pre_aggregators", "server.weighting", "server.layerwise", "server.num_byzantine"
+MIXING = "server.pre_aggregators"
+RULE_KEYS = MIXING, "server.weighting", "server.layerwise", "server.num_byzantine"
 
 
 def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
@@ -43,8 +44,9 @@ def check_keys(data: str, keys: Mapping[str, Any]) -> None:
     for key, value in keys.items():
         if isinstance(value, Sweep):
             raise ConfigError(f"--sweep.{key}: must be one value; give several rules as arguments, or rate one by one")
-    config = read(data, "evaluation", keys).runs()[0]
-    sections = {factory.section for factory in factories(config) if factory.key in (RULE, *RULE_KEYS)}
+    server = read(data, "evaluation", keys).runs()[0].server
+    rules, mixing = filter(None, (server.aggregator, server.weighting)), server.pre_aggregators
+    sections = {section_of(RULE, rule) for rule in rules} | {section_of(MIXING, name) for name in mixing}
     for key in keys:
         if key != RULE and key not in RULE_KEYS and key.rpartition(".")[0] not in sections:
             raise ConfigError(
