@@ -19,7 +19,9 @@ from fedsim.config import toml
 from fedsim.config.adversaries import ADVERSARIES
 from fedsim.config.roles import run_id
 from fedsim.rating import card, checks, costs, protocol
+from fedsim.report.render import as_csv
 from fedsim.runs.folder import RunFolder
+from tests.conftest import load_script
 
 FEW = (
     {"attack.kind": ["sign_flip", "gaussian"]},
@@ -207,3 +209,11 @@ def test_numbers_that_come_along_are_of_the_protocol():
     assert len(cells) == len({cell.rule for cell in cells}) * len(places)
     assert all((cell.share > 0) == bool(cell.attack) for cell in cells)
     assert card.built_in_cells("other") == []
+
+
+def test_numbers_that_come_along_are_of_the_committed_runs():
+    script = load_script(Path(__file__).parents[2] / "docs" / "results" / "rating.py")
+    table = pl.read_csv(script.RUNS)
+    cells = list(script.cells(table))
+    assert as_csv([cell._asdict() for cell in cells]) == script.CELLS.read_text()
+    assert script.page(table, cells) == script.PAGE.read_text(), "run: python docs/results/rating.py"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DATA = "data.name"
 EPILOG = """\
-settings of the rule can be given, such as --server.pre-aggregators nnm or --trimmed-mean.num-byzantine 3
+settings of the rule can be given, such as --server.pre-aggregators nnm or --server.num-byzantine 4
 
 examples:
   fedsim rate my_rules.py:my_rule             a rule of your own, on the digits (ten minutes on two cores)

@@ -106,7 +106,7 @@ class Card:
 
     def _cell(self, setting: Setting) -> Cell:
         run = self.evaluated.runs[setting.runs[0]]
-        attack = "" if setting.scenario.is_clean else _attack_name(attack_keys(self.adversary, run))
+        attack = "" if setting.scenario.is_clean else attack_name(attack_keys(self.adversary, run))
         number = _number(self.evaluated, setting)
         splits = number.mean, number.spread, number.num_runs, number.num_diverged
         return Cell(self.rule, run[PARTITION], run[SHARE], attack, *splits)
@@ -281,7 +281,7 @@ def _number(results: Results, setting: Setting) -> Number:
     return Number(mean, half_width(known), num_runs=counts["num_runs"], num_diverged=counts["num_failed"])
 
 
-def _attack_name(keys: Block) -> str:
-    """For example "Ascent (loss)"."""
+def attack_name(keys: Block) -> str:
+    """How an attack of an adversary is shown, for example "Ascent (loss)"."""
     (attack,), *settings = keys.values()
     return threat_name("none", attack) + (f" ({', '.join(str(value) for (value,) in settings)})" if settings else "")
