@@ -129,7 +129,7 @@ class Card:
             tuple(Column(percent(share)) for share in shares),
             tuple(rows),
             "rule",
-            subtitle=f"± half of the 95 % interval over {own[0].num_splits} splits; by the mean of the columns",
+            subtitle=f"± half of the 95 % interval over {own[0].num_splits} splits; sorted by the mean of the columns",
             digits=1,
         )
         return replace(table, notes=tuple(mark_notes(table)))
