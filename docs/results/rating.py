@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 RUNS, PAGE = HERE / "rating-digits.csv", HERE / "rating-digits.md"
 CELLS = HERE.parents[1] / "src" / "fedsim" / "rating" / "digits.csv"
 ADVERSARY, CHOICE = "standard-1", (50, 51)
+NUM_EVALUATED = 2 * 5 * 5  # partitions, shares, splits: the runs of a rule that are no part of the choice
+DEFAULTS = {"server.pre_aggregators": [()], "server.weighting": [None], "server.num_byzantine": [None, "corrupted"]}
 PLACE = ["rule", "partition", "share"]
 INTRO = """\
 # Rules under the adversary standard-1
@@ -33,7 +35,7 @@ adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell
 accuracy of each run, from which `python docs/results/rating.py` computes this page.
 """
 DIFFERENCE = """\
-## What attacks that know the rule change
+## What `ascent` changes
 
 On the two splits of the choice, so exploratory: the worst mean without `ascent`, and with it where that is lower, with
 its objective.
@@ -53,19 +55,22 @@ def main() -> None:
 
 
 def runs(folder: Path) -> pl.DataFrame:
-    """A row a run of complete rules on clean data, with its accuracy in percent, and whether it diverged."""
+    """A row a run of complete rules with their defaults: its accuracy in percent, and whether it diverged."""
     results = report.load(folder)
     rows = []
     finals = results.table.filter(col("evaluation") == col("evaluation").max().over("run"))
     for row in finals.filter(col("corruption.kind") == "none").iter_rows(named=True):
-        attack = "" if row["attack.kind"] == "none" else attack_name(attack_keys(ADVERSARY, results.runs[row["run"]]))
+        run = results.runs[row["run"]]
+        if any(run[key] not in values for key, values in DEFAULTS.items()):
+            continue
+        attack = "" if run["attack.kind"] == "none" else attack_name(attack_keys(ADVERSARY, run))
         place = row["server.aggregator"], row["data.partition"], row["corruption.fraction"]
         has_diverged = row["test_loss"] is None or not np.isfinite(row["test_loss"])
         rows.append((*place, attack, row["seed"], 100 * row["test_accuracy"], has_diverged))
     names = [*PLACE, "attack", "split", "accuracy", "diverged"]
     table = pl.DataFrame(rows, names, orient="row").sort(names[:5], descending=[False, True, False, False, False])
     evaluated = table.filter(~col("split").is_in(CHOICE)).group_by("rule").len()
-    complete = evaluated.filter(col("len") == col("len").max())["rule"]
+    complete = evaluated.filter(col("len") == NUM_EVALUATED)["rule"]
     return table.filter(col("rule").is_in(complete.implode()))
 
 
@@ -83,13 +88,8 @@ def choice(table: pl.DataFrame) -> pl.DataFrame:
 def cells(table: pl.DataFrame) -> Iterator[Cell]:
     """The cells of `fedsim rate`, from the accuracies of the runs."""
     evaluated = table.filter(~col("split").is_in(CHOICE)).with_columns(col("attack").fill_null(""))
-    clean = evaluated.filter(col("share") == 0).select(*PLACE, "attack").unique(maintain_order=True)
-    worst = choice(table).group_by(PLACE, maintain_order=True).agg(col("attack").first())
-    places = pl.concat([clean, worst]).sort(PLACE, descending=[False, True, False])
-    for rule, partition, share, attack in places.rows():
-        is_cell = (col("rule") == rule) & (col("partition") == partition) & (col("share") == share)
-        of_cell = evaluated.filter(is_cell & (col("attack") == attack))
-        values = of_cell["accuracy"].to_numpy()
+    for (rule, partition, share), of_cell in evaluated.group_by(PLACE, maintain_order=True):
+        (attack,), values = of_cell["attack"].unique(), of_cell["accuracy"].to_numpy()
         numbers = values.mean(), half_width(values), len(values), int(of_cell["diverged"].sum())
         yield Cell(aggregator_name(rule), partition, share, attack, *numbers)
 
@@ -101,7 +101,8 @@ def page(table: pl.DataFrame, every: list[Cell]) -> str:
     for partition, name in PARTITIONS.items():
         of = {(cell.rule, cell.share): cell for cell in every if cell.partition == partition}
         mean = lambda rule, of=of: sum(of[rule, share].mean for share in shares)
-        text = lambda cell: f"{cell.mean:.1f} ± {cell.half_width or 0:.1f}" + (f" {cell.attack}" if cell.attack else "")
+        width = lambda cell: "" if cell.half_width is None else f" ± {cell.half_width:.1f}"
+        text = lambda cell, width=width: f"{cell.mean:.1f}{width(cell)} {cell.attack}".strip()
         rules = sorted({rule for rule, _ in of}, key=mean, reverse=True)
         rows = [[rule, *(text(of[rule, share]) for share in shares)] for rule in rules]
         parts += [

@@ -24,7 +24,8 @@ examples:
   fedsim rate rfa --server.pre-aggregators nnm
   fedsim rate my_rules.py:my_rule --data mnist
 
-The same command resumes. Attacks are chosen on other splits than those of the numbers; docs/how-to/rate.md has more.
+Rules come first, then options. The same command resumes. Attacks are chosen on other splits than those of the numbers.
+docs/how-to/rate.md has more.
 """
 
 
@@ -75,7 +76,7 @@ def call(options: argparse.Namespace, overrides: dict[str, Any]) -> int:
     folder = RunFolder(options.out or Path(f"runs/rating-{data}"))
     for keys in rules:
         card = _rate(data, keys, folder, options)
-        make_console().print(report.terminal(card.tables()))
+        make_console().print(report.terminal(card.tables()), *card.notes)
         name = f"cards/{file_part(card.rule).lower()}"
         cells = report.as_csv([cell._asdict() for cell in card.cells])
         for suffix, text in (("csv", cells), ("md", card.markdown()), ("html", card.page())):
@@ -116,7 +117,8 @@ def _run(experiment: "Experiment", folder: "RunFolder", options: argparse.Namesp
     for warning in plan.warnings:
         if warning.partition(":")[0] in experiment.overridden:
             print(f"fedsim: warning: {warning}", file=sys.stderr)
-    interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, the same command resumes it")
+    command = "the same command without --force" if options.force else "the same command"
+    interrupts.set_message(f"fedsim: interrupted; {folder.path} is incomplete, {command} resumes it")
     with interrupts.raised(), show_progress(folder.path, plan.runs) as bar:
         run_plan(plan, folder.path, [bar], force=options.force, allow_mismatch=options.allow_mismatch)
 

@@ -16,7 +16,7 @@ import numpy as np
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.values import format_toml
 from fedsim.rating.costs import SIZES
-from fedsim.rating.protocol import DATA_SETS, PARTITION, SHARE, attack_keys, option_of
+from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys, option_of
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
 from fedsim.report.names import aggregator_name, data_name, percent, threat_name
@@ -43,8 +43,8 @@ LIMITS = (
     "cohorts, learning rates and numbers of rounds may rank rules differently.",
     "The worst of the adversary's attacks bounds robustness from above only: another attack may do more. The attack is "
     "chosen on other splits, so on a split another one may be worse.",
-    "The server knows the number of malicious clients. It seldom does outside of experiments.",
 )
+KNOWN_NUMBER = "The server knows the number of malicious clients. It seldom does outside of experiments."
 
 
 class Cell(NamedTuple):
@@ -57,7 +57,7 @@ class Cell(NamedTuple):
     attack: str
     """As it is shown; empty without malicious clients."""
     mean: float
-    """In percent; NaN if all runs have diverged."""
+    """In percent, of all runs with a finite accuracy."""
     half_width: float | None
     """Of the 95 % interval over splits."""
     num_splits: int
@@ -97,7 +97,12 @@ class Card:
 
     @property
     def made_by(self) -> str:
-        return f"fedsim {__version__}, adversary {self.adversary}. Numbers of other rules come with fedsim."
+        others = " Numbers of other rules come with fedsim." if self.others else ""
+        return f"fedsim {__version__}, adversary {self.adversary}.{others}"
+
+    @property
+    def limits(self) -> list[str]:
+        return [*LIMITS, *([KNOWN_NUMBER] if "server.num_byzantine" not in self.keys else [])]
 
     @property
     def cells(self) -> list[Cell]:
@@ -173,7 +178,7 @@ class Card:
         entry = lambda value: value if isinstance(value, str) else Number(value)
         rows = tuple(Row(rule, tuple(map(entry, values))) for rule, values in self.costs.items())
         title = "Milliseconds of an aggregation on the machine of this card, by clients K and parameters d"
-        return Table(title, columns, rows, "rule")
+        return Table(title, columns, rows, "rule", subtitle="without what a rule computes on root data")
 
     def commands(self) -> list[str]:
         """Commands that run the choice of the attacks, the wrong labels, and each cell again."""
@@ -195,10 +200,10 @@ class Card:
     def markdown(self) -> str:
         """The card in Markdown."""
         tables = [f"## {table.title}\n\n{markdown([replace(table, title='')]).rstrip()}" for table in self.tables()]
-        limits = "\n".join(f"- {line}" for line in LIMITS)
+        limits = "\n".join(f"- {line}" for line in self.limits)
         commands = "\n".join(self.commands())
         parts = [f"# {self.title}", self.made_by, *self.notes, *tables, "## What this does not show", limits]
-        return "\n\n".join([*parts, "## All of it again", f"```sh\n{commands}\n```"]) + "\n"
+        return "\n\n".join([*parts, "## Its runs again", f"```sh\n{commands}\n```"]) + "\n"
 
     def page(self) -> str:
         """The card as HTML, with a figure."""
@@ -209,10 +214,10 @@ class Card:
             f"<h1>{escape(self.title)}</h1>",
             *(f"<p>{escape(line)}</p>" for line in (self.made_by, *self.notes)),
             f'<img alt="Accuracies" src="data:image/png;base64,{base64.b64encode(image.getvalue()).decode()}">',
-            html_tables([replace(table, data="") for table in self.tables()]),
+            html_tables(self.tables()),
             "<h2>What this does not show</h2>",
-            f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in LIMITS)}</ul>",
-            f"<h2>All of it again</h2><pre>{escape(chr(10).join(self.commands()))}</pre>",
+            f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in self.limits)}</ul>",
+            f"<h2>Its runs again</h2><pre>{escape(chr(10).join(self.commands()))}</pre>",
         ]
         return PAGE.format(title=escape(self.title), body="\n".join(body))
 
@@ -222,12 +227,14 @@ class Card:
 
         every = self._with_others()
         known = {cell.rule for cell in every}
-        names = [self.rule, *(name for name in map(aggregator_name, BESIDE) if name in known - {self.rule})]
+        beside = [rule for rule in BESIDE if aggregator_name(rule) in known - {self.rule}]
+        names = [self.rule, *map(aggregator_name, beside)]
+        looks = style.looks([str(self.keys[RULE]), *beside])
         partitions = list(dict.fromkeys(cell.partition for cell in self.cells))
         figure = Figure(figsize=(7, 2.8))
         panels = figure.subplots(1, len(partitions), sharey=True, squeeze=False)[0]
         for panel, partition in zip(panels, partitions, strict=True):
-            for name, look in zip(names, style.looks(names), strict=True):
+            for name, look in zip(names, looks, strict=True):
                 cells = [cell for cell in every if (cell.rule, cell.partition) == (name, partition)]
                 shares, means = [100 * cell.share for cell in cells], [cell.mean for cell in cells]
                 widths = [cell.half_width or 0.0 for cell in cells]
@@ -274,7 +281,7 @@ def built_in_cells(data: str) -> list[Cell]:
 
 
 def _number(results: Results, setting: Setting) -> Number:
-    """Mean and half of the interval over splits; NaN if all runs have diverged."""
+    """Mean and half of the interval over splits; NaN if no run has a finite accuracy."""
     values, counts = results.numbers(setting), results.number(setting)
     known = np.array([]) if values is None else values[np.isfinite(values)]
     mean = float(known.mean()) if len(known) else math.nan

@@ -14,7 +14,7 @@ NUM_BYZANTINE = 1  # of the seven clients of a check
 
 def check(data: str, keys: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Each check with its result, in words."""
-    config = protocol.read(data, "evaluation", {"server.num_byzantine": NUM_BYZANTINE, **keys}).runs()[0]
+    config = protocol.clean_run(data, keys, NUM_BYZANTINE)
     name = short(config.server.aggregator)
     return [("contract of rules", _contract(config)), (f"published cases of {name}", _conformance(config, name))]
 

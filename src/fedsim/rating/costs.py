@@ -19,6 +19,7 @@ from fedsim.engine import build, devices, factories
 from fedsim.rating import protocol
 from fedsim.runs.folder import RunFolder
 from fedsim.testing.clauses import one_line
+from fedsim.version import __version__
 
 SIZES = (20, 10_000), (20, 1_000_000), (100, 10_000), (100, 1_000_000)  # clients, parameters
 FILE = "costs.json"
@@ -34,19 +35,17 @@ def measure(folder: RunFolder, data: str, keys: Mapping[str, Any]) -> list[float
     """
     path = folder.path / FILE
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    results = []
+    results: list[float | str] = []
     for num_clients, size in SIZES:
-        clients = {"data.num_clients": num_clients, "server.cohort_size": num_clients, "seed": 0}
-        config = protocol.read(
-            data, "evaluation", {"server.num_byzantine": num_clients // 5, **keys, **clients}
-        ).runs()[0]
+        config = protocol.clean_run(data, keys, num_clients // 5, num_clients)
         digests = factories.plugin_files([config]).values()
-        name = " ".join(map(str, (run_id(config), size, *digests, *devices.describe().values())))
+        name = " ".join(map(str, (run_id(config), size, __version__, *digests, *devices.describe().values())))
         if name not in known:
             try:
                 known[name] = _milliseconds(config, num_clients, size)
             except Exception as error:  # of any rule
-                known[name] = f"{type(error).__name__}: {one_line(error)}"
+                results.append(f"{type(error).__name__}: {one_line(error)}")
+                continue
             folder.write_text(FILE, json.dumps(known, indent=1) + "\n")
         results.append(known[name])
     return results

@@ -12,6 +12,7 @@ from fedsim.config import bundled, toml
 from fedsim.config.adversaries import ADVERSARIES, ATTACK
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.registry import section_of
+from fedsim.config.schema import Config
 from fedsim.config.values import Sweep
 from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
@@ -32,6 +33,13 @@ def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
     """A preset of the protocol for the rule that `keys` define."""
     folder = bundled.folder() or Path()
     return toml.read(folder / "rating.toml", {**DATA_SETS[data], **keys}, preset, option_of, "on the command line: ")
+
+
+def clean_run(data: str, keys: Mapping[str, Any], num_byzantine: int, num_clients: int | None = None) -> Config:
+    """A run of the rule without attacks; it assumes `num_byzantine` of `num_clients` (None: as in the protocol)."""
+    others = {key: value for key, value in keys.items() if not key.endswith("num_byzantine")}
+    sizes = {} if num_clients is None else {"data.num_clients": num_clients, "server.cohort_size": num_clients}
+    return read(data, "evaluation", {**others, **sizes, "server.num_byzantine": num_byzantine, "seed": 0}).runs()[0]
 
 
 def option_of(key: str) -> str:
