@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from fedsim.aggregators.weighting import Weights, equal_weights
 from fedsim.core.client import lockstep_max
 from fedsim.core.trees import gram_matrix, nonzero, safe_sqrt, squared_distances, squared_norms
-from fedsim.core.types import Array, CohortReport, Updates
+from fedsim.core.types import Array, CohortReport, PyTree, Updates
 
 Pairs: TypeAlias = Float[Array, "K K"]  # inner products, distances and the like of all pairs of clients
 
@@ -99,7 +99,7 @@ def _direct_distances_backward(residuals: tuple[Updates, Array], change: Array) 
     updates, pairs = residuals
     of_pairs = jnp.where(pairs, change + change.T, 0.0)
 
-    def change_of_row(k: Array) -> Updates:
+    def change_of_row(k: Array) -> PyTree:
         return jax.tree.map(lambda u: 2 * jnp.tensordot(of_pairs[k], u[k][None] - u, axes=1), updates)
 
     return jax.lax.map(change_of_row, jnp.arange(len(pairs))), None
