@@ -74,17 +74,6 @@ def runs(folder: Path) -> pl.DataFrame:
     return table.filter(col("rule").is_in(complete.implode()))
 
 
-def choice(table: pl.DataFrame) -> pl.DataFrame:
-    """A row an attack of each cell: its diverged runs and its mean on the splits of the choice, the worst first."""
-    chosen_on = table.filter(col("split").is_in(CHOICE)).with_columns(col("attack").fill_null(""))
-    attacks = chosen_on.group_by(*PLACE, "attack", maintain_order=True).agg(
-        col("diverged").sum(), col("accuracy").mean()
-    )
-    return attacks.sort(
-        *PLACE, "diverged", "accuracy", descending=[False, True, False, True, False], maintain_order=True
-    )
-
-
 def cells(table: pl.DataFrame) -> Iterator[Cell]:
     """The cells of `fedsim rate`, from the accuracies of the runs."""
     evaluated = table.filter(~col("split").is_in(CHOICE)).with_columns(col("attack").fill_null(""))
@@ -115,7 +104,8 @@ def page(table: pl.DataFrame, every: list[Cell]) -> str:
 
 def difference(table: pl.DataFrame) -> report.Table:
     """The worst attack of each cell without ascent, and with it."""
-    lowest = choice(table).sort(*PLACE, "accuracy", descending=[False, True, False, False])
+    means = table.filter(col("split").is_in(CHOICE)).group_by(*PLACE, "attack").agg(col("accuracy").mean())
+    lowest = means.sort(*PLACE, "accuracy", "attack", descending=[False, True, False, False, False])
     rows, shares = [], sorted(set(lowest["share"]))
     for (rule, partition), of in lowest.group_by("rule", "partition", maintain_order=True):
         entries = []

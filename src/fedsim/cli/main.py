@@ -11,7 +11,8 @@ from typing import NoReturn
 from fedsim import interrupts
 from fedsim.cli import data, diff, doctor, init, rate, report, run, show
 from fedsim.cli import list as list_configurations
-from fedsim.cli.overrides import no_option, option_of, split_overrides
+from fedsim.cli.overrides import no_option, split_overrides
+from fedsim.config.values import option_of
 from fedsim.errors import ConfigError, FedsimError, describe_os_error
 from fedsim.version import __version__
 

@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from fedsim.config.values import KEYS, Sweep, Word
+from fedsim.config.values import KEYS, Sweep, Word, option_of
 from fedsim.errors import ConfigError
 
 SLURM = "slurm."  # prefix of the options of a cluster, which look like keys
 PLAIN_KEYS = ("name", "seed", "adversary")  # keys without a section
-WHERE = "on the command line: "  # the start of messages about values of overrides
 TRACKERS = ("tensorboard", "wandb")
 HINTS = {  # of options that do not exist
     "--resume": "an unfinished run resumes when the same command is run again",
@@ -79,11 +78,6 @@ def full_key(option: str) -> str | None:
 def values_end(argument: str) -> bool:
     """Whether `argument` is not a value but the next option or the configuration file."""
     return argument.startswith("--") or argument.endswith(".toml")
-
-
-def option_of(key: str) -> str:
-    """The option that sets a key."""
-    return f"--{key.replace('_', '-')}"
 
 
 def no_option(argument: str, known: Iterable[str]) -> ConfigError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsim.cli.overrides import WHERE, option_of
+from fedsim.config.values import WHERE, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim import interrupts
 from fedsim.cli import processes as cli_processes
-from fedsim.cli.overrides import SLURM, TRACKERS, WHERE, option_of
+from fedsim.cli.overrides import SLURM, TRACKERS
+from fedsim.config.values import WHERE, option_of
 from fedsim.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ KEYS = {
     "rounds": "server.num_rounds",
 }
 """Keys that have a short form, as an option of the command line and in suggestions."""
+WHERE = "on the command line: "  # the start of messages about values of options
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ def sweep(values: Iterable[Any]) -> Sweep:
     1
     """
     return Sweep(tuple(values))
+
+
+def option_of(key: str) -> str:
+    """The option of the command line that sets a key."""
+    return f"--{key.replace('_', '-')}"
 
 
 class Word(str):

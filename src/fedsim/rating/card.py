@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsim.config.experiment import Block, Experiment
-from fedsim.config.values import format_toml
+from fedsim.config.values import option_of
 from fedsim.rating.costs import SIZES
-from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys, option_of
+from fedsim.rating.protocol import DATA_SETS, PARTITION, RULE, SHARE, attack_keys
 from fedsim.report import markdown, style
 from fedsim.report.metric import DETECTION
 from fedsim.report.names import aggregator_name, data_name, percent, threat_name
@@ -188,12 +188,7 @@ class Card:
             single = {key: value for key, (value, *more) in block.items() if not more}
             words = ["fedsim", "run", "rating", "--preset", preset]
             for key, value in {**single, **DATA_SETS[self.data], **self.keys}.items():
-                values = (
-                    map(str, value)
-                    if isinstance(value, list)
-                    else [value if isinstance(value, str) else format_toml(value)]
-                )
-                words += [option_of(key), *values]
+                words += [option_of(key), *map(str, value if isinstance(value, list) else [value])]
             lines.append(shlex.join(words))
         return lines
 

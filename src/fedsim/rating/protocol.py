@@ -13,7 +13,7 @@ from fedsim.config.adversaries import ADVERSARIES, ATTACK
 from fedsim.config.experiment import Block, Experiment
 from fedsim.config.registry import section_of
 from fedsim.config.schema import Config
-from fedsim.config.values import Sweep
+from fedsim.config.values import WHERE, Sweep, option_of
 from fedsim.errors import ConfigError
 from fedsim.report.keys import Run
 from fedsim.report.names import aggregator_name, format_values, join, short
@@ -32,7 +32,7 @@ RULE_KEYS = MIXING, "server.weighting", "server.layerwise", "server.num_byzantin
 def read(data: str, preset: str, keys: Mapping[str, Any]) -> Experiment:
     """A preset of the protocol for the rule that `keys` define."""
     folder = bundled.folder() or Path()
-    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **keys}, preset, option_of, "on the command line: ")
+    return toml.read(folder / "rating.toml", {**DATA_SETS[data], **keys}, preset, option_of, WHERE)
 
 
 def clean_run(data: str, keys: Mapping[str, Any], num_byzantine: int, num_clients: int | None = None) -> Config:
@@ -40,11 +40,6 @@ def clean_run(data: str, keys: Mapping[str, Any], num_byzantine: int, num_client
     others = {key: value for key, value in keys.items() if not key.endswith("num_byzantine")}
     sizes = {} if num_clients is None else {"data.num_clients": num_clients, "server.cohort_size": num_clients}
     return read(data, "evaluation", {**others, **sizes, "server.num_byzantine": num_byzantine, "seed": 0}).runs()[0]
-
-
-def option_of(key: str) -> str:
-    """The option that sets a key."""
-    return f"--{key.replace('_', '-')}"
 
 
 def check_keys(data: str, keys: Mapping[str, Any]) -> None:
