@@ -1,7 +1,8 @@
-"""Writes docs/results/rating-digits.md and the numbers that come with `fedsim rate`, from rating-digits.csv.
+"""Writes docs/results/rating-<data>.md and the numbers that come with `fedsim rate`, from rating-<data>.csv.
 
-python docs/results/rating.py                              the page, and src/fedsim/rating/digits.csv
-python docs/results/rating.py --keep runs/rating-digits    first the accuracy of each run in a folder of `fedsim rate`
+python docs/results/rating.py                              the pages, and src/fedsim/rating/<data>.csv
+python docs/results/rating.py --keep runs/rating-digits    first adds the accuracy of each run of complete rules in
+                                                           folders of `fedsim rate`
 """
 
 import argparse
@@ -14,24 +15,24 @@ from polars import col
 
 from fedsim import report
 from fedsim.rating.card import PARTITIONS, Cell, attack_name
-from fedsim.rating.protocol import attack_keys
-from fedsim.report.names import aggregator_name, percent
+from fedsim.rating.protocol import DATA_SETS, RULE, attack_keys, name_of
+from fedsim.report.names import data_name, percent
 from fedsim.report.statistics import half_width
 from fedsim.report.table import text_table
 
 HERE = Path(__file__).parent
-RUNS, PAGE = HERE / "rating-digits.csv", HERE / "rating-digits.md"
-CELLS = HERE.parents[1] / "src" / "fedsim" / "rating" / "digits.csv"
+CELLS = HERE.parents[1] / "src" / "fedsim" / "rating"
 ADVERSARY, CHOICE = "standard-1", (50, 51)
 NUM_EVALUATED = 2 * 5 * 5  # partitions, shares, splits: the runs of a rule that are no part of the choice
-DEFAULTS = {"server.pre_aggregators": [()], "server.weighting": [None], "server.num_byzantine": [None, "corrupted"]}
+SETTINGS = {"server.pre_aggregators": (), "server.weighting": None, "arfl.source": "clients"}
+"""What rules may differ by, with the defaults; all else has the defaults of the protocol."""
 PLACE = ["rule", "partition", "share"]
 INTRO = """\
-# Rules under the adversary standard-1
+# {name}: rules under the adversary standard-1
 
-What `fedsim rate` measured on the digits ([how](../how-to/rate.md)): the worst test accuracy in percent of the
+What `fedsim rate{option}` measured ([how](../how-to/rate.md)): the worst test accuracy in percent of the
 adversary's 17 attacks by share of malicious clients, after 50 rounds. Each cell has the attack that was worst on splits
-50 and 51, and the mean of splits 60 to 64, ± half of the 95 % interval. `docs/results/rating-digits.csv` has the
+50 and 51, and the mean of splits 60 to 64, ± half of the 95 % interval. `docs/results/rating-{data}.csv` has the
 accuracy of each run, from which `python docs/results/rating.py` computes this page.
 """
 DIFFERENCE = """\
@@ -43,32 +44,45 @@ its objective.
 
 
 def main() -> None:
-    """Writes the page and the cells, after keeping the runs of a folder."""
+    """Writes the pages and the cells, after keeping the runs of folders."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", metavar="RUN", type=Path, help="a folder of `fedsim rate`")
-    if (folder := parser.parse_args().keep) is not None:
-        runs(folder).write_csv(RUNS, float_precision=4)
-    table = pl.read_csv(RUNS)
-    every = list(cells(table))
-    CELLS.write_text(report.as_csv([cell._asdict() for cell in every]), encoding="utf-8")
-    PAGE.write_text(page(table, every), encoding="utf-8")
+    parser.add_argument("--keep", metavar="RUN", type=Path, nargs="+", default=[], help="folders of `fedsim rate`")
+    for folder in parser.parse_args().keep:
+        keep(report.load(folder))
+    for data in DATA_SETS:
+        if path_of(data).exists():
+            table = pl.read_csv(path_of(data))
+            every = list(cells(table))
+            (CELLS / f"{data}.csv").write_text(report.as_csv([cell._asdict() for cell in every]), encoding="utf-8")
+            path_of(data).with_suffix(".md").write_text(page(data, table, every), encoding="utf-8")
 
 
-def runs(folder: Path) -> pl.DataFrame:
-    """A row a run of complete rules with their defaults: its accuracy in percent, and whether it diverged."""
-    results = report.load(folder)
+def path_of(data: str) -> Path:
+    """The accuracies of a data set."""
+    return HERE / f"rating-{data}.csv"
+
+
+def keep(results: report.Results) -> None:
+    """Writes the runs of complete rules in place of earlier ones of these rules."""
+    path = path_of(str(results.runs[0]["data.name"]))
+    new = runs(results)
+    old = [pl.read_csv(path).filter(~col("rule").is_in(new["rule"].implode()))] if path.exists() else []
+    names, descending = [*PLACE, "attack", "split"], [False, True, False, False, False]
+    pl.concat([*old, new], how="vertical_relaxed").sort(names, descending=descending).write_csv(path, float_precision=4)
+
+
+def runs(results: report.Results) -> pl.DataFrame:
+    """A row a run of complete rules: its accuracy in percent, and whether it diverged."""
     rows = []
     finals = results.table.filter(col("evaluation") == col("evaluation").max().over("run"))
     for row in finals.filter(col("corruption.kind") == "none").iter_rows(named=True):
         run = results.runs[row["run"]]
-        if any(run[key] not in values for key, values in DEFAULTS.items()):
-            continue
+        keys = {RULE: run[RULE]} | {key: run[key] for key in SETTINGS if run[key] not in (SETTINGS[key], None)}
         attack = "" if run["attack.kind"] == "none" else attack_name(attack_keys(ADVERSARY, run))
-        place = row["server.aggregator"], row["data.partition"], row["corruption.fraction"]
+        place = name_of(keys), row["data.partition"], row["corruption.fraction"]
         has_diverged = row["test_loss"] is None or not np.isfinite(row["test_loss"])
         rows.append((*place, attack, row["seed"], 100 * row["test_accuracy"], has_diverged))
-    names = [*PLACE, "attack", "split", "accuracy", "diverged"]
-    table = pl.DataFrame(rows, names, orient="row").sort(names[:5], descending=[False, True, False, False, False])
+    table = pl.DataFrame(rows, [*PLACE, "attack", "split", "accuracy", "diverged"], orient="row")
     evaluated = table.filter(~col("split").is_in(CHOICE)).group_by("rule").len()
     complete = evaluated.filter(col("len") == NUM_EVALUATED)["rule"]
     return table.filter(col("rule").is_in(complete.implode()))
@@ -80,13 +94,14 @@ def cells(table: pl.DataFrame) -> Iterator[Cell]:
     for (rule, partition, share), of_cell in evaluated.group_by(PLACE, maintain_order=True):
         (attack,), values = of_cell["attack"].unique(), of_cell["accuracy"].to_numpy()
         numbers = values.mean(), half_width(values), len(values), int(of_cell["diverged"].sum())
-        yield Cell(aggregator_name(rule), partition, share, attack, *numbers)
+        yield Cell(rule, partition, share, attack, *numbers)
 
 
-def page(table: pl.DataFrame, every: list[Cell]) -> str:
-    """The page."""
+def page(data: str, table: pl.DataFrame, every: list[Cell]) -> str:
+    """The page of a data set."""
     shares = sorted({cell.share for cell in every})
-    parts = [INTRO.strip()]
+    option = "" if data == "digits" else f" --data {data}"
+    parts = [INTRO.format(data=data, name=data_name(data), option=option).strip()]
     for partition, name in PARTITIONS.items():
         of = {(cell.rule, cell.share): cell for cell in every if cell.partition == partition}
         mean = lambda rule, of=of: sum(of[rule, share].mean for share in shares)
@@ -115,7 +130,7 @@ def difference(table: pl.DataFrame) -> report.Table:
             name, after = attacks[0]
             with_it = f" → {after:.1f} ({name.removeprefix('Ascent (')}" if name.startswith("Ascent") else ""
             entries.append(f"{before:.1f}{with_it}")
-        rows.append((f"{aggregator_name(rule)}, {PARTITIONS[partition]}", *entries))
+        rows.append((f"{rule}, {PARTITIONS[partition]}", *entries))
     return text_table("", ("rule", *map(percent, shares)), rows, num_text=9)
 
 

@@ -25,7 +25,7 @@ def test_the_overview_has_all_claims_and_there_are_no_other_pages():
     assert (ROOT / "docs" / "results.md").read_text() == MAKE.overview()
     assert (ROOT / "docs" / "published.md").read_text() == MAKE.published_page()
     pages = {path.stem for path in MAKE.PAGES.glob("*.md") if not path.name.endswith(".notes.md")}
-    assert pages - {"rating-digits"} == set(MAKE.names())  # docs/results/rating.py writes that one
+    assert {page for page in pages if not page.startswith("rating-")} == set(MAKE.names())  # rating.py writes those
     files = [path for path in MAKE.ROWS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < MAX_BYTES
 

@@ -213,7 +213,9 @@ def test_numbers_that_come_along_are_of_the_protocol():
 
 def test_numbers_that_come_along_are_of_the_committed_runs():
     script = load_script(Path(__file__).parents[2] / "docs" / "results" / "rating.py")
-    table = pl.read_csv(script.RUNS)
-    cells = list(script.cells(table))
-    assert as_csv([cell._asdict() for cell in cells]) == script.CELLS.read_text()
-    assert script.page(table, cells) == script.PAGE.read_text(), "run: python docs/results/rating.py"
+    for runs in (Path(script.HERE) / f"rating-{path.stem}.csv" for path in script.CELLS.glob("*.csv")):
+        data, table = runs.stem.removeprefix("rating-"), pl.read_csv(runs)
+        cells = list(script.cells(table))
+        assert as_csv([cell._asdict() for cell in cells]) == (script.CELLS / f"{data}.csv").read_text()
+        page = runs.with_suffix(".md").read_text()
+        assert script.page(data, table, cells) == page, "run: python docs/results/rating.py"
