@@ -22,6 +22,7 @@ from fedsim.core.corrupt import Corruption, corrupt
 from fedsim.core.evaluate import evaluate
 from fedsim.core.layerwise import layerwise
 from fedsim.core.method import Method, client_sgd, plain_sgd
+from fedsim.core.module import from_functions
 from fedsim.core.options import CohortOptions, LossOptions, TrainingOptions
 from fedsim.core.settings import Bounds, Limit, OnlyIf, Traced
 from fedsim.core.simulation import Simulation
@@ -91,6 +92,7 @@ __all__ = [
     "corrupt",
     "evaluate",
     "from_arrays",
+    "from_functions",
     "from_pandas",
     "layerwise",
     "load",

@@ -21,6 +21,53 @@ HAS_NO_VALUE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 REMEDY = "let it take `train`, True in training, and pass that on to its layers"
 
 
+class _Functions(nn.Module):
+    """A model of any library."""
+
+    init_params: Callable[[Array], PyTree]
+    apply_params: Callable[[PyTree, Array, Array | None], Array]
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool = False) -> Array:
+        params = self.param("model", self.init_params)
+        return self.apply_params(params, x, self.make_rng("dropout") if train else None)
+
+
+def from_functions(init: Callable[[Array], PyTree], apply: Callable[[PyTree, Array, Array | None], Array]) -> nn.Module:
+    """A model of Equinox, Haiku or your own as a module, for `classification`, `regression` and as `model.name`.
+
+    `init(key)` returns the parameters, a pytree of floating-point arrays, `apply(params, x, key)` the outputs [B, ...]
+    for inputs x [B, ...]. The key is for random layers; it is None in evaluation.
+
+    >>> import jax.numpy as jnp, numpy as np, fedsim
+    >>> linear = fedsim.from_functions(lambda key: jnp.zeros((5, 3)), lambda params, x, key: x @ params)
+    >>> fedsim.classification(linear, np.zeros(5, np.float32)).num_classes()
+    3
+    """
+    return _Functions(init, apply)
+
+
+def as_linen(module: Any) -> nn.Module:
+    """A module of flax.linen as it is; one of flax.nnx, or a class or function that builds one from `rngs`, as linen.
+
+    An nnx module that is given as such starts with its own parameters, whatever the key. Raises `TypeError` for others.
+    """
+    if isinstance(module, nn.Module):
+        return module
+    from flax import nnx
+
+    if isinstance(module, nnx.Module):
+        return nnx.bridge.to_linen(lambda rngs: nnx.clone(module))
+    try:
+        inspect.signature(module).bind(rngs=None)
+    except TypeError:
+        raise TypeError(
+            "module: must be a module of flax.linen or flax.nnx, a function of `rngs` that builds one of nnx, or "
+            f"fedsim.from_functions(init, apply) for other libraries, got {type(module).__name__}"
+        ) from None
+    return nnx.bridge.to_linen(module)
+
+
 def init_module(module: nn.Module, key: Array, x: Array) -> Variables:
     """The variables of `module` for inputs like `x` [B, ...]."""
     rngs = {"params": key, "dropout": key, "default": jax.random.fold_in(key, 1)}  # classes of nnx may take all

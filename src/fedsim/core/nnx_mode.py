@@ -27,8 +27,13 @@ def wrapped_class(module: Any) -> type:
     """The class that `module` builds."""
     if isinstance(module.nnx_class, type):
         return module.nnx_class
-    rngs = {} if module.skip_rng else {"rngs": nnx.Rngs(0)}
-    return type(nnx.eval_shape(lambda: module.nnx_class(*module.args, **module.kwargs, **rngs)))
+
+    def build() -> nnx.Module:
+        rngs = {} if module.skip_rng else {"rngs": nnx.Rngs(0)}
+        built: nnx.Module = module.nnx_class(*module.args, **module.kwargs, **rngs)
+        return built
+
+    return type(nnx.eval_shape(build))
 
 
 def call_in_mode(layer: Any, call: Callable[[], Any], mask: Array, train: bool, are_active: list[bool]) -> Any:

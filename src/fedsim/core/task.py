@@ -1,6 +1,7 @@
 """Builds tasks from flax modules (classification, regression) or from three functions."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ import optax
 from jax.typing import DTypeLike
 
 from fedsim.core.contracts import Task
-from fedsim.core.module import apply_module, init_module
+from fedsim.core.module import apply_module, as_linen, init_module
 from fedsim.core.rewriting import for_backend
 from fedsim.core.types import Array, Metrics, PyTree, Variables
 
@@ -68,22 +69,23 @@ def with_frozen(make: Callable[[PyTree], Task], frozen: PyTree) -> Task:
 
 
 def classification(
-    module: nn.Module,
+    module: Any,
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
 ) -> Task:
     """Softmax classification with cross-entropy loss by `module`, whose output is logits [B, *target, num_classes].
 
-    `example` [*feature] is any input; only its shape and type matter. uint8 inputs reach the module as float32 in
-    [0, 1], others unchanged. If the module's `__call__` takes `train`, it is True in the training loss (with keys of
-    all streams of random numbers) and False elsewhere; `fedsim.core.module` lists other names of this argument, which
-    may be a field, too. If it takes `mask` [B], that marks the real examples. Batch statistics are averaged over
-    clients like parameters. `augmentation` changes the inputs of the training loss. The module computes in `dtype`:
-    parameters and inputs are cast to it, outputs and gradients back to float32. An example with several targets (a
-    text) counts as correct by the fraction of them that is. Raises `TypeError` if `module` is not a flax.linen module;
-    the loss raises `ValueError` if the labels are not integers of the shape of the logits without their last axis
-    ([B, 1] is [B]).
+    `module` is one of flax.linen or flax.nnx; a class or function of `rngs` that builds one of nnx, such as
+    `functools.partial(Net, 64)`, with other initial parameters for each key; or `from_functions`. `example` [*feature]
+    is any input; only its shape and type matter. uint8 inputs reach the module as float32 in [0, 1], others unchanged.
+    If the module's `__call__` takes `train`, it is True in the training loss (with keys of all streams of random
+    numbers) and False elsewhere; `fedsim.core.module` lists other names of this argument, which may be a field, too. If
+    it takes `mask` [B], that marks the real examples. Batch statistics are averaged over clients like parameters.
+    `augmentation` changes the inputs of the training loss. The module computes in `dtype`: parameters and inputs are
+    cast to it, outputs and gradients back to float32. An example with several targets (a text) counts as correct by the
+    fraction of them that is. Raises `TypeError` if `module` is none of these; the loss raises `ValueError` if the
+    labels are not integers of the shape of the logits without their last axis ([B, 1] is [B]).
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> task = fedsim.classification(nn.Dense(3), np.zeros(5, np.float32))
@@ -97,8 +99,9 @@ def classification(
         y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
-    task = _from_module(module, example, score, augmentation, dtype)
-    return task._replace(num_classes=lambda: _num_outputs(module, example, task))
+    model = as_linen(module)
+    task = _from_module(model, example, score, augmentation, dtype)
+    return task._replace(num_classes=lambda: _num_outputs(model, example, task))
 
 
 def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
@@ -131,7 +134,7 @@ def _input_dtype(example: Array | np.ndarray) -> DTypeLike:
 
 
 def regression(
-    module: nn.Module,
+    module: Any,
     example: Array | np.ndarray,
     augmentation: Augmentation | None = None,
     dtype: DTypeLike = jnp.float32,
@@ -148,7 +151,7 @@ def regression(
         errors = optax.l2_loss(outputs.reshape(y.shape), y.astype(jnp.float32))
         return _over_targets(errors), jnp.full(y.shape[:1], jnp.nan)
 
-    return _from_module(module, example, score, augmentation, dtype)
+    return _from_module(as_linen(module), example, score, augmentation, dtype)
 
 
 def _from_module(
@@ -158,11 +161,6 @@ def _from_module(
     augmentation: Augmentation | None,
     dtype: DTypeLike,
 ) -> Task:
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"module: must be a flax.linen module, got {type(module).__name__}; convert an nnx module with "
-            "flax.nnx.bridge.to_linen(Class, arguments)"
-        )
 
     def init(key: Array) -> Variables:
         return init_module(module, key, jnp.zeros((1, *example.shape), _input_dtype(example)))

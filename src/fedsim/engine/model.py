@@ -6,7 +6,6 @@ from functools import wraps
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -14,6 +13,7 @@ from fedsim.config.roles import part
 from fedsim.config.schema import Config
 from fedsim.config.sections import Role
 from fedsim.core.contracts import Task
+from fedsim.core.module import as_linen
 from fedsim.core.rewriting import for_backend
 from fedsim.core.task import AUGMENTATIONS, classification, regression
 from fedsim.core.types import FederatedDataset, Variables
@@ -34,14 +34,14 @@ def make_task(config: Config, dataset: FederatedDataset, backend: str | None = N
             if value != default:
                 raise ConfigError(f"{key}: must be {default!r} for {config.model.name}, a whole Task, got {value!r}")
         return for_backend(model, backend)
-    if not isinstance(model, nn.Module):
-        raise ConfigError(
-            f"model.name: {config.model.name} must return a flax.linen module or a Task, got {type(model).__name__}; "
-            "convert an nnx module with flax.nnx.bridge.to_linen(Class, arguments)"
-        )
+    try:
+        module = as_linen(model)
+    except TypeError as error:
+        expected = str(error).removeprefix("module: must be ")
+        raise ConfigError(f"model.name: {config.model.name} must return a Task, {expected}") from None
     kind = classification if dataset.spec.targets == "classes" else regression
     dtype = jnp.dtype(config.engine.precision)
-    return for_backend(kind(model, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype), backend)
+    return for_backend(kind(module, dataset.train.x[0], AUGMENTATIONS[config.client.augmentation], dtype), backend)
 
 
 @contextmanager
