@@ -6,6 +6,7 @@ import io
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -212,11 +213,32 @@ def test_tables(result):
 
 
 def test_models_and_data_are_those_of_the_run(result):
-    models = [result.model(run)["Dense_0/kernel"] for run in (0, 1)]
-    assert [model.shape for model in models] == [(64, 8), (64, 8)]
-    assert not np.array_equal(*models)
+    models = [result.model(run) for run in (0, 1)]
+    kernels = [model.arrays["Dense_0/kernel"] for model in models]
+    assert [kernel.shape for kernel in kernels] == [(64, 8), (64, 8)]
+    assert not np.array_equal(*kernels)
+    last = result.rounds.filter(polars.col("round") == 4).sort("run")["test_accuracy"]
+    accuracies = [np.mean(np.argmax(model(model.dataset.x_test), axis=1) == model.dataset.y_test) for model in models]
+    np.testing.assert_allclose(accuracies, last, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"x: must have the shape \[M, 8, 8, 1\], got \[3, 64\]"):
+        models[0](np.zeros((3, 64)))
     assert result.data(1)["x"].shape == (240, 8, 8, 1)
     assert [run["seed"] for run in result.runs] == [0, 1]
+
+
+def test_a_model_of_data_in_memory_needs_them_again(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.integers(0, 2, 60)
+    data, other = (fedsim.from_arrays(x + i, y, np.arange(60) % 4, x[:9], y[:9]) for i in (0, 1))
+    tables = {"model": {"name": "logistic"}, "server": {"num_rounds": 1, "cohort_size": 4}, "record": {"models": True}}
+    result = fedsim.run(fedsim.load(tables, data=data), out=tmp_path, progress=False)
+    model = result.model(0, data)
+    expected = x @ model.arrays["Dense_0/kernel"] + model.arrays["Dense_0/bias"]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"^data: must be the data set of the run, but other examples were loaded$"):
+        result.model(0, other)
+    with pytest.raises(ConfigError, match=r"^data: .* `fedsim\.load` got"):
+        result.model(0)
 
 
 def test_rows_have_swept_keys(tmp_path):

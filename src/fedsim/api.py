@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from fedsim.config.experiment import Experiment
     from fedsim.core.types import FederatedDataset
+    from fedsim.engine.trained import TrainedModel
     from fedsim.report import Results
     from fedsim.runs.callbacks import Callback
     from fedsim.runs.folder import RunFolder, StoredRun
@@ -187,9 +188,15 @@ class Result:
         completions = [group.read_completion() for group in self.folder.groups()]
         return sum(done.seconds_compiling for done in completions), sum(done.seconds_running for done in completions)
 
-    def model(self, run: int) -> "dict[str, np.ndarray]":
-        """The final model of `runs[run]`, arrays by name such as "Dense_0/kernel"; needs `record.models`."""
-        return self._stored[run].read_model()
+    def model(self, run: int, data: "FederatedDataset | None" = None) -> "TrainedModel":
+        """The final model of `runs[run]` with its data; needs `record.models`.
+
+        Called with inputs, it returns outputs such as logits: `model(model.dataset.x_test)`. `data` is the data set
+        that `fedsim.load` got, if it got one.
+        """
+        from fedsim.engine.trained import load_model
+
+        return load_model(self._stored[run], data)
 
     def data(self, run: int) -> "dict[str, np.ndarray]":
         """The training data of `runs[run]` by name, with corrupted values; needs `record.data`."""

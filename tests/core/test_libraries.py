@@ -54,7 +54,8 @@ def test_an_nnx_module_keeps_its_parameters_and_a_class_draws_them():
         np.testing.assert_array_equal(first(module, seed), module.layer.kernel[...])
     build = partial(Net, 3)
     assert not np.array_equal(first(build, 0), first(build, 1))
-    assert fedsim.classification(build, X[0]).num_classes() == 3
+    task = fedsim.classification(build, X[0])
+    assert task.outputs(task.init(jax.random.key(0)), X).shape == (len(X), 3)
 
 
 def test_functions_get_a_key_in_training_only():

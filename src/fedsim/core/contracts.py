@@ -58,6 +58,8 @@ class Task(NamedTuple):
     """`(arrays like frozen) -> task` that reads these arrays instead."""
     num_classes: Callable[[], int] | None = None
     """Number of classes that the model distinguishes; None if unknown or if the targets are numbers."""
+    outputs: Callable[[Variables, Array], Array] | None = None
+    """`(variables, x [B, *feature]) -> outputs [B, ...]` in evaluation, such as logits; None if there are none."""
 
 
 class Schedule(Protocol):

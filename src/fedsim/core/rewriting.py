@@ -25,10 +25,11 @@ _is_inside: ContextVar[bool] = ContextVar("is_inside")  # a call of a rewritten 
 
 
 def for_backend(task: Task, backend: str | None = None) -> Task:
-    """The task with its loss and metrics rewritten for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own)."""
+    """The task with loss, metrics and outputs rewritten for `backend` ("cpu", "gpu" or "tpu"; by default JAX's own)."""
     bind, rewritten = task.bind, partial(rewrite, backend=backend)
     bound = None if bind is None else lambda frozen: for_backend(bind(frozen), backend)
-    return task._replace(loss=rewritten(task.loss), metrics=rewritten(task.metrics), bind=bound)
+    outputs = None if task.outputs is None else rewritten(task.outputs)
+    return task._replace(loss=rewritten(task.loss), metrics=rewritten(task.metrics), bind=bound, outputs=outputs)
 
 
 def rewrite(function: Callable[..., Any], backend: str | None = "cpu") -> Callable[..., Any]:

@@ -89,8 +89,8 @@ def classification(
 
     >>> import flax.linen as nn, jax, numpy as np, fedsim
     >>> task = fedsim.classification(nn.Dense(3), np.zeros(5, np.float32))
-    >>> task.num_classes()
-    3
+    >>> task.outputs(task.init(jax.random.key(0)), np.zeros((2, 5), np.float32)).shape
+    (2, 3)
     """
 
     def score(logits: Array, y: Array) -> tuple[Array, Array]:
@@ -99,9 +99,16 @@ def classification(
         y = _as_classes(y, logits.shape[:-1])
         return _over_targets(cross_entropy(logits, y)), _over_targets(jnp.argmax(logits, axis=-1) == y)
 
-    model = as_linen(module)
-    task = _from_module(model, example, score, augmentation, dtype)
-    return task._replace(num_classes=lambda: _num_outputs(model, example, task))
+    task = _from_module(as_linen(module), example, score, augmentation, dtype)
+    return task._replace(num_classes=lambda: _num_outputs(task, example))
+
+
+def _num_outputs(task: Task, example: Array | np.ndarray) -> int:
+    """Length of the last axis of the model's output."""
+    x = jax.ShapeDtypeStruct((1, *example.shape), example.dtype)
+    assert task.outputs is not None
+    shape: tuple[int, ...] = jax.eval_shape(task.outputs, jax.eval_shape(task.init, jax.random.key(0)), x).shape
+    return shape[-1]
 
 
 def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
@@ -115,17 +122,6 @@ def _as_classes(y: Array, shape: tuple[int, ...]) -> Array:
             f"{y.shape[1:]}; use y.argmax(axis=1) for one-hot labels"
         )
     return y
-
-
-def _num_outputs(module: nn.Module, example: Array | np.ndarray, task: Task) -> int:
-    """Length of the last axis of the model's output."""
-
-    def apply(key: Array) -> Array:
-        x = jnp.zeros((1, *example.shape), _input_dtype(example))
-        return apply_module(module, task.init(key), x, jnp.ones(1, bool))[0]
-
-    shape: tuple[int, ...] = jax.eval_shape(apply, jax.random.key(0)).shape
-    return shape[-1]
 
 
 def _input_dtype(example: Array | np.ndarray) -> DTypeLike:
@@ -181,17 +177,21 @@ def _from_module(
         losses, _ = score(outputs.astype(jnp.float32), y)
         return jnp.sum(jnp.where(mask, losses, 0.0)) / jnp.maximum(jnp.sum(mask), 1), statistics
 
-    def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
+    def evaluate(variables: Variables, x: Array, mask: Array) -> Array:
         x, params = cast(x, variables.params)
         outputs, _ = apply_module(module, Variables(params, variables.statistics), x, mask)
-        losses, correct = score(outputs.astype(jnp.float32), y)
+        return outputs.astype(jnp.float32)
+
+    def metrics(variables: Variables, x: Array, y: Array, mask: Array) -> Metrics:
+        losses, correct = score(evaluate(variables, x, mask), y)
         return Metrics(
             loss_sum=jnp.sum(jnp.where(mask, losses, 0.0)),
             num_correct=jnp.sum(jnp.where(mask, correct, 0)),
             num_examples=jnp.sum(mask),
         )
 
-    return for_backend(Task(init, loss, metrics))
+    outputs = lambda variables, x: evaluate(variables, x, jnp.ones(len(x), bool))
+    return for_backend(Task(init, loss, metrics, outputs=outputs))
 
 
 def _over_targets(values: Array) -> Array:

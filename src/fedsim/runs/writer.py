@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
+from fedsim.runs.arrays import by_path
 from fedsim.runs.callbacks import Callback, Evaluation, Start
 from fedsim.runs.checkpoints import Checkpoints
 from fedsim.runs.groups import GroupFolder
@@ -65,7 +65,7 @@ class GroupWriter(Callback):
             self.save(round_, states)
         for run, variables in models().items() if self._record.models else ():
             if self._is_primary:
-                self._folder.write_arrays("models", self._ids[run], _by_path(variables))
+                self._folder.write_arrays("models", self._ids[run], by_path(variables))
 
     def on_end(self) -> None:
         self._flush()
@@ -84,13 +84,3 @@ class GroupWriter(Callback):
         self._folder.write_rows(rounds[0], rounds[-1], joined)
         self._waiting.clear()
         self._num_bytes = 0
-
-
-def _by_path(variables: "Variables") -> dict[str, np.ndarray]:
-    """A model's arrays by path, such as "Dense_0/kernel" or "statistics/..."; a plug-in's need not be a dict."""
-    import jax
-
-    params, statistics = variables
-    tree = params if isinstance(params, dict) else {"params": params}
-    flat, _ = jax.tree.flatten_with_path(tree | ({"statistics": statistics} if statistics else {}))
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}

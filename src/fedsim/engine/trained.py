@@ -1,0 +1,67 @@
+"""The final model of a run, with what it computes and the data that it was trained and tested with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from fedsim.config.components import unflatten
+from fedsim.config.schema import Config
+from fedsim.core.types import FederatedDataset, Variables
+from fedsim.engine.data import load_dataset
+from fedsim.engine.environment import dataset_digest
+from fedsim.engine.model import make_task, model_shapes
+from fedsim.errors import ConfigError
+from fedsim.runs.arrays import from_paths
+from fedsim.runs.folder import StoredRun
+
+BATCH_SIZE = 1024
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The final model of a run; call it with inputs like those of `dataset`."""
+
+    arrays: Mapping[str, np.ndarray]
+    """Its arrays by name, such as "Dense_0/kernel"."""
+    variables: Variables
+    """The same, as the model's own function takes them."""
+    dataset: FederatedDataset
+    """The clean data of the run, with `x_test` and `y_test`."""
+    config: Config
+    """The run's configuration."""
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Outputs [M, ...] of the model in evaluation, such as logits, for inputs `x` [M, *feature].
+
+        Raises `ConfigError` if the model is a `Task` without `outputs`, and `ValueError` for other inputs.
+        """
+        task, feature = make_task(self.config, self.dataset), self.dataset.spec.shape
+        if task.outputs is None:
+            raise ConfigError(
+                f"model.name: {self.config.model.name} is a Task without `outputs`; give it that function"
+            )
+        x = np.asarray(x)
+        if x.shape[1:] != feature or not len(x):
+            raise ValueError(f"x: must have the shape [M, {', '.join(map(str, feature))}], got {list(x.shape)}")
+        outputs = jax.jit(task.outputs)
+        parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
+        return np.concatenate(
+            [np.asarray(outputs(self.variables, part.astype(self.dataset.spec.dtype))) for part in parts]
+        )
+
+
+def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedModel:
+    """The final model of a stored run; `data` is the data set that the run was given, if it was given one.
+
+    Raises `RunFolderError` if the model was not saved, and `ConfigError` if the data are other ones than in the run.
+    """
+    arrays = run.read_model()
+    config = unflatten({key: tuple(value) if isinstance(value, list) else value for key, value in run.keys.items()})
+    if data is None and run.keys.get("arrays.path") == "":
+        raise ConfigError("data: must be the data set in memory that `fedsim.load` got, but is missing")
+    dataset = load_dataset(config, data)
+    if dataset_digest(dataset) != run.group.record.data:
+        raise ConfigError("data: must be the data set of the run, but other examples were loaded")
+    return TrainedModel(arrays, from_paths(arrays, model_shapes(config, dataset)), dataset, config)
