@@ -39,10 +39,14 @@ def test_characters_that_are_no_class_of_a_text_model_raise():
     )
     assert plan(texts.astype(np.uint8), texts.astype(np.uint8)).groups
     assert not [note for note in plan(texts, texts).notes if "as numbers" in note]
-    assert "model.name: mlp takes characters as numbers; char_lstm embeds them" in plan(texts, texts, "mlp").notes
+    note = "model.name: mlp takes characters as numbers; char_lstm and transformer embed them"
+    assert note in plan(texts, texts, "mlp").notes
     for x, x_test, value in ((10 * texts, texts, 10), (texts, texts + 1, 2), (-texts, texts, -1)):
         with pytest.raises(ConfigError, match=rf"^model\.name: char_lstm .* inputs must be 0 to 1, got {value};"):
             plan(x, x_test)
+    assert plan(texts, texts, "transformer").groups
+    with pytest.raises(ConfigError, match=r"^model\.name: transformer .* got 10; set transformer\.vocabulary_size for"):
+        plan(10 * texts, texts, "transformer")
 
 
 def test_no_texts_raise():

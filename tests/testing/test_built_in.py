@@ -130,6 +130,7 @@ NUMBERS = DataSpec("vector", "numbers", 0, (5,), "float32", (2,))
         ("logistic", VECTOR, {}),
         ("logistic", NUMBERS, {}),
         ("char_lstm", TEXT, {"hidden_size": 4}),
+        ("transformer", TEXT, {"hidden_size": 4, "num_heads": 2, "num_layers": 1, "dropout_rate": 0.5}),
     ],
 )
 def test_models(name, spec, values):
@@ -138,7 +139,7 @@ def test_models(name, spec, values):
     x = rng.normal(size=shape) if spec.dtype == "float32" else rng.integers(0, spec.num_classes, shape)
     y = rng.integers(0, spec.num_classes, 20) if spec.num_classes else rng.normal(size=(20, *spec.target_shape))
     x, y = x.astype(spec.dtype), y.astype(np.int32 if spec.num_classes else np.float32)
-    tested = {"mlp", "cifar10_cnn", "femnist_cnn", "lenet", "logistic", "char_lstm"}
+    tested = {"mlp", "cifar10_cnn", "femnist_cnn", "lenet", "logistic", "char_lstm", "transformer"}
     assert set(KINDS["model.name"].built_in) == {*tested, "resnet18"}  # slow to compile; test_models.py tests its parts
     make = classification if spec.num_classes else regression
     # Along a random direction the kinks of relu dominate the small slope; test_models.py tests its layers.

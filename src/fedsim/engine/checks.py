@@ -40,7 +40,8 @@ def check_group(configs: Sequence[Config], dataset: FederatedDataset, available:
     notes = [*check_limits(configs, dataset), *_note_few_clients(configs, dataset.num_clients)]
     notes += _note_trusted_client(configs, dataset.num_clients)
     if configs[0].model.name in ("logistic", "mlp") and dataset.spec.inputs == "text":
-        notes.append(f"model.name: {configs[0].model.name} takes characters as numbers; char_lstm embeds them")
+        name = configs[0].model.name
+        notes.append(f"model.name: {name} takes characters as numbers; char_lstm and transformer embed them")
     return notes
 
 
@@ -122,19 +123,21 @@ def check_model(config: Config, dataset: FederatedDataset, available: int) -> No
 
 @cached_by_program()
 def check_characters(config: Config, dataset: FederatedDataset) -> None:
-    """Raises `ConfigError` if the inputs of `char_lstm` are not among the characters that it predicts.
+    """Raises `ConfigError` if inputs of `char_lstm` or `transformer` are not among the tokens that it predicts.
 
     Others have no embedding: their one-hot rows are zero.
     """
-    if config.model.name != "char_lstm":
+    model = config.model.name
+    if model not in ("char_lstm", "transformer"):
         return
-    num_characters = dataset.spec.num_outputs
+    num_tokens = dict(config.settings).get(f"{model}.vocabulary_size") or dataset.spec.num_outputs
     for x in (dataset.train.x, dataset.x_test):
         low, high = value_range(np.asarray(x))
-        if low < 0 or high >= num_characters:
+        if low < 0 or high >= num_tokens:
+            remedy = "set transformer.vocabulary_size" if model == "transformer" else "use transformer"
             raise ConfigError(
-                f"model.name: char_lstm predicts the next character, so inputs must be 0 to {num_characters - 1}, got "
-                f"{low if low < 0 else high}; use a plug-in model for other labels of texts ({dataset.name})"
+                f"model.name: {model} predicts the next token, so inputs must be 0 to {num_tokens - 1}, got "
+                f"{low if low < 0 else high}; {remedy} for other labels of texts ({dataset.name})"
             )
 
 

@@ -10,6 +10,7 @@ from fedsim.models.resnet import ResNet18 as ResNet18, resnet18 as resnet18
 from fedsim.models.lenet import LeNet5 as LeNet5, lenet as lenet
 from fedsim.models.logistic import Logistic as Logistic, logistic as logistic
 from fedsim.models.lstm import CharLSTM as CharLSTM, char_lstm as char_lstm
+from fedsim.models.transformer import Transformer as Transformer, transformer as transformer
 from fedsim.core.factories import check_factories
 
 check_factories(globals())
