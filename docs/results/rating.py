@@ -77,7 +77,7 @@ def runs(results: report.Results) -> pl.DataFrame:
     finals = results.table.filter(col("evaluation") == col("evaluation").max().over("run"))
     for row in finals.filter(col("corruption.kind") == "none").iter_rows(named=True):
         run = results.runs[row["run"]]
-        keys = {RULE: run[RULE]} | {key: run[key] for key in SETTINGS if run[key] not in (SETTINGS[key], None)}
+        keys = {RULE: run[RULE]} | {key: run[key] for key in SETTINGS if run.get(key) not in (SETTINGS[key], None)}
         attack = "" if run["attack.kind"] == "none" else attack_name(attack_keys(ADVERSARY, run))
         place = name_of(keys), row["data.partition"], row["corruption.fraction"]
         has_diverged = row["test_loss"] is None or not np.isfinite(row["test_loss"])
