@@ -1,7 +1,8 @@
 """The final model of a run, with what it computes and the data that it was trained and tested with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import numpy as np
@@ -37,19 +38,21 @@ class TrainedModel:
 
         Raises `ConfigError` if the model is a `Task` without `outputs`, and `ValueError` for other inputs.
         """
-        task, feature = make_task(self.config, self.dataset), self.dataset.spec.shape
-        if task.outputs is None:
+        x, feature = np.asarray(x), self.dataset.spec.shape
+        if x.shape[1:] != feature or not len(x):
+            raise ValueError(f"x: must have the shape [M, {', '.join(map(str, feature))}], got {list(x.shape)}")
+        parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
+        cast = lambda part: part.astype(self.dataset.spec.dtype)
+        return np.concatenate([np.asarray(self._outputs(self.variables, cast(part))) for part in parts])
+
+    @cached_property
+    def _outputs(self) -> Callable[[Variables, np.ndarray], jax.Array]:
+        outputs = make_task(self.config, self.dataset).outputs
+        if outputs is None:
             raise ConfigError(
                 f"model.name: {self.config.model.name} is a Task without `outputs`; give it that function"
             )
-        x = np.asarray(x)
-        if x.shape[1:] != feature or not len(x):
-            raise ValueError(f"x: must have the shape [M, {', '.join(map(str, feature))}], got {list(x.shape)}")
-        outputs = jax.jit(task.outputs)
-        parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
-        return np.concatenate(
-            [np.asarray(outputs(self.variables, part.astype(self.dataset.spec.dtype))) for part in parts]
-        )
+        return jax.jit(outputs)
 
 
 def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedModel:
