@@ -81,7 +81,7 @@ def rotate(a: Array) -> Array:
 def transformer(
     spec: DataSpec,
     *,
-    hidden_size: Annotated[int, Bounds(ge=2), "size of the embedding and of each block's output"] = 64,
+    hidden_size: Annotated[int, Bounds(ge=1), "size of the embedding and of each block's output"] = 64,
     num_layers: Annotated[int, Bounds(ge=1), "blocks of attention and perceptron"] = 2,
     num_heads: Annotated[int, Bounds(ge=1), "heads of attention; they divide the size"] = 4,
     positions: Annotated[Literal["rotary", "learned"], "how blocks know positions"] = "rotary",
