@@ -1,6 +1,6 @@
 """The final model of a run, with what it computes and the data that it was trained and tested with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from fedsim.engine.data import load_dataset
 from fedsim.engine.environment import dataset_digest
 from fedsim.engine.model import make_task, model_shapes
 from fedsim.errors import ConfigError
-from fedsim.runs.arrays import from_paths
+from fedsim.runs.arrays import by_path, from_paths
 from fedsim.runs.folder import StoredRun
 
 BATCH_SIZE = 1024
@@ -24,10 +24,8 @@ BATCH_SIZE = 1024
 class TrainedModel:
     """The final model of a run; call it with inputs like those of `dataset`."""
 
-    arrays: Mapping[str, np.ndarray]
-    """Its arrays by name, such as "Dense_0/kernel"."""
     variables: Variables
-    """The same, as the model's own function takes them."""
+    """Its arrays, as the model's own function takes them."""
     dataset: FederatedDataset
     """The clean data of the run, with `x_test` and `y_test`."""
     config: Config
@@ -44,6 +42,11 @@ class TrainedModel:
         parts = (x[start : start + BATCH_SIZE] for start in range(0, len(x), BATCH_SIZE))
         cast = lambda part: part.astype(self.dataset.spec.dtype)
         return np.concatenate([np.asarray(self._outputs(self.variables, cast(part))) for part in parts])
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Its arrays by name, such as "Dense_0/kernel"."""
+        return by_path(self.variables)
 
     @cached_property
     def _outputs(self) -> Callable[[Variables, np.ndarray], jax.Array]:
@@ -67,4 +70,4 @@ def load_model(run: StoredRun, data: FederatedDataset | None = None) -> TrainedM
     dataset = load_dataset(config, data)
     if dataset_digest(dataset) != run.group.record.data:
         raise ConfigError("data: must be the data set of the run, but other examples were loaded")
-    return TrainedModel(arrays, from_paths(arrays, model_shapes(config, dataset)), dataset, config)
+    return TrainedModel(from_paths(arrays, model_shapes(config, dataset)), dataset, config)
